@@ -11,6 +11,7 @@ from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.kraft.cluster import KraftCluster
 from app.services.target.applier import Applier
+from app.services.target.drift import DriftService
 from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
@@ -99,6 +100,11 @@ class Observation:
     def importer(self) -> Importer:
         """The import."""
         return Importer(self._following(), self._store, self.target)
+
+    @cached_property
+    def drift(self) -> DriftService:
+        """The drift."""
+        return DriftService(self._store, self._states, self._rules, self._following().looks)
 
     def _following(self) -> Following:
         return Following(self.kafka, self._store, self._runner, self._rules, self._redact, self._states)

@@ -328,6 +328,7 @@ def create_app(
             recorders=recorders,
             standings={name: Standings(store, parts.target_states) for name, store in parts.stores.items()},
             fresheners={name: observation.freshener for name, observation in parts.observations.items()},
+            drifts={name: observation.drift for name, observation in parts.observations.items()},
             tokens_and_grants=_tokens_and_grants(settings, access_store, control, book.refresh),
         ),
         door=entrance.door,

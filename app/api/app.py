@@ -16,6 +16,7 @@ from app.api.client_quotas import routes as client_quotas
 from app.api.clients import routes as clients
 from app.api.configs import routes as configs
 from app.api.definitions import routes as definitions
+from app.api.drift import routes as drift
 from app.api.edge import Edge
 from app.api.entity_configs import routes as entity_configs
 from app.api.freezes import routes as freezes
@@ -57,6 +58,7 @@ FAMILIES: Final = (
     audit.routes,
     reverts.routes,
     registrations.routes,
+    drift.routes,
     rollups.routes,
     definitions.routes,
     tokens.routes,

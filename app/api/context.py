@@ -36,6 +36,7 @@ from app.services.reads.describe import DescribeService
 from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
 from app.services.reverts.service import RevertService
+from app.services.target.drift import DriftService
 from app.services.target.fresh import Freshener
 from app.services.target.standing import Standings
 from app.services.upkeep.readiness import Readiness
@@ -87,6 +88,8 @@ class Services:
     """The looks at Kafka clusters without ZooKeeper by cluster, of the clusters whose settings name brokers."""
     standings: Mapping[str, Standings]
     """The standings of callers' changes in the Kafka cluster, by cluster."""
+    drifts: Mapping[str, DriftService]
+    """Their drift, of the same clusters."""
 
 
 def services_of(request: Request) -> Services:

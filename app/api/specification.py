@@ -33,6 +33,7 @@ TAGS: Final = {
     "configs": "Configs of topics, brokers, groups and client metrics, level by level (KIP-226, KIP-339)",
     "entity-configs": "Entities of every type in one request (KIP-21)",
     "global-config": "The config that all brokers share (KIP-5)",
+    "drift": "Differences between a Kafka cluster without ZooKeeper and what callers wrote here",
     "freezes": "Refusing all writes to a cluster's configs for a while",
     "tokens": "API tokens: credentials of users, portals, pipelines and applications",
     "grants": "Grants: who may do what",

@@ -12,10 +12,10 @@ import orjson
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.services.ports.applying import Refused, TargetState
+from app.services.ports.applying import Author, Refused, TargetState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _DAY_S: Final = 86_400
 _MOST_SENT: Final = 200
 """Values of an entity that are remembered as sent, at most."""
+
+_MOST_CHANGES: Final = 100
+"""Changes of an entity that are searched for the author of a key, at most."""
 
 _KNOWN: Final = text("""
 SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, (
@@ -81,6 +84,25 @@ FROM given JOIN locked USING (entity_id)
 WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.sent_mzxid = given.mzxid
 """)
 
+_UNSETTLED: Final = text("""
+SELECT entity_id FROM target_states WHERE cluster = :cluster AND applied_mzxid IS DISTINCT FROM sent_mzxid
+""")
+
+# Of each entity so many changes at most are read, for an entity may have any number of them.
+_AUTHORS: Final = text("""
+SELECT asked.entity_id, asked.key, found.principal, found."time"
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
+CROSS JOIN LATERAL (
+  SELECT intents.principal, outcomes."time" FROM (
+    SELECT change_id, attempt, keys FROM intent_entities
+    WHERE cluster = :cluster AND entity_id = asked.entity_id ORDER BY change_id DESC LIMIT :most
+  ) AS newest
+  JOIN outcomes USING (change_id, attempt) JOIN intents USING (change_id, attempt)
+  WHERE asked.key = ANY(newest.keys) AND outcomes.committed
+  ORDER BY newest.change_id DESC LIMIT 1
+) AS found
+""")
+
 _FORGET: Final = text("DELETE FROM target_states WHERE cluster = :cluster")
 
 
@@ -120,6 +142,25 @@ class PostgresTargetStates:
             await connection.execute(_END, {"cluster": cluster, "rows": rows})
 
         await self._database.read(work)
+
+    async def unsettled(self, cluster: str) -> list[str]:
+        """Return the entities whose last sending the cluster has not taken: see the port."""
+
+        async def work(connection: AsyncConnection) -> list[str]:
+            return list((await connection.scalars(_UNSETTLED, {"cluster": cluster})).all())
+
+        return await self._database.read(work)
+
+    async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
+        """Return the authors of the newest changes of keys: see the port."""
+        asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
+
+        async def work(connection: AsyncConnection) -> dict[tuple[str, str], Author]:
+            parameters = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": _MOST_CHANGES}
+            rows = await connection.execute(_AUTHORS, parameters)
+            return {(row.entity_id, row.key): Author(row.principal, round(row.time.timestamp() * 1000)) for row in rows}
+
+        return await self._database.read(work) if asked else {}
 
     async def forget(self, cluster: str) -> None:
         """Drop the states of a cluster: see the port."""

@@ -49,6 +49,7 @@ _PANELS: Final = (
             "app.cli.remote.change_commands": ("set", "delete"),
             "app.cli.remote.about_commands": ("audit", "whoami", "clusters", "login", "logout"),
             "app.cli.remote.revert_commands": ("revert",),
+            "app.cli.remote.drift_commands": ("drift",),
             "app.cli.remote.configs_commands": ("configs", "shell"),
             "app.cli.export_commands": ("export",),
             "app.cli.remote.load_commands": ("load",),

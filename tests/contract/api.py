@@ -102,6 +102,7 @@ OPERATION_IDS: Final = frozenset(
         "listClusters",
         "listConfigDefinitions",
         "listConfigs",
+        "listDrift",
         "listGrants",
         "listRegistrations",
         "listRollups",

@@ -327,6 +327,11 @@ def test_registrations(recorder: Recorder) -> None:
     assert recorder.send("clearRegistrations", 200, url, params={"id": "user=registered"}).json() == {"cleared": 1}
 
 
+def test_drift(recorder: Recorder) -> None:
+    assert recorder.send("listDrift", 200, f"{BASE}/drift").json() == {"items": [], "nextPageToken": None}
+    recorder.send("listDrift", 400, f"{BASE}/drift", params={"pageSize": 0})
+
+
 def test_applied_status(recorder: Recorder) -> None:
     body = {
         "softwareName": "kafka-python",

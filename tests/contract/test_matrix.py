@@ -443,6 +443,7 @@ ROWS: Final[dict[str, list[Case]]] = {
     "statusClientConfigs": [
         Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"client-configs/{entity.id}/status", None))
     ],
+    "listDrift": [Open()],  # of a cluster without a target; test_drift.py
     "listRegistrations": [
         Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"registrations?id={entity.id}", None)),
     ],

@@ -39,6 +39,7 @@ _VALID = {
             "shell",
             "load",
             "revert",
+            "drift list",
             "profiles list",
             "profiles set",
             "profiles use",

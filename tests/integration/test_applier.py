@@ -17,7 +17,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused, Sending
-from tests.support.adopting import alter, apply, equal, opener, rows
+from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, equal, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, caller, members
 from tests.support.stores import kafka_writes, soon, until
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from tests.support.adopting import Opener
     from tests.support.stage import Stage
 
-ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
-PAIR, IP = Entity.of(user="alice", client_id="x"), Entity.of(ip="10.0.0.1")
+IP = Entity.of(ip="10.0.0.1")
 TREE = Tree.CONFIG
-RATE, OTHER = "producer_byte_rate", "consumer_byte_rate"
 
 
 @pytest.fixture

@@ -176,6 +176,7 @@ ACCESS_COMMANDS: Final = [
 """Commands of no cluster."""
 REMOTE_COMMANDS: Final = [
     ["get", "broker=0"],
+    ["drift", "list"],
     ["get", "--type", "broker"],
     ["effective", "broker=0", "--all"],
     ["history", "broker=0"],
@@ -445,5 +446,7 @@ def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None
     }
     assert operations - evidence.operations == set()
     tried = {" ".join(arguments).partition(" --")[0] for arguments in [*COMMANDS, LAKE_COMMAND, *TARGET_COMMANDS]}
-    tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS} | {each[0] for each in REMOTE_COMMANDS}
-    assert set(names_of(typer.main.get_command(cli))) - WITHOUT_CLUSTER == tried
+    tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS}
+    names = set(names_of(typer.main.get_command(cli)))
+    tried |= {name for name in names for each in REMOTE_COMMANDS if name.split() == each[: len(name.split())]}
+    assert names - WITHOUT_CLUSTER == tried

@@ -155,6 +155,7 @@ CALLS: Final[dict[str, Call]] = {
     "getGlobalConfig": Call("GET", "/global-config"),
     "listConfigDefinitions": Call("GET", "/config-definitions"),
     "listRegistrations": Call("GET", "/registrations"),
+    "listDrift": Call("GET", "/drift"),
     "searchAudit": Call("GET", "/audit"),
     "getAccess": Call("GET", "/access", params=(("principal", "User:alice"),)),
     "checkAccess": Call("POST", "/access:check", {"checks": [{"operation": "FREEZE", "resourceType": "cluster"}]}),
@@ -163,7 +164,15 @@ CALLS: Final[dict[str, Call]] = {
     **{f"getRollup{job.capitalize()}": Call("GET", f"/rollups/{job}") for job in ROLLUPS},
 }
 NOT_OF_CONFIGS: Final = {
-    *("listConfigDefinitions", "listRegistrations", "searchAudit", "getAuditedChange", "listRollups", "getAccess"),
+    *(
+        "listConfigDefinitions",
+        "listRegistrations",
+        "listDrift",
+        "searchAudit",
+        "getAuditedChange",
+        "listRollups",
+        "getAccess",
+    ),
     *(f"getRollup{job.capitalize()}" for job in ROLLUPS),
     *(f"{verb}{noun}" for noun, _, _ in ENTITIES for verb in ("history", "diff")),
 }

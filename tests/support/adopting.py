@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.ports.kafka import Area
@@ -16,10 +17,13 @@ from tests.support.stores import soon, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.domain.entities import Entity
     from app.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
     from tests.support.stage import Stage
+
+ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
+PAIR = Entity.of(user="alice", client_id="x")
+RATE, OTHER = "producer_byte_rate", "consumer_byte_rate"
 
 Opener = Callable[..., Awaitable[Observing]]
 """Opens a process that adopts the cluster; the first imports it. ``adopted=False``: it observes the cluster."""

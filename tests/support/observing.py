@@ -16,6 +16,7 @@ from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.services.changes.callers import Caller
 from app.services.target.applier import Applier
+from app.services.target.drift import DriftService
 from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
@@ -70,6 +71,7 @@ class Observing:
         self.observer = Observer(own(), store, self.applier, log=log)
         self.importer = Importer(own(), store, self.targets)
         self.freshener = Freshener(own(), store)
+        self.drift = DriftService(store, states, rules_of(store), own().looks)
 
     async def import_all(self) -> int:
         """Import everything; return the number of changes."""

@@ -8,7 +8,7 @@ from app.client.families.audit import Audit
 from app.client.families.client_configs import ClientConfigs
 from app.client.families.client_quotas import ClientQuotas
 from app.client.families.clients import Clients
-from app.client.families.cluster import Clusters, ConfigDefinitionsOfCluster, Registrations
+from app.client.families.cluster import Clusters, ConfigDefinitionsOfCluster, Drift, Registrations
 from app.client.families.configs import Configs
 from app.client.families.kips import EntityConfigs, GlobalConfigs
 from app.client.families.rollups import Rollups
@@ -29,6 +29,7 @@ class Families(Family[S]):
         self.clusters = Clusters(sender, cluster)
         self.config_definitions = ConfigDefinitionsOfCluster(sender, cluster)
         self.configs = Configs(sender, cluster)
+        self.drift = Drift(sender, cluster)
         self.entity_configs = EntityConfigs(sender, cluster)
         self.global_config = GlobalConfigs(sender, cluster)
         self.grants = Grants(sender, cluster)

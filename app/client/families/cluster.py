@@ -1,4 +1,4 @@
-"""The clusters, their freezes, the definitions of configs, and the software that clients registered."""
+"""The clusters, their freezes and drift, the definitions of configs, and the software that clients registered."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         ClusterDetails,
         ClusterList,
         ConfigDefinitions,
+        DriftedEntity,
+        DriftPage,
         FreezeState,
         RegistrationData,
         RegistrationPage,
@@ -76,6 +78,15 @@ class ConfigDefinitionsOfCluster(Family[S]):
             "release": release,
         }
         return call("GET", f"{self._base}/config-definitions", params=params)
+
+
+class Drift(Family[S]):
+    """Differences between a Kafka cluster without ZooKeeper and what callers wrote here."""
+
+    @listing
+    def list(self, *, page_size: int | None = None, page_token: str | None = None) -> Paged[DriftPage, DriftedEntity]:
+        """List the entities whose values in the Kafka cluster differ."""
+        return Paged(call("GET", f"{self._base}/drift", params=page_params(page_size, page_token)))
 
 
 class Registrations(Family[S]):

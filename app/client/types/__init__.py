@@ -96,6 +96,7 @@ from app.client.types.configs import (
     NewConfigs,
     ResourceDiff,
 )
+from app.client.types.drift import DriftedEntity, DriftedKey, DriftPage
 from app.client.types.entity_configs import (
     AddedConfig,
     AlteredEntity,
@@ -275,8 +276,11 @@ __all__ = [
     "DescribedQuotas",
     "DescribedResource",
     "DescribedResources",
+    "DriftPage",
     "DriftRollup",
     "DriftRow",
+    "DriftedEntity",
+    "DriftedKey",
     "EffectiveClientConfigs",
     "EffectiveClientQuotas",
     "EffectiveConfig",

@@ -147,6 +147,15 @@ class TargetState:
         return self.applied_mzxid == mzxid or (self.refused is not None and self.sent_mzxid == mzxid)
 
 
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The author of an entity's newest change of a key, by the trail."""
+
+    principal: str
+    time_ms: int
+    """The time of the change, milliseconds since the epoch."""
+
+
 class TargetStates(Protocol):
     """The states in Postgres. Every call raises ``UnavailableError`` while it is away."""
 
@@ -161,6 +170,20 @@ class TargetStates(Protocol):
 
     async def end(self, cluster: str, endings: Sequence[Ending]) -> None:
         """Write the ends of sendings, except those of entities of which a newer revision was sent meanwhile."""
+
+    async def unsettled(self, cluster: str) -> list[str]:
+        """Return the ids of the entities whose last sending the cluster has not taken, in any order."""
+
+    async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
+        """Return the authors of the newest committed changes of keys.
+
+        Args:
+            cluster: The cluster.
+            keys: Entity id -> keys.
+
+        Returns:
+            Entity id and key -> the author; left out where the newest hundred changes of an entity do not name the key.
+        """
 
     async def forget(self, cluster: str) -> None:
         """Drop the states of a cluster."""

@@ -210,6 +210,7 @@ CALLS: Final[dict[str, Row]] = {
         {"entity_type": "topic", "search": "retention", "dynamic": True, "release": "4.4"},
     ),
     "listRollups": ("rollups.list", (), {}),
+    "listDrift": ("drift.list", (), _PAGE),
     "listRegistrations": ("registrations.list", (), {"entity": "user=alice", **_PAGE}),
     "clearRegistrations": ("registrations.clear", (None,), _TERMS),
 }

@@ -1,0 +1,1 @@
+"""Drift of a Kafka cluster from what callers wrote here."""

@@ -1,0 +1,154 @@
+"""Drift: what differs between a Kafka cluster and what callers wrote here, with both values, causes and authors.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.access.ranges import Ranges
+from app.services.access import of_operator
+from app.services.ports.applying import Refused
+from app.services.target.drift import Cause
+from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, opener
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
+from tests.support.stores import soon
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.services.target.drift import Drifted
+    from tests.support.adopting import Opener
+    from tests.support.observing import Observing
+    from tests.support.stage import Stage
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
+    return made
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+    """Opens processes that adopt the cluster; the first imports it."""
+    async with opener(stage, kafka) as found:
+        yield found
+
+
+ADMIN: Any = of_operator("User:olga", "127.0.0.1", "r")
+
+
+async def drift(one: Observing) -> list[Drifted]:
+    """All that differs, as an administrator sees it."""
+    await one.store.catch_up(soon())
+    found, cursor = await one.drift.page(ADMIN, page_size=1000, after=None, deadline=soon())
+    assert cursor is None
+    return found
+
+
+def shown(found: list[Drifted]) -> dict[str, dict[str, tuple[str, str | None, str | None, str | None]]]:
+    """Entities with their keys: cause, value here, value in the cluster, author."""
+    return {
+        each.entity.id: {key.key: (key.cause.value, key.ours, key.theirs, key.principal) for key in each.keys}
+        for each in found
+    }
+
+
+async def test_what_waits_is_listed_with_both_values_and_its_author(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    assert await drift(one) == []
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await alter(one, BOB, producer_byte_rate=3)
+    found = await drift(one)
+    assert shown(found) == {
+        "user=alice": {RATE: ("pending", "2048", "1024", "User:admin")},
+        "user=bob": {RATE: ("pending", "3", None, "User:admin")},
+    }
+    assert all(key.since_ms is not None and each.observed_at is not None for each in found for key in each.keys)
+    await apply(one)
+    assert await drift(one) == []
+    # What others change besides is followed, and is no drift.
+    kafka.alter(ALICE, {OTHER: "7"})
+    assert await drift(one) == []
+
+
+async def test_drift_is_listed_while_the_cluster_is_away(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    kafka.down = "No broker answers"
+    (found,) = await drift(one)
+    assert (found.observed_at, found.keys[0].theirs) == (None, None)
+    assert shown([found]) == {"user=alice": {RATE: ("pending", "2048", None, "User:admin")}}
+
+
+async def test_a_paused_cluster_is_not_asked(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await one.targets.pause(caller())
+    await one.aware()
+    asked = kafka.calls.total()
+    (found,) = await drift(one)
+    assert (found.observed_at, kafka.calls.total()) == (None, asked)
+
+
+async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    # The entity is not followed until somebody changes it.
+    kafka.alter(ALICE, {"request_percentage": "5"})
+    (found,) = await drift(one)
+    assert found.refused == Refused(42, "Invalid quota")
+    assert shown([found]) == {
+        "user=alice": {
+            RATE: ("refused", "2048", "1024", "User:admin"),
+            "request_percentage": ("extra", None, "5", "External:unknown"),
+        }
+    }
+    kafka.refusals.clear()
+    await alter(one, ALICE, producer_byte_rate=1024)
+    assert {key.cause for each in await drift(one) for key in each.keys} <= {Cause.PENDING, Cause.EXTRA}
+
+
+async def test_what_was_sent_without_an_answer_is_listed(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    kafka.cut = "before"
+    await apply(one)
+    assert shown(await drift(one)) == {"user=alice": {RATE: ("pending", "2048", "1024", "User:admin")}}
+
+
+async def test_pages_follow_each_other_and_show_what_the_caller_may_describe(opened: Opener) -> None:
+    one = await opened()
+    for entity in (ALICE, BOB, PAIR):
+        await alter(one, entity, producer_byte_rate=9)
+    ids, after = [], None
+    while True:
+        page, after = await one.drift.page(ADMIN, page_size=1, after=after, deadline=soon())
+        ids += [each.entity.id for each in page]
+        if after is None:
+            break
+    assert ids == ["user=alice", "user=alice,client-id=x", "user=bob"]
+
+    class Some:
+        unlimited = False
+
+        def allowed(self, *_: Any) -> Ranges:
+            return Ranges.of([("user=b", "user=c")])
+
+    some: Any = Some()
+    page, after = await one.drift.page(some, page_size=1, after=None, deadline=soon())
+    assert ([each.entity.id for each in page], after) == (["user=bob"], None)
+
+
+async def test_an_observed_cluster_has_no_drift(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened(adopted=False)
+    kafka.alter(ALICE, {RATE: "5"})
+    assert await drift(one) == []

@@ -225,6 +225,10 @@ async def test_a_write_waits_and_says_what_became_of_each_entity(
         # An answer can be sent back.
         sent = await client.request("PUT", "client-quotas/user=alice?view=full", json=answer.body, headers=WAIT)
         assert sent.body["status"]["applied"] == answer.body["applied"]
+        change = {"changeId": sent.change_id or answer.change_id}
+        answer = await client.request("POST", "audit:revert", json=change, headers=WAIT)
+        [reverted] = answer.body["results"]
+        assert reverted["applied"]["revision"] == reverted["revision"]
         answer = await client.request("DELETE", "client-quotas/user=alice", headers=WAIT)
         assert answer.body["applied"]["state"] == "applied"
         assert (answer.applied_revision or 0) >= int(answer.body["applied"]["revision"])

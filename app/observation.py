@@ -11,6 +11,7 @@ from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.kraft.cluster import KraftCluster
 from app.services.target.applier import Applier
+from app.services.target.asking import Asking
 from app.services.target.drift import DriftService
 from app.services.target.following import Following
 from app.services.target.fresh import Freshener
@@ -85,6 +86,11 @@ class Observation:
     def applier(self) -> Applier:
         """The applier, not started."""
         return Applier(self.kafka, self._store, self._states, self._secrets)
+
+    @cached_property
+    def asking(self) -> Asking:
+        """The questions before a commit."""
+        return Asking(self.kafka, self._store, self._secrets)
 
     @cached_property
     def observer(self) -> Observer:

@@ -164,7 +164,6 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         policies = load_policies(name, cluster)
         rules |= {(name, facet): Rules(drafter, policies) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
-    alter = AlterService(runner, rules)
     target_states = PostgresTargetStates(database)
     observations = {
         name: Observation(
@@ -178,6 +177,8 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         for name, store in stores.items()
         if (kafka := settings.clusters[name].kafka) is not None
     }
+    asked = {(name, FacetName.CONFIGS): each.asking.ask for name, each in observations.items()}
+    alter = AlterService(runner, rules, asked)
     changes = PostgresOpenChanges(database)
     return Parts(database, audit, changes, stores, Clusters(clusters), runner, alter, observations, target_states)
 

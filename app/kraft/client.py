@@ -77,17 +77,20 @@ class KraftClient:
     def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
         self._pool = Pool(bootstrap, options, cluster_id=cluster_id)
         self.quota_alters: Alters[Name, float] = Alters(ask_quotas, partial(self._pool.any, lane=Lane.ALTERS))
-        self._config_alters: dict[int | None, Alters[Resource, str]] = {}
+        self._config_alters: dict[tuple[int | None, Lane], Alters[Resource, str]] = {}
 
     @property
     def source(self) -> Address | None:
         """The broker that calls go to; None before the first and after a failure."""
         return self._pool.favourite
 
-    def config_alters(self, broker: int | None = None) -> Alters[Resource, str]:
-        """Return the alters of one broker's own configs, by its number; None: of all other configs."""
+    def config_alters(self, broker: int | None = None, lane: Lane = Lane.ALTERS) -> Alters[Resource, str]:
+        """Return the alters of one broker's own configs, by its number; None: of all other configs.
+
+        Each has one request at a time, and those of different lanes do not wait for each other.
+        """
         connect = self._pool.any if broker is None else partial(self._pool.broker, broker)
-        return self._config_alters.setdefault(broker, Alters(ask_configs, partial(connect, lane=Lane.ALTERS)))
+        return self._config_alters.setdefault((broker, lane), Alters(ask_configs, partial(connect, lane=lane)))
 
     async def close(self) -> None:
         """Close the connections; calls under way fail."""

@@ -17,6 +17,7 @@ from app.kraft.faults import translated
 from app.kraft.log import MetadataLog
 from app.kraft.log_pages import LogPages, kafka_id
 from app.kraft.permissions import Permissions
+from app.kraft.pool import Lane
 from app.kraft.sights import Sights, resource_of
 from app.kraft.views import Resource, ResourceType, Unchanged
 from app.kraft.wire import errors
@@ -222,7 +223,8 @@ class KraftCluster:
         entries = [(resource_of(each.entity), each.values) for each in alterations]
         brokers = {int(resource.name) for resource, _ in entries if _of_a_broker(resource)}
         with translated():
-            alters = (await self._client()).config_alters(*brokers)
+            lane = Lane.SHORT if validate_only else Lane.ALTERS
+            alters = (await self._client()).config_alters(next(iter(brokers), None), lane)
             try:
                 return await alters.alter(entries, lambda: self._by(deadline), validate_only=validate_only)
             except errors.UnreachableError as error:

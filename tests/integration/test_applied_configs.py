@@ -12,11 +12,21 @@ import psycopg
 import pytest
 
 from app.domain.entities import Entity
-from app.domain.facets import Tree
+from app.domain.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    NotAttemptedError,
+    PolicyViolationError,
+    UnknownTopicError,
+    WriteOutcome,
+)
+from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
+from app.services.changes.edits import Edit
 from app.services.ports.applying import Refused
 from tests.support.adopting import alter, apply, equal, opener, rows
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import members
+from tests.support.observing import caller, members
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
@@ -25,7 +35,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from app.services.changes.edits import EditResult
     from tests.support.adopting import Opener
+    from tests.support.observing import Observing
     from tests.support.stage import Stage
 
 TOPIC, GROUP, METRICS = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(client_metrics="m")
@@ -185,7 +197,8 @@ async def test_a_password_is_sent_in_clear_and_kept_as_a_fingerprint(
     alter_configs = kafka.alter_configs
 
     async def noted(alterations: Any, deadline: float, **more: Any) -> Any:
-        sent.extend(dict(each.values) for each in alterations)
+        if not more:
+            sent.extend(dict(each.values) for each in alterations)
         ends = await alter_configs(alterations, deadline, **more)
         # Kafka shows that there is a password, and no more.
         for key in kafka.now.configs.pop(BROKER, {}):
@@ -218,8 +231,8 @@ async def test_a_refusal_that_repeats_a_password_is_kept_without_it(
     opened: Opener, kafka: KafkaDouble, stage: Stage
 ) -> None:
     one = await opened()
-    kafka.refusals[BROKER] = Refused(40, "The value hunter2 is no password")
     await alter(one, BROKER, {PASSWORD: "hunter2"})
+    kafka.refusals[BROKER] = Refused(40, "The value hunter2 is no password")
     await apply(one)
     assert one.applier.report().refused.first == (("broker=1", "The value [hidden] is no password (code 40)"),)
     assert "hunter2" not in kept(stage)
@@ -240,6 +253,77 @@ async def test_a_password_that_this_process_can_not_open_waits_alone(
     assert "hunter2" not in reason
     await apply(one)
     assert kafka.requests[1:] == [{BROKER: {PASSWORD: "hunter2"}}]
+
+
+async def edit(one: Observing, entity: Entity, **values: str) -> EditResult:
+    """One change by a caller, with its result."""
+    ops = tuple(Op(key.replace("_", "."), OpType.SET, value) for key, value in values.items())
+    (result,) = await one.replica.edit(entity, FacetName.CONFIGS, ops)
+    return result
+
+
+async def test_what_the_cluster_would_refuse_is_refused_before_the_commit(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    errors = {40: InvalidConfigError, 42: InvalidRequestError, 44: PolicyViolationError}
+    for code, error in errors.items():
+        kafka.refusals[TOPIC] = Refused(code, "Kafka's words")
+        result = await edit(one, TOPIC, retention_ms="5")
+        assert type(result.error) is error
+        assert (result.error.detail, result.error.outcome) == (
+            f"The Kafka cluster would refuse this (code {code}): Kafka's words",
+            WriteOutcome.NOT_APPLIED,
+        )
+    assert await rows(one, TOPIC) == []
+    assert one.config(TOPIC) == {"segment.ms": "100"}
+    assert kafka.requests == []
+
+
+async def test_a_topic_is_unknown_if_the_cluster_says_so(opened: Opener, kafka: KafkaDouble) -> None:
+    one, new = await opened(), Entity.of(topic="new")
+    result = await edit(one, new, retention_ms="5")
+    assert isinstance(result.error, UnknownTopicError)
+    assert result.error.topics == {"new"}
+    # It is made this moment, and no look has seen it.
+    kafka.create_topic("new")
+    assert (await edit(one, new, retention_ms="5")).error is None
+    await apply(one)
+    assert kafka.now.configs[new] == {"retention.ms": "5"}
+
+
+async def test_a_password_is_in_no_refusal_before_the_commit(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refusals[BROKER] = Refused(40, "The value hunter2 is no password")
+    (result,) = await one.replica.edit(BROKER, FacetName.CONFIGS, (Op(PASSWORD, OpType.SET, "hunter2"),))
+    assert result.error is not None
+    assert "[hidden] is no password" in result.error.detail
+    assert "hunter2" not in result.error.detail
+
+
+async def test_while_the_cluster_is_away_a_write_commits_with_a_warning(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.down = "No broker answers"
+    for values in ({"retention_ms": "5"}, {"retention_ms": "6"}):
+        result = await edit(one, TOPIC, **values)
+        assert result.error is None
+        assert result.warnings[-1] == ("The Kafka cluster was not asked whether it takes the change: No broker answers")
+    # The second was not even tried.
+    assert kafka.calls["alter_configs"] == 1
+    kafka.down = None
+    await apply(one)
+    assert kafka.requests == [{TOPIC: {"retention.ms": "6"}}]
+
+
+async def test_an_atomic_change_is_asked_about_as_a_whole(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refusals[GROUP] = Refused(40, "Kafka's words")
+    collection = one.replica.parts.clusters.get("default").collections[FacetName.CONFIGS]
+    edits = [
+        Edit(TOPIC, (Op("retention.ms", OpType.SET, "5"),)),
+        Edit(GROUP, (Op("consumer.session.timeout.ms", OpType.SET, "46000"),)),
+    ]
+    results = await one.replica.parts.alter.alter(collection, edits, caller(), atomic=True)
+    assert [type(each.error) for each in results] == [NotAttemptedError, InvalidConfigError]
+    assert (await rows(one, TOPIC), kafka.calls["alter_configs"]) == ([], 1)
 
 
 async def test_no_key_is_removed_that_callers_did_not_set(opened: Opener, kafka: KafkaDouble) -> None:

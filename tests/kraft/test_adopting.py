@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from app.client.errors import ClientError
+from app.client.errors import ClientError, ProblemError
 from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire.options import Address, Options
@@ -161,6 +161,16 @@ async def test_configs_of_each_kind_are_written_by_http(
                 assert strong.body["configs"][key] == value
                 assert await kinds(http, entity) == ["change"]
             await alter(http, "DELETE")
+            absent = {
+                "resourceType": "TOPIC",
+                "resourceName": "adopted-absent",
+                "configs": [{"name": "retention.ms", "configOperation": "SET", "value": "1"}],
+            }
+            for validate_only in (True, False):
+                body = {"resources": [absent], "validateOnly": validate_only}
+                with pytest.raises(ProblemError) as caught:
+                    await http.request("POST", "configs:incrementalAlter", json=body)
+                assert caught.value.body["type"] == "/problems/unknown-topic"
             for entity, (resource, key, _) in written.items():
                 await until(partial(_has, shown, resource, key, before[entity]))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
-from app.services.ports.applying import Applied, Held, Unknown
+from app.services.ports.applying import Applied, Held, Refused, Unknown
 from app.services.ports.kafka import (
     Area,
     ClusterIdentity,
@@ -32,7 +32,7 @@ from app.services.target.looks import area_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
-    from app.services.ports.applying import Alteration, End, Refused
+    from app.services.ports.applying import Alteration, End
 
 
 async def _nothing() -> None:
@@ -186,6 +186,8 @@ class KafkaDouble:
         [first, *others] = alterations
         if first.entity.types[0] is EntityType.BROKER and first.entity.components[0][1] is not None:
             assert not others
+            if validate_only and not self.broker_answers.is_set():
+                return [Unknown("No answer came")]
             await self.broker_answers.wait()
             if self.away:
                 return [Held("Broker 1 is not alive")]
@@ -198,7 +200,7 @@ class KafkaDouble:
 
     async def _alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[End]:
         if validate_only:
-            return [self.refusals.get(each.entity, Applied()) for each in alterations]
+            return [self._end(each.entity) for each in alterations]
         self.requests.append({each.entity: dict(each.values) for each in alterations})
         cut, self.cut = self.cut, None
         if cut == "late":
@@ -208,11 +210,18 @@ class KafkaDouble:
             if cut is not None:
                 ends.append(Unknown("No answer came"))
             else:
-                ends.append(self.refusals.get(each.entity, Applied()))
-            if cut in {None, "after"} and each.entity not in self.refusals:
+                ends.append(self._end(each.entity))
+            if cut in {None, "after"} and not isinstance(self._end(each.entity), Refused):
                 self.alter(each.entity, each.values)
         await self.behind_request()
         return ends
+
+    def _end(self, entity: Entity) -> End:
+        """The answer to a good request about an entity."""
+        name = entity.get(EntityType.TOPIC)
+        if name is not None and name not in self.now.topics:
+            return Refused(3, f"The topic {name} does not exist")
+        return self.refusals.get(entity, Applied())
 
     def arrive(self) -> None:
         """The oldest request that was late arrives."""

@@ -11,11 +11,12 @@ from app.audit import PostgresTargetStates
 from app.crypto import KafkaCipher, Keyring
 from app.domain.configs import Configs
 from app.domain.definitions import catalog_of
-from app.domain.facets import Tree
+from app.domain.facets import FacetName, Tree
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.services.changes.callers import Caller
 from app.services.target.applier import Applier
+from app.services.target.asking import Asking
 from app.services.target.drift import DriftService
 from app.services.target.following import Following
 from app.services.target.fresh import Freshener
@@ -67,6 +68,8 @@ class Observing:
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
         secrets = Secrets(rules_of(store), cipher)
+        asking = Asking(cast("AlteredCluster", kafka), store, secrets)
+        replica.parts.alter._asked = {("default", FacetName.CONFIGS): asking.ask}
         self.applier = Applier(cast("AlteredCluster", kafka), store, states, secrets)
         self.observer = Observer(own(), store, self.applier, log=log)
         self.importer = Importer(own(), store, self.targets)

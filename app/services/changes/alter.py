@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from app.services.changes.callers import Caller
     from app.services.changes.change import Ended
     from app.services.changes.edits import Drafter
-    from app.services.changes.entities import Decided, DecideEntity
+    from app.services.changes.entities import AskCluster, Decided, DecideEntity
     from app.services.changes.idempotency import Run
     from app.services.changes.runner import ChangeRunner
     from app.services.collections import Collection
@@ -68,11 +68,18 @@ class AlterService:
     Args:
         runner: Runs the changes.
         rules: By cluster and facet.
+        asked: By cluster and facet, the Kafka clusters that are asked before a commit.
     """
 
-    def __init__(self, runner: ChangeRunner, rules: Mapping[tuple[str, FacetName], Rules]) -> None:
+    def __init__(
+        self,
+        runner: ChangeRunner,
+        rules: Mapping[tuple[str, FacetName], Rules],
+        asked: Mapping[tuple[str, FacetName], AskCluster],
+    ) -> None:
         self._runner = runner
         self._rules = rules
+        self._asked = asked
         self._rooms = Rooms()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
@@ -82,6 +89,9 @@ class AlterService:
 
     def _rules_of(self, collection: Collection) -> Rules:
         return self._rules[collection.store.name, collection.name]
+
+    def _asked_of(self, collection: Collection) -> AskCluster | None:
+        return self._asked.get((collection.store.name, collection.name))
 
     async def alter(
         self,
@@ -166,7 +176,13 @@ class AlterService:
         Returns:
             The result, which may be an error, and the draft that was carried out.
         """
-        item = Item(collection, edit, decide, self._rules_of(collection).policies if policies else Policies())
+        item = Item(
+            collection,
+            edit,
+            decide,
+            self._rules_of(collection).policies if policies else Policies(),
+            self._asked_of(collection),
+        )
         [result], drafts = await self._alone([item], caller, validate_only=validate_only)
         self._count([(collection, result)], validate_only=validate_only)
         return result, drafts[0] if drafts else None
@@ -202,7 +218,7 @@ class AlterService:
             decide = partial(_draft, rules.drafter, edit, rules.drafter.encode(collection, edit))
         except ConfplaneError as error:
             return EditResult(edit, error)
-        return Item(collection, edit, decide, rules.policies)
+        return Item(collection, edit, decide, rules.policies, self._asked_of(collection))
 
     async def _run(
         self,

@@ -7,7 +7,8 @@ rests on the other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,7 +33,7 @@ from app.services.ports.trail import CLIENTS, MOST_REVERTS
 from app.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from uuid import UUID
 
     from app.domain.facets import Rank, Tree
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 
 DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
+
+AskCluster = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[str | None]]
+"""Asks a Kafka cluster without ZooKeeper whether it would take the new values of some keys of an entity, given the
+stored map as it would be, the keys, and the JSON pointer to the entity; returns a warning where it could not be asked.
+Raises the cluster's refusal."""
 
 _Nodes = dict[Znode, Node | UnavailableError | None]
 
@@ -59,6 +65,8 @@ class Item(NamedTuple):
     decide: DecideEntity
     policies: Policies
     """The policies that are asked about the draft."""
+    ask: AskCluster | None = None
+    """The cluster that is asked about the draft, behind the policies; None: none is."""
 
     @property
     def rank(self) -> Rank | None:
@@ -132,6 +140,9 @@ class EntitiesChange:
             if item.rank is not None:
                 planned[entity.id] = draft.after
             drafts.append(Drafted(collection, draft, full_path(collection.tree, entity)))
+        drafts, refusal = await self._ask(drafts)
+        if refusal is not None:
+            return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, refusal)
         drafts = _merged(drafts)
         changed = _by_znode(drafts)
         if not changed:
@@ -173,6 +184,30 @@ class EntitiesChange:
         if draft.diff and item.policies:
             self._check_policies(item.policies, collection, draft)
         return draft
+
+    async def _ask(self, drafts: list[Drafted]) -> tuple[list[Drafted], ConfplaneError | None]:
+        """Ask the cluster about drafts; return them with its warnings, up to the first that it would refuse."""
+
+        async def ask(item: Item, drafted: Drafted) -> Drafted:
+            draft = drafted.draft
+            if item.ask is None or not draft.diff:
+                return drafted
+            keys = [difference.key for difference in draft.diff]
+            warning = await item.ask(draft.edit.entity, draft.after, keys, draft.edit.pointer)
+            if warning is None:
+                return drafted
+            return drafted._replace(draft=replace(draft, warnings=(*draft.warnings, warning)))
+
+        if all(item.ask is None for item in self._items):
+            return drafts, None
+        asked: list[Drafted] = []
+        for found in await asyncio.gather(*map(ask, self._items, drafts), return_exceptions=True):
+            if isinstance(found, ConfplaneError):
+                return asked, found
+            if isinstance(found, BaseException):
+                raise found
+            asked.append(found)
+        return asked, None
 
     def _unchanged(
         self,

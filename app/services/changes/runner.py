@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from app.domain.errors import ConfplaneError
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from app.services.ports.trail import AuditLog
 
 T = TypeVar("T")
+_PLANNED: Final = 50
+"""Changes decided at once."""
 _PATHS: Final = 65_536
 """Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
 
@@ -208,10 +211,11 @@ async def _first_attempts(
     """Make the first attempts of changes together; return the ends of the changes that need no more attempts."""
     ends: dict[int, Ended[D] | Exception] = {}
     pace = Pace()
-    for number, change in changes.items():
-        error = await change.plan(writer)
-        if error is not None:
-            ends[number] = error
+    left = iter(changes.items())
+    while some := dict(islice(left, _PLANNED)):
+        # At once, since a decision may have to wait for the word of a Kafka cluster.
+        errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
+        ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}
         if pace.due:
             await pace.rest()
     attempts = [change.first for change in changes.values() if change.first is not None]

@@ -1,0 +1,157 @@
+"""Questions to a Kafka cluster before a commit: would it take some configs? Nothing is changed by them.
+
+Questions of many callers share requests: while one is under way, others gather. A cluster that is away, or does not
+answer in time, is not asked for some seconds; writes commit then without its word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    ConfplaneError,
+    InvalidConfigError,
+    InvalidRequestError,
+    PolicyViolationError,
+    UnavailableError,
+    UnknownTopicError,
+    WriteOutcome,
+)
+from app.services.ports.applying import Alteration, Applied, Refused, Unknown
+from app.services.target.line import line_of
+from app.services.target.secrets import without
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from app.services.ports.applying import AlteredCluster, End
+    from app.services.ports.store import ClusterStore
+    from app.services.target.secrets import Secrets
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S: Final = 5.0
+"""Seconds for one request."""
+QUIET_S: Final = 5.0
+"""Seconds without questions after one without an answer."""
+_AT_ONCE: Final = 500
+_UNKNOWN_TOPIC: Final = 3
+_ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
+    40: InvalidConfigError,
+    42: InvalidRequestError,
+    44: PolicyViolationError,
+}
+"""The errors of this service by Kafka's numbers."""
+
+
+class _Question(NamedTuple):
+    alteration: Alteration
+    end: asyncio.Future[End]
+
+
+class Asking:
+    """Asks one cluster.
+
+    Args:
+        cluster: The Kafka cluster.
+        store: The cluster's store.
+        secrets: Opens passwords.
+    """
+
+    def __init__(self, cluster: AlteredCluster, store: ClusterStore, secrets: Secrets) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._secrets = secrets
+        self._waiting: defaultdict[str, list[_Question]] = defaultdict(list)
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._quiet: dict[str, tuple[float, str]] = {}
+
+    async def ask(
+        self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None
+    ) -> str | None:
+        """Ask whether the cluster would take the new values of some keys.
+
+        Args:
+            entity: A topic, broker, group or subscription to client metrics.
+            config: The stored map as it would be; a key that is not in it would be removed.
+            keys: The altered keys.
+            pointer: A JSON pointer to the entity in the request.
+
+        Returns:
+            A warning where the cluster could not be asked; None where it would take the values, or where callers write
+            none of its configs.
+
+        Raises:
+            UnknownTopicError: The cluster has no such topic.
+            InvalidConfigError, InvalidRequestError, PolicyViolationError: The cluster would refuse the values; the text
+                is Kafka's.
+        """
+        target = self._store.target()
+        if target is None or not target.adopts:
+            return None
+        name = line_of(entity)
+        until, reason = self._quiet.get(name, (0.0, ""))
+        if time.monotonic() < until:
+            return _not_asked(reason)
+        try:
+            secrets = await self._secrets.of(entity, config, keys)
+        except ConfplaneError as error:
+            return _not_asked(error.detail)
+        values = {key: secrets[key].plain if key in secrets else config.get(key) for key in sorted(keys)}
+        question = _Question(Alteration(entity, values), asyncio.get_running_loop().create_future())
+        self._waiting[name].append(question)
+        if name not in self._asking:
+            self._asking[name] = asyncio.create_task(self._work(name), name=f"asking-{self._store.name}-{name}")
+        end = await question.end
+        if isinstance(end, Applied):
+            return None
+        if not isinstance(end, Refused):
+            return _not_asked(without(end.reason, secrets.values()))
+        raise _refusal(end.code, without(end.text, secrets.values()), entity, pointer)
+
+    async def _work(self, name: str) -> None:
+        """Send requests until nobody waits."""
+        try:
+            while waiting := self._waiting.pop(name, []):
+                # An entity is named once in a request.
+                asked: dict[Entity, _Question] = {}
+                for question in waiting[:_AT_ONCE]:
+                    asked.setdefault(question.alteration.entity, question)
+                self._waiting[name] += [each for each in waiting if asked.get(each.alteration.entity) is not each]
+                await self._request(name, list(asked.values()))
+        finally:
+            del self._asking[name]
+
+    async def _request(self, name: str, asked: list[_Question]) -> None:
+        alterations = [each.alteration for each in asked]
+        ends: list[End]
+        try:
+            ends = await self._cluster.alter_configs(alterations, time.monotonic() + ANSWER_S, validate_only=True)
+        except UnavailableError as error:
+            ends = [Unknown(error.detail)] * len(asked)
+        except Exception:
+            logger.exception("Cluster %s: a question failed", self._store.name)
+            ends = [Unknown("The question failed; the log has the error")] * len(asked)
+        reasons = [end.reason for end in ends if isinstance(end, Unknown)]
+        if len(reasons) == len(ends):
+            self._quiet[name] = time.monotonic() + QUIET_S, reasons[0]
+        for question, end in zip(asked, ends, strict=True):
+            if not question.end.done():
+                question.end.set_result(end)
+
+
+def _not_asked(reason: str) -> str:
+    return f"The Kafka cluster was not asked whether it takes the change: {reason}"
+
+
+def _refusal(code: int, text: str, entity: Entity, pointer: str | None) -> ConfplaneError:
+    said = f"The Kafka cluster would refuse this (code {code}): {text}"
+    topic = entity.get(EntityType.TOPIC)
+    if code == _UNKNOWN_TOPIC and topic is not None:
+        return UnknownTopicError(said, topics=frozenset({topic}), pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)
+    return _ERRORS.get(code, InvalidRequestError)(said, pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)

@@ -1,0 +1,81 @@
+"""Questions before a commit: shared requests, each entity once in each, and nobody left without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from app.domain.entities import Entity
+from app.services.ports.applying import Applied, Held
+from app.services.ports.cluster_states import Target, TargetMode
+from app.services.target.asking import Asking
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.services.ports.applying import Alteration, End
+
+TOPICS = [Entity.of(topic=f"t{at}") for at in range(3)]
+
+
+class Cluster:
+    """A cluster that answers when it is let."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[Entity]] = []
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()
+        self.error: Exception | None = None
+        self.end: End = Applied()
+
+    async def alter_configs(self, asked: Sequence[Alteration], _: float, *, validate_only: bool) -> list[End]:
+        assert validate_only
+        self.requests.append([each.entity for each in asked])
+        self.asked.set()
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        return [self.end] * len(asked)
+
+
+def asking_of(cluster: Cluster, mode: TargetMode = TargetMode.ADOPT) -> Asking:
+    async def no_secrets(*_: object) -> dict[str, Any]:
+        return {}
+
+    store = SimpleNamespace(name="c", target=lambda: Target("id", mode))
+    return Asking(cast("Any", cluster), cast("Any", store), cast("Any", SimpleNamespace(of=no_secrets)))
+
+
+async def test_questions_that_come_meanwhile_share_the_next_request() -> None:
+    cluster = Cluster()
+    asking = asking_of(cluster)
+    first, second, third = TOPICS
+    asked = [asyncio.create_task(asking.ask(first, {"k": "v"}, ["k"], None))]
+    await cluster.asked.wait()
+    asked += [asyncio.create_task(asking.ask(each, {"k": "v"}, ["k"], None)) for each in (second, third, second)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cluster.answers.set()
+    assert await asyncio.gather(*asked) == [None] * 4
+    assert cluster.requests == [[first], [second, third], [second]]
+
+
+async def test_a_failed_question_is_answered_too() -> None:
+    cluster = Cluster()
+    cluster.answers.set()
+    cluster.error = RuntimeError("a defect")
+    assert "the log has the error" in (await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None) or "")
+
+
+async def test_a_missing_right_is_a_warning() -> None:
+    cluster = Cluster()
+    cluster.answers.set()
+    cluster.end = Held("The alter is not permitted")
+    assert (await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None) or "").endswith("The alter is not permitted")
+
+
+async def test_an_observed_cluster_is_not_asked() -> None:
+    cluster = Cluster()
+    assert await asking_of(cluster, TargetMode.OBSERVE).ask(TOPICS[0], {}, ["k"], None) is None
+    assert cluster.requests == []

@@ -15,6 +15,7 @@ _OPTIONS: Final = (
     " -c idle_in_transaction_session_timeout=0 -c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10"
     " -c tcp_keepalives_count=4"
 )
+_OF_SERVER: Final = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
 _KEEPALIVES: Final = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4}
 
 
@@ -39,3 +40,22 @@ def conninfo(dsn: str) -> str:
     given = parse_dsn(dsn)
     options = f"{_OPTIONS} {given.get('options') or ''}".strip()
     return make_conninfo(dsn, connect_timeout=_CONNECT_TIMEOUT_S, options=options, **_KEEPALIVES)
+
+
+def merged(given: str, other: str) -> str:
+    """Return a connection string of another server; what it lacks besides the server is that of ``other``.
+
+    Args:
+        given: A text of a command line, which other users of the machine can see.
+        other: A connection string.
+
+    Raises:
+        ValueError: A text is no connection string, or ``given`` names no host, or has a password.
+    """
+    parts = parse_dsn(given)
+    if "password" in parts:
+        raise ValueError("A command line must not have a password; it is taken from the setting postgres.dsn")
+    if not {"host", "hostaddr"} & parts.keys():
+        raise ValueError("The connection string names no host")
+    rest = {name: value for name, value in parse_dsn(other).items() if name not in _OF_SERVER}
+    return make_conninfo(**{**rest, **parts})

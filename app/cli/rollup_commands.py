@@ -92,6 +92,26 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
+    read_dsn: Annotated[
+        str | None,
+        typer.Option(
+            "--read-dsn",
+            metavar="DSN",
+            help="Read this standby in place of Postgres, such as `host=standby`; what the connection string lacks, the"
+            " password among it, is that of the settings. Rows of rollups are written to the primary.",
+            show_default=False,
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(
+            "--max-connections",
+            min=5,
+            metavar="N",
+            help="The most connections to Postgres at a time; tasks then read several parts in turn.",
+            show_default="three, and two for each task at a time",
+        ),
+    ] = None,
     capacity: Annotated[
         Path | None,
         typer.Option(
@@ -157,6 +177,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter("Give either --source, which is of its own moment, or --as-of", param_hint="--source")
     if source is not None and (other, usage) != (None, None):
         raise typer.BadParameter("A lake has no other side, and no measurements", param_hint="--source")
+    if source is not None and read_dsn is not None:
+        raise typer.BadParameter("Give either --source or --read-dsn", param_hint="--read-dsn")
     day, moment = day_of(since), moment_of(as_of)
     limits, members = read_yaml(capacity, "--capacity", capacities), read_yaml(teams, "--teams", team_names)
     settings = load_settings(settings_file)
@@ -172,6 +194,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         as_of=moment,
         output=output,
         source=source,
+        read_dsn=read_dsn,
+        max_connections=max_connections,
         capacity=limits or {},
         teams=members,
         other=other,

@@ -33,6 +33,7 @@ from app.rollups.runner import RunOptions, runner
 from app.rollups.session import session, submitted
 from app.rollups.small import SETTINGS, is_small, java_options
 from app.rollups.sources.usage import read_usage
+from app.rollups.standby import standby_dsn
 from app.rollups.stores import read
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class Wanted:
     output: str | None = None
     source: str | None = None
     """The lake to read in place of the stores."""
+    read_dsn: str | None = None
+    """The standby to read in place of Postgres."""
+    max_connections: int | None = None
+    """The most connections to Postgres at a time, five or more."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     teams: Teams | None = None
     other: str | None = None
@@ -90,10 +95,12 @@ class _Ended:
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Run the jobs, print their results, and return the exit code."""
     try:
-        source, jobs = Origin.of(settings, cluster), [JOBS[name] for name in wanted.names]
+        primary = settings.postgres.dsn
+        read_from = None if wanted.read_dsn is None else standby_dsn(wanted.read_dsn, primary)
+        source, jobs = Origin.of(settings, cluster, read=read_from), [JOBS[name] for name in wanted.names]
         other = None if wanted.other is None else _side(settings, wanted.other, cluster)
         # Checked before Java is started: no job can run without it.
-        RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
+        RollupRuns(primary.get_secret_value(), cluster).current(wanted.names[0])
         # The size of measurements, and of a lake, is not known before Spark is there.
         small = (wanted.source, wanted.usage) == (None, None) and is_small(
             source, jobs, has_past=wanted.as_of is not None
@@ -103,7 +110,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
         with (
             _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
-            runner(spark, reading, settings.postgres.dsn) as made,
+            runner(spark, reading, primary, most_parts=_most_parts(wanted)) as made,
         ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
         mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
@@ -170,8 +177,25 @@ def _reading(
             reading = read_lake(spark, wanted.source, source.name, jobs)
         yield reading
         return
-    with read(spark, source, jobs=jobs, as_of=wanted.as_of, other=other, usage=usage) as reading:
+    with read(
+        spark,
+        source,
+        jobs=jobs,
+        as_of=wanted.as_of,
+        other=other,
+        usage=usage,
+        most_parts=_most_parts(wanted),
+    ) as reading:
         yield reading
+
+
+def _most_parts(wanted: Wanted) -> int | None:
+    """Return the most tasks that may read, or write, rows of one kind at a time; None for any number.
+
+    The command has three connections besides: the reading's, the run's, and a short one. Tasks of a job read two
+    kinds of rows at a time at most.
+    """
+    return None if wanted.max_connections is None else (wanted.max_connections - 3) // 2
 
 
 def started(settings: Settings, master: str | None, *, small: bool = False) -> Any:

@@ -48,7 +48,8 @@ OPTIONS: Final = frozenset(
     ``int``: a zxid, taken before the first znode was read. Every commit up to it is in every znode as read.
 ``horizon``
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
-    outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
+    outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``. Below
+    ``floor`` only where the run reads a standby that is behind its primary.
 ``other``
     ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
 ``other_release``

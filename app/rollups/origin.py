@@ -24,16 +24,24 @@ class Origin:
     """The cluster's name."""
     cluster: ClusterSettings = field(repr=False)
     dsn: SecretStr = field(repr=False)
-    """The connection string of Postgres, for libpq."""
+    """The connection string of Postgres, for libpq; of a standby where there is a ``primary``."""
+    primary: SecretStr | None = field(default=None, repr=False)
+    """The connection string of the primary, where a standby is read in its place."""
 
     @classmethod
-    def of(cls, settings: Settings, name: str) -> Origin:
+    def of(cls, settings: Settings, name: str, *, read: SecretStr | None = None) -> Origin:
         """Return the stores of a cluster of the settings.
+
+        Args:
+            settings: The service's.
+            name: The cluster.
+            read: The connection string of a standby that is read in place of the settings' Postgres.
 
         Raises:
             NotFoundError: The settings have no such cluster.
         """
-        return cls(name, settings.cluster(name), settings.postgres.dsn)
+        primary = settings.postgres.dsn
+        return cls(name, settings.cluster(name), read or primary, None if read is None else primary)
 
     def for_tasks(self) -> Origin:
         """Return the origin without the settings that are for the service alone, and may be secret."""

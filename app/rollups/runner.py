@@ -77,13 +77,23 @@ class Runner:
         reading: The jobs' reading.
         store: The store of their rows.
         runs: The runs of the cluster, in the same Postgres.
+        most_parts: The most tasks that write rows at a time; None for any number.
     """
 
-    def __init__(self, spark: SparkSession, reading: Reading, store: RunStore, runs: RollupRuns) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        reading: Reading,
+        store: RunStore,
+        runs: RollupRuns,
+        *,
+        most_parts: int | None = None,
+    ) -> None:
         self._spark = spark
         self._reading = reading
         self._store = store
         self._runs = runs
+        self._most_parts = most_parts
 
     def run(self, job: Job, options: RunOptions, *, run_id: UUID | None = None) -> Finished:
         """Run a job, and return once its rows are published.
@@ -171,7 +181,7 @@ class Runner:
         """Write the rows to all their stores; Parquet first, so that all files are there once the run is complete."""
         # Spark's work for this run can be identified, followed and cancelled by its group.
         self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)
-        rows = ordered(frame, job)
+        rows = ordered(frame, job, self._most_parts)
         if output is not None:
             rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -190,20 +200,21 @@ class Runner:
 
 
 @contextmanager
-def runner(spark: SparkSession, reading: Reading, dsn: SecretStr) -> Iterator[Runner]:
+def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts: int | None = None) -> Iterator[Runner]:
     """Return the runner of a reading's jobs, for the length of a block.
 
     Args:
         spark: From :func:`app.rollups.session.session`.
         reading: The jobs' reading.
         dsn: The Postgres of the rows, as the service's role.
+        most_parts: The most tasks that read or write the rows of a run at a time; None for any number.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
     """
     runs = RollupRuns(dsn.get_secret_value(), reading.cluster)
     try:
-        yield Runner(spark, reading, RunStore(spark, dsn), runs)
+        yield Runner(spark, reading, RunStore(spark, dsn, most_parts), runs, most_parts=most_parts)
     finally:
         # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for all
         # jobs.

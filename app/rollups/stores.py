@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import StructType
 
-from app.rollups import past, schemas
+from app.rollups import past, schemas, standby
 from app.rollups.carrying import register
 from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError, reading_of
@@ -50,6 +50,7 @@ def read(
     as_of: datetime | None = None,
     other: Side | None = None,
     usage: DataFrame | None = None,
+    most_parts: int | None = None,
 ) -> Iterator[Reading]:
     """Take one moment of a cluster, and keep it until the context ends.
 
@@ -64,12 +65,13 @@ def read(
             recorder's states can't.
         other: The side that the job ``compare`` compares the cluster with.
         usage: The measurements of the job ``usage``, of the schema ``USAGE``.
+        most_parts: The most parts of a frame of Postgres, each of which is a connection at a time; None for any number.
 
     Raises:
         UnavailableError: Postgres or ZooKeeper is away.
-        ValueError: ``as_of`` or ``other`` is in the future.
+        ValueError: ``as_of`` or ``other`` is in the future, or later than all that a standby has.
     """
-    with opened(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage) as (reading, _):
+    with opened(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage, most_parts=most_parts) as (reading, _):
         yield reading
 
 
@@ -82,6 +84,7 @@ def opened(
     as_of: datetime | None = None,
     other: Side | None = None,
     usage: DataFrame | None = None,
+    most_parts: int | None = None,
 ) -> Iterator[tuple[Reading, StoreFrames]]:
     """Take one moment of a cluster, as :func:`read` does, and return the frames of its stores besides."""
     with ExitStack() as stack:
@@ -94,20 +97,25 @@ def opened(
         if isinstance(other, Origin) and (columns := _columns_of_znodes(jobs, _OTHER_ZNODES)):
             read_there = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name))
             beside, other_release = read_there.frame, read_there.release
+        # After the znodes were read, so that a standby that keeps up has the trail of them all.
+        known = None if origin.primary is None else standby.behind(origin.dsn, origin.primary)
         postgres = stack.enter_context(connected(origin.dsn))
-        moment, now = _moment(postgres, origin.name, as_of)
+        moment, now = _moment(postgres, origin.name, as_of, known)
         options: dict[str, Any] = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
         if other is not None:
             options["other"] = other.name if isinstance(other, Origin) else other.astimezone(UTC).isoformat()
             options["other_release"] = other_release
         if found is not None:
             ceiling = found.scanner.revision(found.horizon)
-            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": found.horizon, "release": found.release}
+            horizon = found.horizon if known is None else min(found.horizon, _newest_revision(postgres, origin.name))
+            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": horizon, "release": found.release}
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
             beside = other
-        frames = StoreFrames(spark, source, postgres, moment, found, beside, usage, _passes(jobs or (), other))
+        frames = StoreFrames(
+            spark, source, postgres, moment, found, beside, usage, _passes(jobs or (), other), most_parts
+        )
         yield reading_of(origin.name, options, moment.cut.last_registration, frames), frames
 
 
@@ -179,9 +187,15 @@ def _znodes(
         frame.unpersist()
 
 
-def _moment(postgres: Connection, cluster: str, as_of: datetime | None) -> tuple[Moment, datetime]:
-    """Return the snapshot of a transaction, and its time by Postgres's clock."""
+def _moment(
+    postgres: Connection, cluster: str, as_of: datetime | None, known: datetime | None
+) -> tuple[Moment, datetime]:
+    """Return the snapshot of a transaction, and its time: by Postgres's clock, or the time up to which it has all."""
     [(snapshot, now)] = postgres.rows("SELECT pg_export_snapshot(), clock_timestamp()")
+    if known is not None:
+        now = min(now, known)
+        if as_of is not None and as_of > now:
+            raise ValueError(f"The standby has nothing later than {now.isoformat()}")
     if as_of is not None and as_of > now:
         raise ValueError(f"{as_of.isoformat()} is to come: it is {now.isoformat()}")
     events = f"FROM registrations WHERE cluster = {literal(cluster)}"
@@ -203,6 +217,20 @@ def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
     return {"begin": begin, "recorded_since": since, "watermark": watermark}
 
 
+def _newest_revision(postgres: Connection, cluster: str) -> int:
+    """Return the highest revision of which a snapshot has the outcome, or what the recorder found; 0 for none.
+
+    A change's outcome is committed after the intents of all changes before it in ZooKeeper, and the recorder's
+    watermark after all that it covers. So every commit up to this revision has its intent in the snapshot.
+    """
+    name = literal(cluster)
+    [(newest,)] = postgres.rows(
+        f"SELECT greatest((SELECT max(revision) FROM outcomes WHERE cluster = {name} AND committed),"  # noqa: S608 - a literal, quoted
+        f" (SELECT revision FROM watermarks WHERE cluster = {name} AND complete))"
+    )
+    return int(newest or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class StoreFrames:
     """The frames of the stores; see :class:`app.rollups.reading.Frames`."""
@@ -218,6 +246,7 @@ class StoreFrames:
     _passes: Mapping[str, list[Sequence[str]]]
     """Frame of Postgres -> the columns of each pass that is yet to come. Where several need all rows, they share one
     pass, whose rows Spark keeps, on its disk where memory is short."""
+    _most_parts: int | None
     _kept: dict[str, DataFrame] = field(default_factory=dict)
     _bounds: dict[str, list[str]] = field(default_factory=dict)
 
@@ -263,7 +292,7 @@ class StoreFrames:
     def _ranges(self, name: str, columns: Sequence[str], begins: Sequence[str], *ranges: KeyRange) -> DataFrame:
         return (
             self._spark.read.format(self._source)
-            .options(**trail.trail_options(name, self._moment, begins, *ranges))
+            .options(**trail.trail_options(name, self._moment, begins, *ranges, most_parts=self._most_parts))
             .schema(StructType([TABLES[name].schema[column] for column in columns]))
             .load()
         )

@@ -17,7 +17,8 @@ One row per mismatch; none where all is well.
 ``znode_revision`` the znode's mzxid; null where it is absent
 ``pending``        the mismatch may go away by itself: a change of this entity has no outcome yet, or the recorder has
                    not reached the revision of the znode; or, where the znode is absent, that of the run, and its state
-                   still has the znode
+                   still has the znode. A standby that is behind has not reached what the znodes show: there each
+                   absent znode is pending, and each one of a later revision
 ================== ====================================================================================================
 
 ===================== =================================================================================================
@@ -123,6 +124,9 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
         # The time of an absent znode's deletion is unknown; the recorder has not seen it while it still has the state.
         written = F.exists("tail", lambda each: each["revision"].between(settled + 1, ceiling))
         unseen |= F.col("node").isNull() & (_sure(F.col("state.present")) | _sure(written))
+    if horizon < floor:
+        # A standby that is behind: an absent znode may have been deleted by a change that it lacks.
+        unseen |= F.col("node").isNull()
     pending = _sure(F.col("is_open")) | unseen
 
     def judged(entity: Column) -> Column:

@@ -26,6 +26,7 @@ from pyspark.sql.types import DoubleType, StringType
 
 from app.audit.rollup_parts import check_parts, read_part, write_part
 from app.rollups.carrying import register
+from app.rollups.sources.parts import put_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,9 +44,11 @@ _ENTITY: Final = "entity_id"
 _ITEM: Final = "item"
 
 
-def ordered(frame: DataFrame, job: Job) -> DataFrame:
-    """Return the rows in the order of the job's key, over all partitions."""
-    return frame.orderBy(*job.key)
+def ordered(frame: DataFrame, job: Job, most_parts: int | None = None) -> DataFrame:
+    """Return the rows in the order of the job's key, over all partitions, of which there are so many at most."""
+    if most_parts is None:
+        return frame.orderBy(*job.key)
+    return frame.repartitionByRange(most_parts, *job.key).sortWithinPartitions(*job.key)
 
 
 class RunStore:
@@ -54,10 +57,12 @@ class RunStore:
     Args:
         spark: The session.
         dsn: ``postgresql://...`` of the service's role.
+        most_parts: The most tasks that read a run's rows at a time; None for one a part.
     """
 
-    def __init__(self, spark: SparkSession, dsn: SecretStr) -> None:
+    def __init__(self, spark: SparkSession, dsn: SecretStr, most_parts: int | None = None) -> None:
         self._spark = spark
+        self._most_parts = most_parts
         self._source = register(spark, RunSource, dsn=dsn)
 
     def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: int) -> None:
@@ -82,7 +87,7 @@ class RunStore:
 
     def rows(self, job: Job, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
         """Return the rows of a complete run, in any order."""
-        options = {"run": str(run_id), "parts": json.dumps(list(parts))}
+        options = {"run": str(run_id), "parts": json.dumps(put_together(parts, self._most_parts))}
         items = self._spark.read.format(self._source).options(**options).schema(f"{_ITEM} string").load()
         row = F.from_json(_ITEM, job.output, {**_JSON, "mode": "FAILFAST"})
         return items.select(row.alias("row")).select("row.*")
@@ -92,7 +97,7 @@ class RunSource(DataSource):
     """The rows of one run: written as ``entity_id`` and ``item``, read as ``item``.
 
     Its class carries ``dsn``, a connection string (app/rollups/carrying.py). Options: ``run``; ``attempt``, to write;
-    ``parts``, a JSON array, to read.
+    ``parts``, a JSON array of arrays, to read: the parts that a task reads in turn.
     """
 
     dsn: SecretStr
@@ -146,26 +151,25 @@ class _Writer(DataSourceArrowWriter):
 
 @dataclass
 class _Part(InputPartition):
-    number: int
+    numbers: list[int]
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, dsn: str, run_id: UUID, parts: Sequence[int]) -> None:
+    def __init__(self, dsn: str, run_id: UUID, parts: Sequence[list[int]]) -> None:
         self._dsn = dsn
         self._run_id = run_id
         self._parts = parts
 
     def partitions(self) -> list[InputPartition]:
-        """Return the parts; for a run without rows a part that does not exist."""
-        return [_Part(number) for number in self._parts or [-1]]
+        """Return the parts; for a run without rows one of nothing."""
+        return [_Part(numbers) for numbers in self._parts or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one part."""
+        """Read the parts of a task."""
         assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
-        if partition.number < 0:
-            return
-        for items in read_part(self._dsn, self._run_id, partition.number):
-            yield pa.RecordBatch.from_pydict({_ITEM: pa.array(items, pa.string())})
+        for number in partition.numbers:
+            for items in read_part(self._dsn, self._run_id, number):
+                yield pa.RecordBatch.from_pydict({_ITEM: pa.array(items, pa.string())})
 
 
 def copied(run_id: UUID, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.rollups.sources.arrow import converted
+from app.rollups.sources.parts import put_together
 from app.rollups.sources.postgres import connected
 from app.rollups.sources.tables import TABLES, Cut, KeyRange, Table
 
@@ -134,7 +135,8 @@ class TrailSource(DataSource):
     """One frame of Postgres. The requested schema is a part of the frame's.
 
     Its class carries ``origin`` (app/rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds`` and
-    ``ranges``, JSON arrays: keys at which parts begin, and ranges of keys that are read, in order.
+    ``ranges``, JSON arrays: keys at which parts begin, and ranges of keys that are read, in order; ``most_parts``, the
+    number of parts that neighbouring ranges are put together to, or empty.
 
     Filters are not pushed down. Spark 4.3 keeps the reader that took the filters at the table and not at the scan: in a
     query that uses one frame twice, with different filters, both scans may get the filters of one.
@@ -157,12 +159,14 @@ class TrailSource(DataSource):
             Moment.of_options(options),
             json.loads(options["bounds"]),
             [KeyRange(*each) for each in json.loads(options["ranges"])],
+            int(options["most_parts"]) if options["most_parts"] else None,
         )
 
 
 @dataclass
 class _Part(InputPartition):
-    keys: KeyRange
+    keys: list[KeyRange]
+    """Read one after the other, over one connection."""
 
 
 class _Reader(DataSourceReader):
@@ -174,6 +178,7 @@ class _Reader(DataSourceReader):
         moment: Moment,
         begins: Sequence[str],
         ranges: Sequence[KeyRange],
+        most_parts: int | None,
     ) -> None:
         self._origin = origin
         self._frame = frame
@@ -181,11 +186,12 @@ class _Reader(DataSourceReader):
         self._moment = moment
         self._begins = begins
         self._ranges = ranges
+        self._most_parts = most_parts
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of keys, cut where parts begin."""
         order = TABLES[self._frame].order
-        parts: list[InputPartition] = []
+        parts: list[KeyRange] = []
         for keys in self._ranges:
             within = [
                 key
@@ -194,21 +200,29 @@ class _Reader(DataSourceReader):
                 and (keys.high is None or order(key) < order(keys.high))
             ]
             edges = [keys.low, *within, keys.high]
-            parts += [_Part(KeyRange(low, high)) for low, high in itertools.pairwise(edges)]
-        return parts
+            parts += [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
+        return [_Part(keys) for keys in put_together(parts, self._most_parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range on a worker."""
         assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        query = TABLES[self._frame].query(self._schema.names, self._moment.cut, partition.keys)
+        table = TABLES[self._frame]
+        queries = [table.query(self._schema.names, self._moment.cut, keys) for keys in partition.keys]
         with connected(self._origin.dsn, self._moment.snapshot) as connection:
-            for batch in connection.batches(query):
+            for batch in itertools.chain.from_iterable(map(connection.batches, queries)):
                 columns = [converted(batch.column(field.name), field) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def trail_options(frame: str, moment: Moment, begins: Sequence[str], *ranges: KeyRange) -> dict[str, Any]:
+def trail_options(
+    frame: str, moment: Moment, begins: Sequence[str], *ranges: KeyRange, most_parts: int | None = None
+) -> dict[str, Any]:
     """Return the options of a frame; see :class:`TrailSource`."""
-    given = [[each.low, each.high] for each in ranges]
-    return {"frame": frame, "bounds": json.dumps(list(begins)), "ranges": json.dumps(given), **moment.as_options()}
+    return {
+        "frame": frame,
+        "bounds": json.dumps(list(begins)),
+        "ranges": json.dumps([[each.low, each.high] for each in ranges]),
+        "most_parts": most_parts or "",
+        **moment.as_options(),
+    }

@@ -1,0 +1,16 @@
+"""Parts put together, so that fewer tasks read them, each several in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    T = TypeVar("T")
+
+
+def put_together(parts: Sequence[T], most: int | None) -> list[list[T]]:
+    """Return neighbours together, as so many lists of even length at most; one list a part where ``most`` is None."""
+    count = len(parts) if most is None else min(most, len(parts))
+    return [[*parts[len(parts) * at // count : len(parts) * (at + 1) // count]] for at in range(count)]

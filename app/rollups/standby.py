@@ -1,0 +1,65 @@
+"""A standby of Postgres that a run reads in place of the primary: its connection string, and how far it has come.
+
+A run waits a moment for the standby to replay what the primary had committed when the znodes were read. After that the
+standby shows what the primary would. A standby that stays behind is read as it is, and bounds the run.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import SecretStr
+
+from app.audit.dsn import merged
+from app.domain.errors import UnavailableError
+from app.rollups.sources.postgres import connected, literal
+
+WAIT_S: Final = 10.0
+"""Seconds for which a run waits for its standby."""
+_PAUSE_S: Final = 0.1
+
+
+def standby_dsn(given: str, primary: SecretStr) -> SecretStr:
+    """Return the connection string of a standby: what it lacks is the primary's, except the server.
+
+    Args:
+        given: The text of a command line, so a password in it is refused.
+        primary: The primary's.
+
+    Raises:
+        ValueError: The text is no connection string, names no host, or has a password.
+    """
+    return SecretStr(merged(given, primary.get_secret_value()))
+
+
+def behind(standby: SecretStr, primary: SecretStr) -> datetime | None:
+    """Wait until a standby has all that its primary has now, for :data:`WAIT_S` at most.
+
+    Returns:
+        None where it has; else the time of the last commit that it has, aware.
+
+    Raises:
+        UnavailableError: One of the two is away, or the standby has replayed no commit since its start.
+        ValueError: The server is no standby.
+    """
+    with connected(primary) as there:
+        [(committed,)] = there.rows("SELECT pg_current_wal_flush_lsn()::text")
+    with connected(standby) as here:
+        [(is_standby,)] = here.rows("SELECT pg_is_in_recovery()")
+        if not is_standby:
+            raise ValueError("--read-dsn names a server that is no standby")
+        query = f"SELECT pg_last_wal_replay_lsn() >= {literal(committed)}::pg_lsn, pg_last_xact_replay_timestamp()"
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            [(has_all, last)] = here.rows(query)
+            if has_all:
+                return None
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_PAUSE_S)
+    if last is None:
+        raise UnavailableError("The standby is behind its primary, and has replayed no commit since its start")
+    found: datetime = last
+    return found.astimezone(UTC)

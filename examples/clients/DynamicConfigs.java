@@ -12,9 +12,12 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -54,6 +57,11 @@ public final class DynamicConfigs implements AutoCloseable {
     private static final String SESSION = "session.timeout.ms";
     private static final Duration FIRST_FETCH = Duration.ofSeconds(2);
     private static final Duration DAY = Duration.ofDays(1);
+    private static final Duration REQUEST = Duration.ofSeconds(30);
+    private static final double FRESH_REPORT_S = 240;
+    private static final int MOST_REFUSED = 32;
+    private static final String SOFTWARE = "\"softwareName\": \"apache-kafka-java\", \"softwareVersion\": \""
+            + AppInfoParser.getVersion() + "\"";
     private static final String TEXT = "\"((?:[^\"\\\\]|\\\\.)*)\"";
     private static final Pattern PAIR =
             Pattern.compile("\\{\\s*\"key\"\\s*:\\s*" + TEXT + "\\s*,\\s*\"value\"\\s*:\\s*" + TEXT);
@@ -65,6 +73,7 @@ public final class DynamicConfigs implements AutoCloseable {
     private final String cluster;
     private final String token;
     private final String user;
+    private final String instance = UUID.randomUUID().toString();
     private final Thread thread = new Thread(this::follow, "dynamic-configs");
     private volatile Map<String, String> settings;
     private Decision decision = new Decision(Map.of(), Map.of());
@@ -72,6 +81,13 @@ public final class DynamicConfigs implements AutoCloseable {
     private long registeredAt;
     private int failures;
     private double pauseS;
+    private Map<String, String> running;
+    private Map<String, String> refused = Map.of();
+    private String revision = "0";
+    private String applied = "0";
+    private CompletableFuture<Void> reports = CompletableFuture.completedFuture(null);
+    private long reportedAt;
+    private boolean reportsOff;
 
     /**
      * Asks once, for two seconds at most, and then follows the changes.
@@ -103,6 +119,12 @@ public final class DynamicConfigs implements AutoCloseable {
         return settings;
     }
 
+    /** Says that the application runs with these settings from now on. The service hears of it. */
+    public synchronized void runs(Map<String, String> now) {
+        running = now;
+        report(true);
+    }
+
     @Override
     public void close() {
         thread.interrupt();
@@ -114,6 +136,10 @@ public final class DynamicConfigs implements AutoCloseable {
 
     static boolean lacking(int status, Integer code) {
         return Set.of(404, 405, 501).contains(status) || code != null && Set.of(35, 42).contains(code);
+    }
+
+    static boolean due(boolean changed, Double sinceS) {
+        return changed || sinceS == null || sinceS >= FRESH_REPORT_S;
     }
 
     static double pauseS(double maxAgeS, int failures, Double retryAfterS, double share) {
@@ -176,7 +202,7 @@ public final class DynamicConfigs implements AutoCloseable {
         try {
             do {
                 Thread.sleep((long) (pauseS * 1000));
-            } while (poll(Duration.ofSeconds(30)));
+            } while (poll(REQUEST));
         } catch (InterruptedException closed) {
             // The values in force stay.
         }
@@ -193,10 +219,8 @@ public final class DynamicConfigs implements AutoCloseable {
             if (answer.statusCode() == 200) {
                 registeredAt = registers ? System.nanoTime() : registeredAt;
                 etag = registers ? null : answer.headers().firstValue("ETag").orElse(null);
-                take(pairs(answer.body()));
             } else if (answer.statusCode() != 304) {
-                Matcher code = CODE.matcher(answer.body());
-                if (lacking(answer.statusCode(), code.find() ? Integer.valueOf(code.group(1)) : null)) {
+                if (lacking(answer)) {
                     System.err.println("the service has no dynamic configs, they are off: " + answer.statusCode());
                     return false;
                 }
@@ -204,6 +228,7 @@ public final class DynamicConfigs implements AutoCloseable {
                         .map(Double::valueOf).orElse(null);
                 throw new IOException("status " + answer.statusCode());
             }
+            take(answer);
             failures = 0;
         } catch (IOException error) {
             if (failures++ == 0) {
@@ -218,39 +243,86 @@ public final class DynamicConfigs implements AutoCloseable {
     }
 
     private HttpRequest.Builder request(boolean registers) {
-        String clientId = own.get("client.id");
-        HttpRequest.Builder request = HttpRequest.newBuilder().header("Authorization", "Bearer " + token);
         if (!registers) {
-            String id = "user=" + escaped(user) + (clientId == null ? "" : ",client-id=" + escaped(clientId));
-            if (etag != null) {
-                request.header("If-None-Match", etag);
-            }
-            return request.uri(URI.create(cluster + "/client-configs/" + id + "/effective"));
+            HttpRequest.Builder request = to(entity() + "/effective");
+            return etag == null ? request : request.header("If-None-Match", etag);
         }
+        String clientId = own.get("client.id");
         List<String> components = new ArrayList<>(List.of(component("user", user)));
         if (clientId != null) {
             components.add(component("client-id", clientId));
         }
         String body = "{\"components\": [" + String.join(", ", components) + "], \"resolveEntity\": true, "
                 + "\"supportedConfigs\": [\"" + String.join("\", \"", kind.supported) + "\"], "
-                + "\"clientInformation\": {\"softwareName\": \"apache-kafka-java\", "
-                + "\"softwareVersion\": \"" + AppInfoParser.getVersion() + "\"}}";
-        return request.uri(URI.create(cluster + "/client-configs:describe"))
+                + "\"clientInformation\": {" + SOFTWARE + "}}";
+        return to("/client-configs:describe")
                 .header("Content-Type", "application/json")
                 .POST(HttpRequest.BodyPublishers.ofString(body));
     }
 
-    private void take(Map<String, String> dynamic) {
-        Decision found = decide(kind, own, dynamic);
-        if (found.equals(decision)) {
+    private HttpRequest.Builder to(String path) {
+        return HttpRequest.newBuilder(URI.create(cluster + path)).header("Authorization", "Bearer " + token);
+    }
+
+    private String entity() {
+        String clientId = own.get("client.id");
+        return "/client-configs/user=" + escaped(user) + (clientId == null ? "" : ",client-id=" + escaped(clientId));
+    }
+
+    private static boolean lacking(HttpResponse<String> answer) {
+        Matcher code = CODE.matcher(answer.body());
+        return lacking(answer.statusCode(), code.find() ? Integer.valueOf(code.group(1)) : null);
+    }
+
+    private synchronized void take(HttpResponse<String> answer) throws IOException {
+        Decision found = answer.statusCode() == 304 ? decision : decide(kind, own, pairs(answer.body()));
+        revision = answer.headers().firstValue("Confplane-Revision").orElse(revision);
+        boolean changed = !found.equals(decision);
+        if (changed) {
+            System.err.println(kind + ": accepted " + found.accepted() + ", dropped " + found.dropped());
+            if (!found.accepted().equals(decision.accepted())) {
+                Map<String, String> merged = new LinkedHashMap<>(own);
+                merged.remove("enable.dynamic.config");
+                merged.putAll(found.accepted());
+                settings = merged;
+            }
+            decision = found;
+        }
+        report(changed && running == settings);
+    }
+
+    /** Reports what the application runs with, one report after the other, if a report is due. */
+    private void report(boolean changed) {
+        Double sinceS = reportedAt == 0 ? null : (System.nanoTime() - reportedAt) / 1e9;
+        if (running == null || reportsOff || !due(changed, sinceS)) {
             return;
         }
-        decision = found;
-        System.err.println(kind + ": accepted " + found.accepted() + ", dropped " + found.dropped());
-        Map<String, String> merged = new LinkedHashMap<>(own);
-        merged.remove("enable.dynamic.config");
-        merged.putAll(found.accepted());
-        settings = merged;
+        if (running == settings) {
+            applied = revision;
+            refused = decision.dropped();
+        }
+        String keys = refused.entrySet().stream().limit(MOST_REFUSED)
+                .map(entry -> "{\"key\": " + quoted(entry.getKey()) + ", \"reason\": " + quoted(entry.getValue()) + "}")
+                .collect(Collectors.joining(", "));
+        String body = "{" + SOFTWARE + ", \"appliedRevision\": \"" + applied + "\", \"refused\": [" + keys + "]}";
+        HttpRequest request = to(entity() + "/instances/" + instance).timeout(REQUEST)
+                .header("Content-Type", "application/json")
+                .PUT(HttpRequest.BodyPublishers.ofString(body)).build();
+        reportedAt = System.nanoTime();
+        reports = reports.thenCompose(before -> http.sendAsync(request, HttpResponse.BodyHandlers.ofString()))
+                .handle(this::reported);
+    }
+
+    private synchronized Void reported(HttpResponse<String> answer, Throwable error) {
+        if (error == null && answer.statusCode() == 200) {
+            return null;
+        }
+        reportedAt = 0; // the next poll is followed by another
+        if (error == null && lacking(answer)) {
+            System.err.println("the service takes no reports, they are off: " + answer.statusCode());
+            reportsOff = true;
+        }
+        return null;
     }
 
     private static Map<String, String> pairs(String body) throws IOException {
@@ -267,11 +339,15 @@ public final class DynamicConfigs implements AutoCloseable {
     }
 
     private static String component(String type, String name) {
-        StringBuilder text = new StringBuilder();
-        for (char each : name.toCharArray()) {
+        return "{\"entityType\": \"" + type + "\", \"matchType\": \"exact\", \"match\": " + quoted(name) + "}";
+    }
+
+    private static String quoted(String given) {
+        StringBuilder text = new StringBuilder("\"");
+        for (char each : given.toCharArray()) {
             text.append(each < ' ' || each == '"' || each == '\\' ? String.format("\\u%04x", (int) each) : each);
         }
-        return "{\"entityType\": \"" + type + "\", \"matchType\": \"exact\", \"match\": \"" + text + "\"}";
+        return text.append('"').toString();
     }
 
     private static String escaped(String name) {
@@ -313,18 +389,22 @@ public final class DynamicConfigs implements AutoCloseable {
             Map<String, String> consumes = ofConsumer.settings();
             KafkaProducer<String, String> producer = producer(produces);
             KafkaConsumer<String, String> consumer = consumer(consumes, topic);
+            ofProducer.runs(produces);
+            ofConsumer.runs(consumes);
             for (int number = 0; System.in.available() == 0; number++) {
                 if (produces != ofProducer.settings()) {
                     produces = ofProducer.settings();
                     KafkaProducer<String, String> next = producer(produces);
                     producer.close(); // flushes first
                     producer = next;
+                    ofProducer.runs(produces);
                 }
                 producer.send(new ProducerRecord<>(topic, String.valueOf(number), String.valueOf(number)));
                 if (consumes != ofConsumer.settings()) {
                     consumes = ofConsumer.settings();
                     consumer.close(); // commits first
                     consumer = consumer(consumes, topic);
+                    ofConsumer.runs(consumes);
                 }
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
                     System.out.println("read " + record.value());

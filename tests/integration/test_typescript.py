@@ -34,16 +34,21 @@ STRICT: Final = (
 FOLLOW: Final = """
 import { follow } from "./dynamicConfigs.js";
 const { token, ...client } = JSON.parse(process.argv[2]);
-for await (const values of follow({ ...client, token: () => token })) {
+const refused = (values) => (values.get("acks") === "0" ? [{ key: "acks", reason: "needs an answer" }] : []);
+for await (const values of follow({ ...client, refused, token: () => token })) {
   console.log(JSON.stringify(Object.fromEntries(values)));
 }
 """
 ANSWER_VECTORS: Final = """
-import { lacking, pauseMs } from "./dynamicConfigs.js";
-const { errors, pauses } = JSON.parse(process.argv[2]);
+import { due, lacking, pauseMs } from "./dynamicConfigs.js";
+const { errors, pauses, reports } = JSON.parse(process.argv[2]);
 const ends = ({ maxAgeMs, failures, retryAfterS }) =>
   [0, 1].map((share) => pauseMs(maxAgeMs, failures, retryAfterS ?? 0, share) / 1000);
-console.log(JSON.stringify({ off: errors.map((each) => lacking(each.status, each.kafkaErrorCode)), pauses: pauses.map(ends) }));
+console.log(JSON.stringify({
+  off: errors.map((each) => lacking(each.status, each.kafkaErrorCode)),
+  pauses: pauses.map(ends),
+  due: reports.map((each) => due(each.changed, each.sinceS ?? undefined)),
+}));
 """
 
 
@@ -72,15 +77,16 @@ def beside(compiled: Path, name: str, program: str, argument: Any) -> list[str]:
     return ["node", str(compiled / name), json.dumps(argument)]
 
 
-def test_the_example_passes_the_vectors_of_errors_and_pauses(compiled: Path) -> None:
+def test_the_example_passes_the_vectors_of_errors_pauses_and_reports(compiled: Path) -> None:
     vectors = json.loads(VECTORS.read_text())
     command = beside(compiled, "vectors.js", ANSWER_VECTORS, vectors)
     found = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
     assert found["off"] == [each["off"] for each in vectors["errors"]]
+    assert found["due"] == [each["due"] for each in vectors["reports"]]
     assert found["pauses"] == [pytest.approx([each["least"], each["most"]]) for each in vectors["pauses"]]
 
 
-async def test_the_example_follows_the_changes_of_a_client(
+async def test_the_example_follows_the_changes_of_a_client_and_reports_them(
     service: Service, client: ConfplaneClient, compiled: Path, tmp_path: Path
 ) -> None:
     entity = Entity.of(user="Zoë b (ts)", client_id="billing")
@@ -94,15 +100,26 @@ async def test_the_example_follows_the_changes_of_a_client(
         "supportedConfigs": ["acks"],
         "software": {"softwareName": "example-ts", "softwareVersion": "1.0"},
         "maxAgeMs": 200,
+        "instance": "ts-1",
     }
+
+    async def reported(revision: int | None) -> Any:
+        found = (await client.request("GET", f"client-configs/{entity.id}/status")).body
+        return found if [each["appliedRevision"] for each in found["appliedBy"]] == [str(revision)] else None
+
     said = tmp_path / "said"
     command = beside(compiled, "follow.js", FOLLOW, followed)
     with said.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: ASYNC220 - a start takes no time
     try:
         await until(lambda: said.read_text().startswith('{"acks":"1"}'), why=said.read_text)
-        await client.put("client-configs", entity, {"acks": "all"})
+        changed = await client.put("client-configs", entity, {"acks": "all"})
         await until(lambda: said.read_text().endswith('{"acks":"all"}\n'), why=said.read_text)
+        assert (await until(lambda: reported(changed.revision), why=said.read_text))["refused"] == []
+        changed = await client.put("client-configs", entity, {"acks": "0"})
+        status = await until(lambda: reported(changed.revision), why=said.read_text)
+        software = {"softwareName": "example-ts", "softwareVersion": "1.0", "instances": 1}
+        assert status["refused"] == [{"key": "acks", "reason": "needs an answer", **software}]
         await client.delete("client-configs", entity)
         await until(lambda: said.read_text().endswith("{}\n"), why=said.read_text)
     finally:

@@ -29,6 +29,11 @@ public final class Vectors {
             boolean off = DynamicConfigs.lacking(vector.get("status").asInt(), code.isNull() ? null : code.asInt());
             check(vector, off == vector.get("off").asBoolean());
         }
+        for (JsonNode vector : vectors.get("reports")) {
+            JsonNode sinceS = vector.get("sinceS");
+            boolean due = DynamicConfigs.due(vector.get("changed").asBoolean(), sinceS.isNull() ? null : sinceS.asDouble());
+            check(vector, due == vector.get("due").asBoolean());
+        }
         for (JsonNode vector : vectors.get("pauses")) {
             check(vector, Math.abs(pauseS(vector, 0) - vector.get("least").asDouble()) < 1e-6);
             check(vector, Math.abs(pauseS(vector, 1) - vector.get("most").asDouble()) < 1e-6);

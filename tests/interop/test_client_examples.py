@@ -1,4 +1,4 @@
-"""The examples of clients run as they are printed, and follow changes of their dynamic configs."""
+"""The examples of clients run as they are printed, and follow changes of their dynamic configs, and report them."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ class Example:
             await client.put("client-configs", entity, {"acks": "all", "session.timeout.ms": "20000"})
             await self.says("acks=all")
             await self.says("session.timeout.ms=20000")
+            await until(lambda: _reported(client, entity), why=lambda: self.text)
             before = len(self.read)
             await until(lambda: len(self.read) > before + 10, why=lambda: self.text)
             # Python ends by the signal, Java by its input.
@@ -95,6 +96,12 @@ class Example:
             process.wait()
         assert process.returncode == 0, self.text
         assert self.read == sorted(set(self.read))
+
+
+async def _reported(client: ConfplaneClient, entity: Entity) -> bool:
+    """Say whether producer and consumer report that they run with the latest configs, and refuse none."""
+    found = (await client.request("GET", f"client-configs/{entity.id}/status")).body
+    return bool(found["applied"] == found["instances"] == 2 and found["refused"] == [])
 
 
 @pytest.mark.parametrize("file", ["with_confluent_kafka.py", "with_kafka_python.py", "with_aiokafka.py"])

@@ -112,11 +112,9 @@ class Reporter:
         self._due.clear()
         applied = self._applied()
         now = self._loop.time()
-        if (
-            self._sent is not None
-            and self._sent._replace(revision=applied.revision) == applied
-            and now - self._sent_at < FRESH_S
-        ):
+        sent = self._sent
+        changed = sent is not None and sent._replace(revision=applied.revision) != applied
+        if not due(changed=changed, since_s=None if sent is None else now - self._sent_at):
             return True
         self._sent = None
         try:
@@ -141,6 +139,16 @@ class Reporter:
                 {"key": _sendable(key), "reason": _sendable(reason)} for key, reason in applied.refused[:_MOST_REFUSED]
             ],
         }
+
+
+def due(*, changed: bool, since_s: float | None) -> bool:
+    """Say whether an answered poll is to be followed by a report.
+
+    Args:
+        changed: The values taken over, or the refusals, are others than those of the last report.
+        since_s: Seconds since the last report that the service took; None where it took none, or not the last one.
+    """
+    return changed or since_s is None or since_s >= FRESH_S
 
 
 def shown(reason: str, own: Iterable[str]) -> str:

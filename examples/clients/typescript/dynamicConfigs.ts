@@ -22,6 +22,10 @@ export interface Followed {
   software: Schemas["ClientInformation"];
   /** Milliseconds between polls: `metadata.max.age.ms`. */
   maxAgeMs: number;
+  /** The name under which this running client reports: 1 to 128 letters, digits and `._-`. */
+  instance: string;
+  /** Returns the keys that the application does not take over, each with the reason; without it, none. */
+  refused?: (values: ReadonlyMap<string, string>) => Schemas["RefusedConfig"][];
 }
 
 /** A refusal by the service, or by a server in front of it. */
@@ -39,10 +43,12 @@ export class Refused extends Error {
 const DAY_MS = 86_400_000;
 const LONGEST_RETRY_AFTER_MS = 3_600_000;
 const REQUEST_MS = 30_000;
+const FRESH_REPORT_S = 240;
 
 /**
  * Yields the dynamic values of each answer that may have changed, by Java's names; a first answer comes at once. Ends
- * where the service does not have the feature.
+ * where the service does not have the feature. An application that asks for the next values runs with the last ones:
+ * then they are reported as applied.
  */
 export async function* follow(
   client: Followed,
@@ -50,21 +56,20 @@ export async function* follow(
 ): AsyncGenerator<Map<string, string>> {
   let registeredAt: number | undefined;
   let etag: string | undefined;
+  let values = new Map<string, string>();
+  const report = reporter(client, failed);
   for (let failures = 0; ; ) {
     let retryAfterS = 0;
     try {
-      if (registeredAt === undefined || performance.now() - registeredAt >= DAY_MS) {
-        const values = await register(client);
-        [registeredAt, etag] = [performance.now(), undefined];
-        yield values;
-      } else {
-        const answer = await poll(client, etag);
-        if (answer !== undefined) {
-          etag = answer.etag;
-          yield answer.values;
-        }
-      }
+      const registers = registeredAt === undefined || performance.now() - registeredAt >= DAY_MS;
+      const answer = registers ? await register(client) : await poll(client, etag);
+      if (registers) registeredAt = performance.now();
       failures = 0;
+      if (answer.values !== undefined) {
+        [values, etag] = [answer.values, answer.etag];
+        yield values;
+      }
+      await report(answer.revision, values);
     } catch (error) {
       failed(error);
       if (error instanceof Refused) {
@@ -90,7 +95,46 @@ export function pauseMs(maxAgeMs: number, failures: number, retryAfterS: number,
   return Math.max(backoff, Math.min(retryAfterS * 1000, LONGEST_RETRY_AFTER_MS) * (1 + 0.2 * share));
 }
 
-async function register(client: Followed): Promise<Map<string, string>> {
+/** Says whether an answered poll is to be followed by a report; `sinceS` is undefined where none was taken yet. */
+export function due(changed: boolean, sinceS: number | undefined): boolean {
+  return changed || sinceS === undefined || sinceS >= FRESH_REPORT_S;
+}
+
+/** Returns the function that reports the values that a client runs with, if a report is due. It never fails. */
+function reporter(
+  client: Followed,
+  failed: (error: unknown) => void,
+): (revision: string, values: ReadonlyMap<string, string>) => Promise<void> {
+  let [sent, sentAt, off]: [string, number | undefined, boolean] = ["", undefined, false];
+  return async (revision, values) => {
+    const refused = client.refused?.(values) ?? [];
+    const applied = JSON.stringify([...values, refused]);
+    const sinceS = sentAt === undefined ? undefined : (performance.now() - sentAt) / 1000;
+    if (off || !due(applied !== sent, sinceS)) return;
+    const body: Schemas["AppliedConfigs"] = { ...client.software, appliedRevision: revision, refused };
+    sentAt = undefined;
+    try {
+      await send(client, `${entity(client)}/instances/${client.instance}`, {
+        method: "PUT",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      [sent, sentAt] = [applied, performance.now()];
+    } catch (error) {
+      failed(error);
+      off = error instanceof Refused && lacking(error.status, error.code);
+    }
+  };
+}
+
+/** An answered poll; without `values` where they are those of the answer before. */
+interface Answered {
+  revision: string;
+  values?: Map<string, string>;
+  etag?: string | undefined;
+}
+
+async function register(client: Followed): Promise<Answered> {
   const names = [["user", client.user] as const, ["client-id", client.clientId] as const];
   const body: Schemas["DescribeClientConfigs"] = {
     components: names.flatMap(([entityType, match]) =>
@@ -106,19 +150,25 @@ async function register(client: Followed): Promise<Map<string, string>> {
     body: JSON.stringify(body),
   });
   const described: Described = await answer.json();
-  return byKey(described.entries[0]?.values ?? []);
+  return { revision: revisionOf(answer), values: byKey(described.entries[0]?.values ?? []) };
 }
 
-async function poll(
-  client: Followed,
-  etag: string | undefined,
-): Promise<{ values: Map<string, string>; etag: string | undefined } | undefined> {
-  const id = `user=${spelled(client.user)}` + (client.clientId === undefined ? "" : `,client-id=${spelled(client.clientId)}`);
+async function poll(client: Followed, etag: string | undefined): Promise<Answered> {
   const headers: Record<string, string> = etag === undefined ? {} : { "If-None-Match": etag };
-  const answer = await send(client, `client-configs/${id}/effective`, { headers });
-  if (answer.status === 304) return undefined;
+  const answer = await send(client, `${entity(client)}/effective`, { headers });
+  const revision = revisionOf(answer);
+  if (answer.status === 304) return { revision };
   const effective: Effective = await answer.json();
-  return { values: byKey(effective.configs), etag: answer.headers.get("ETag") ?? undefined };
+  return { revision, values: byKey(effective.configs), etag: answer.headers.get("ETag") ?? undefined };
+}
+
+function revisionOf(answer: Response): string {
+  return answer.headers.get("Confplane-Revision") ?? "0";
+}
+
+function entity(client: Followed): string {
+  const id = client.clientId === undefined ? "" : `,client-id=${spelled(client.clientId)}`;
+  return `client-configs/user=${spelled(client.user)}${id}`;
 }
 
 async function send(

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from app.client.dynamic import JAVA
+from app.client.dynamic.reports import due
 from app.client.dynamic.rules import decide, enabled
 from app.client.dynamic.source import lacking, pause_s
 from app.domain.definitions import Kind
@@ -32,6 +33,11 @@ def test_the_switch(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", VECTORS["errors"])
 def test_errors_that_turn_the_poll_off(vector: dict[str, Any]) -> None:
     assert lacking(vector["status"], vector["kafkaErrorCode"]) == vector["off"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["reports"], ids=lambda vector: vector["name"])
+def test_reports_that_are_due(vector: dict[str, Any]) -> None:
+    assert due(changed=vector["changed"], since_s=vector["sinceS"]) == vector["due"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["pauses"])

@@ -94,7 +94,7 @@ def _count(name: str, description: str) -> Column:
 
 _COMPATIBILITY: Final = Rollup(
     "compatibility",
-    "Which configs does the software of each client support, and when was it seen?",
+    "Which configs does the software of each client support, when was it seen, and what do its clients run with?",
     (
         _text(
             "entity_id", "The registered client: `user=alice,client-id=billing`, or `user=alice` without a client-id"
@@ -105,9 +105,18 @@ _COMPATIBILITY: Final = Rollup(
         Column("common_configs", ColumnType.TEXTS, "Configs that all of its clients support, sorted"),
         Column("first_seen", ColumnType.TIMESTAMP, "UTC"),
         Column("last_seen", ColumnType.TIMESTAMP, "UTC, at a day's resolution"),
+        _count("instances", "Number of its running clients that report; clients say so of themselves"),
+        Column(
+            "applied_revision",
+            ColumnType.LONG,
+            "The earliest revision whose configs one of them runs with; null where none reports",
+            nullable=True,
+        ),
+        Column("refused_configs", ColumnType.TEXTS, "Configs that at least one of them refuses, sorted"),
     ),
     key=("entity_id", "software_name", "software_version"),
     entity="entity_id",
+    version=2,
     is_per_entity=True,
 )
 _DRIFT: Final = Rollup(

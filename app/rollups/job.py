@@ -75,8 +75,8 @@ class Job:
     Attributes:
         name: The name in the command and in the URL.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
-            ``changes``, ``other_znodes``, ``registration_events``, ``registrations``, ``states``, ``usage`` and
-            ``znodes`` (app/rollups/schemas.py).
+            ``changes``, ``other_znodes``, ``registration_events``, ``registrations``, ``reports``, ``states``,
+            ``usage`` and ``znodes`` (app/rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
         key: Columns that together identify a row, in the order of the rows. None of them is ever null.

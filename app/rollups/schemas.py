@@ -129,6 +129,20 @@ REGISTRATIONS: Final = StructType(
 """One row per entity, software, version and set of supported configs (sorted) that is not cleared: the result of
 :func:`app.rollups.registered.current` for the events. Entities are ``user=`` or ``user=,client-id=``."""
 
+REPORTS: Final = StructType(
+    [
+        _required("entity_id", StringType()),
+        _required("instance_id", StringType()),
+        _required("software_name", StringType()),
+        _required("software_version", StringType()),
+        _required("applied_revision", LongType()),
+        _required("refused_configs", TEXTS),
+    ]
+)
+"""One row per running client that reported in the quarter of an hour before the moment: the revision whose configs it
+runs with, and the keys that it refuses. Clients say so of themselves. Reports are forgotten, so of an earlier moment,
+and in a lake, there are none."""
+
 ZNODES: Final = StructType(
     [
         _required("tree", StringType()),

@@ -30,6 +30,7 @@ _FORMAT: Final = 2
 _FRAMES: Final[dict[str, StructType]] = {
     "changes": schemas.CHANGES,
     "registration_events": schemas.REGISTRATION_EVENTS,
+    "reports": schemas.REPORTS,
     "states": schemas.STATES,
     "znodes": schemas.ZNODES,
 }

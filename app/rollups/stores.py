@@ -19,6 +19,7 @@ from app.rollups.registered import EVENT_COLUMNS
 from app.rollups.sources import trail, znodes
 from app.rollups.sources.postgres import connected, literal
 from app.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at, time_of
+from app.services.ports.applied import KEPT_S
 from app.store.scan import Scanner
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read(
         jobs: The jobs of the reading, so that only the znodes and columns that these need are read; None for all
             frames. Where none of them needs znodes, ZooKeeper may be away.
         as_of: A moment of the past, aware; None for now. Trail and registrations can be read as of then; znodes and the
-            recorder's states can't.
+            recorder's states can't, and there are no reports.
         other: The side that the job ``compare`` compares the cluster with.
         usage: The measurements of the job ``usage``, of the schema ``USAGE``.
         most_parts: The most parts of a frame of Postgres, each of which is a connection at a time; None for any number.
@@ -204,7 +205,8 @@ def _moment(
     if as_of is not None:
         query = f"SELECT coalesce((SELECT min(id) - 1 {events} AND recorded_at > {literal(as_of)}), ({query}))"
     [(last,)] = postgres.rows(query)
-    return trail.Moment(snapshot, Cut(cluster, as_of, last)), now.astimezone(UTC)
+    now = now.astimezone(UTC)
+    return trail.Moment(snapshot, Cut(cluster, as_of, last, now - timedelta(seconds=KEPT_S))), now
 
 
 def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
@@ -262,6 +264,8 @@ class StoreFrames:
             return self._usage.select(*columns)
         if name == "states" and self._moment.cut.as_of is not None:
             raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
+        if name == "reports" and self._moment.cut.as_of is not None:
+            return self._spark.createDataFrame([], schemas.REPORTS).select(*columns)
         passes = self._passes[name]
         if columns in passes:
             passes.remove(columns)

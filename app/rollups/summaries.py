@@ -89,23 +89,30 @@ def _compatibility(rows: Iterable[Mapping[str, Any]]) -> Summary:
     clients: set[str] = set()
     software: Counter[str] = Counter()
     supported: Counter[str] = Counter()
-    count = 0
+    refused: Counter[str] = Counter()
+    count = reporting = 0
     for row in rows:
         count += 1
+        reporting += row["instances"]
+        refused.update(row["refused_configs"])
         clients.add(row["entity_id"])
         software[f"{row['software_name']} {row['software_version']}"] += 1
         supported.update(row["common_configs"])
         if not row["common_configs"]:
             supported["(none)"] += 1
-    facts = (f"{len(clients):,} clients are registered, with {len(software):,} versions of software.",)
-    return Summary(
-        facts,
-        (
-            Picture("Software in use", of("versions", software), bars(software, "clients")),
-            Picture("What clients take over", f"Of {count:,} registrations, how many support each config.",
-                    bars(supported, "registrations")),
-        ),
-    )  # fmt: skip
+    facts = (
+        f"{len(clients):,} clients are registered, with {len(software):,} versions of software.",
+        f"{reporting:,} running clients report what they have taken over.",
+    )
+    pictures = [
+        Picture("Software in use", of("versions", software), bars(software, "clients")),
+        Picture("What clients take over", f"Of {count:,} registrations, how many support each config.",
+                bars(supported, "registrations")),
+    ]  # fmt: skip
+    if refused:
+        caption = f"Registrations some of whose running clients refuse the config. {of('configs', refused)}"
+        pictures.append(Picture("What running clients refuse", caption, bars(refused, "registrations")))
+    return Summary(facts, tuple(pictures))
 
 
 def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -90,7 +91,7 @@ def _adbc(dsn: str, replies: IO[str]) -> None:
         table = TABLES[name]
         with connected(SecretStr(dsn)) as connection:
             [(last,)] = connection.rows("SELECT coalesce(max(id), 0) FROM registrations")
-            query = table.query(table.schema.names, Cut(_CLUSTER, None, last), KeyRange())
+            query = table.query(table.schema.names, Cut(_CLUSTER, None, last, datetime.now(UTC)), KeyRange())
             if not sum(batch.num_rows for batch in connection.batches(query)):
                 raise AssertionError(f"There are no {name}")
 

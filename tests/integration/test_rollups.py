@@ -78,8 +78,11 @@ COMPATIBILITY = [
         "common_configs": configs[:1],
         "first_seen": "2026-01-01T00:00:00.000000Z",
         "last_seen": "2026-01-31T11:59:59.123456Z",
+        "instances": len(refused),
+        "applied_revision": 2**60 if refused else None,
+        "refused_configs": refused,
     }
-    for name, configs in (("alice", ["acks", "linger.ms"]), ("bob", ["acks"]))
+    for name, configs, refused in (("alice", ["acks", "linger.ms"], ["acks"]), ("bob", ["acks"], []))
 ]
 
 OF_AN_EARLIER_VERSION = {

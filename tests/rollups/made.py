@@ -34,12 +34,13 @@ CLUSTER = "payments"
 
 @dataclass
 class Made:
-    """Frames out of lists: registration events, znodes, and changes as far as ``activity`` looks at them."""
+    """Frames out of lists: registration events, reports, znodes, and changes as far as ``activity`` looks at them."""
 
     spark: SparkSession
     events: Sequence[tuple[Any, ...]] = ()
     changes: Sequence[Mapping[str, Any]] = ()
     znodes: Sequence[tuple[Any, ...]] = ()
+    reports: Sequence[tuple[Any, ...]] = ()
     lows: dict[str, Any] = field(default_factory=dict)
     """The lower bound that was asked for last, by frame."""
 
@@ -48,6 +49,8 @@ class Made:
         if name == "registration_events":
             rows = [row for row in self.events if low is None or row[0] >= low]
             return self.spark.createDataFrame(rows, schemas.REGISTRATION_EVENTS).select(*columns)
+        if name == "reports":
+            return self.spark.createDataFrame(list(self.reports), schemas.REPORTS).select(*columns)
         if name == "znodes":
             return self.spark.createDataFrame(list(self.znodes), schemas.ZNODES).select(*columns)
         assert name == "changes"

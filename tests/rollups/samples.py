@@ -28,6 +28,7 @@ REFERENCES: Final = Path(__file__).parent / "references"
 STORED: Final = {
     "changes": schemas.CHANGES,
     "registration_events": schemas.REGISTRATION_EVENTS,
+    "reports": schemas.REPORTS,
     "znodes": schemas.ZNODES,
     "states": schemas.STATES,
 }

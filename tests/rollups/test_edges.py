@@ -54,6 +54,10 @@ def cleared(number: int, entity: str | None) -> tuple[Any, ...]:
     return number, "cleared", entity, None, None, None, None, START
 
 
+def report(entity: str, name: str, version: str, revision: int, refused: list[str]) -> tuple[Any, ...]:
+    return entity, f"i{revision}", name, version, revision, refused
+
+
 def znode(entity: str | None, config: Config, **other: Any) -> tuple[Any, ...]:
     tree = other.get("tree", "/config")
     path = f"{tree}/users/a+b" if entity is None else f"{tree}/{Entity.from_id(entity).path}"
@@ -121,6 +125,17 @@ EVENTS: Final = [
     *(seen(100 + number, f"user=many,client-id=c{number}", "lib", "3", ["acks"]) for number in range(25)),
 ]
 
+REPORTS: Final = [
+    report("user=a", "lib", "1", 7, []),
+    report("user=a", "lib", "1", 5, ["session.timeout.ms", "heartbeat.interval.ms"]),
+    report("user=a", "lib", "1", 2**60, ["acks", "session.timeout.ms"]),
+    # Other software than the registered one, and clients that are not registered any more.
+    report("user=a", "lib", "2", 1, ["acks"]),
+    report("user=gone", "lib", "1", 1, ["acks"]),
+    report(ODD, "Zoë <b>", "", 0, []),
+    report(ODD_PAIR, "Zoë <b>", "1", 3, ["acks", "acks"]),
+]
+
 ZNODES: Final = [
     znode("user", {"producer_byte_rate": "100", "SCRAM-SHA-256": None}),
     znode("client-id", {"producer_byte_rate": "200", "request_percentage": "12.5", "custom": None}),
@@ -166,7 +181,7 @@ def test_of_an_empty_cluster_there_is_nothing_to_tell(spark: SparkSession, tmp_p
 
 @pytest.mark.parametrize("name", REFERENCED)
 def test_odd_rows_are_counted_by_the_definition(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    directory = samples.save(tmp_path, changes=CHANGES, registration_events=EVENTS, znodes=ZNODES)
+    directory = samples.save(tmp_path, changes=CHANGES, registration_events=EVENTS, reports=REPORTS, znodes=ZNODES)
     rows = samples.run(name, samples.frames(spark, directory), capacity=CAPACITY)
     assert samples.compare(name, rows, directory, tmp_path / "scratch", CAPACITY) > 5
 

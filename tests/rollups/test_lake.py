@@ -47,6 +47,11 @@ COLUMNS = {
         "entity_id:string software_name:string software_version:string supported_configs:array<string> "
         "common_configs:array<string> first_seen:timestamp last_seen:timestamp"
     ),
+    ("compatibility", 2): (
+        "entity_id:string software_name:string software_version:string supported_configs:array<string> "
+        "common_configs:array<string> first_seen:timestamp last_seen:timestamp instances:bigint "
+        "applied_revision:bigint? refused_configs:array<string>"
+    ),
     ("drift", 1): (
         "entity_type:string config_key:string rank:int state:string value:string? fingerprint:string? "
         "entities:bigint own:bigint total:bigint examples:array<string>"

@@ -16,6 +16,7 @@ from app.rollups.sources import trail as source
 from app.rollups.sources.postgres import connected
 from app.rollups.sources.tables import TABLES, Cut
 from tests.audit.rows import fetch, run
+from tests.rollups.made import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,7 +167,7 @@ def test_parts_of_a_real_table_are_even(shuffled: servers.Database, monkeypatch:
             return super().keys(numbers)
 
     with connected(SecretStr(shuffled.service_dsn)) as postgres:
-        pages = Asked(postgres, TABLES["changes"], Cut(CLUSTER, None, 0))
+        pages = Asked(postgres, TABLES["changes"], Cut(CLUSTER, None, 0, START))
         begins = source.bounds(pages, 2)
         found = pages.keys(range(pages.count))
     assert len(asked[0]) < pages.count / 2

@@ -134,15 +134,19 @@ def test_where_a_run_begins(spark: SparkSession, dsn: SecretStr, migrated: serve
 
 
 async def test_registrations_are_built_on_too(spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr) -> None:
-    made = Made(spark, events=[seen(number) for number in range(1, 100)])
-    first = reading(Made(spark, events=made.events[:60]), START + timedelta(days=3), registration_id="60")
+    reports = [(f"user={number}", "i", "lib", "1", number, ["acks"]) for number in range(3)]
+    made = Made(spark, events=[seen(number) for number in range(1, 100)], reports=reports)
+    first = reading(
+        Made(spark, events=made.events[:60], reports=reports[1:] * 2), START + timedelta(days=3), registration_id="60"
+    )
     run(spark, first, dsn, compatibility.JOB)
     done = run(spark, reading(made, LATER, registration_id="99"), dsn, compatibility.JOB)
     assert done.run.previous is not None
     assert made.lows["registration_events"] == 61
     events = made.frame("registration_events", compatibility.JOB.inputs["registration_events"])
+    reported = made.frame("reports", compatibility.JOB.inputs["reports"])
     assert await rows_of(rollups, done.run.id) == returned(
-        compatibility.JOB(registration_events=events), compatibility.JOB
+        compatibility.JOB(registration_events=events, reports=reported), compatibility.JOB
     )
 
 

@@ -38,7 +38,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {
             "entity_id": f"user=a{number}", "software_name": ODD, "software_version": str(number % 20),
             "supported_configs": ["acks", ODD], "common_configs": ["acks"] if number % 2 else [],
-            "first_seen": NOW.isoformat(), "last_seen": NOW.isoformat(),
+            "first_seen": NOW.isoformat(), "last_seen": NOW.isoformat(), "instances": number % 3,
+            "applied_revision": number if number % 3 else None, "refused_configs": [ODD] if number % 3 == 2 else [],
         }
         for number in range(100)
     ],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support import servers
 
-FRAMES = ("changes", "registration_events", "registrations", "states", "znodes")
+FRAMES = ("changes", "registration_events", "registrations", "reports", "states", "znodes")
 COLUMNS = {"registrations": ("entity_id", "software_name", "software_version", "supported_configs", "last_seen")}
 PASSWORD = "a-password-in-clear"
 

@@ -22,7 +22,7 @@ from app.rollups.sources.postgres import connected, literal
 from app.rollups.sources.tables import TABLES, Cut, KeyRange
 from app.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, fetch, intent, run
-from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
+from tests.rollups.trail import CLUSTER, REPORTED_SINCE, START_MS, collected, expected, fill, own, same, write
 from tests.support import servers
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
 
-FRAMES = ("changes", "registration_events", "states")
+FRAMES = ("changes", "registration_events", "reports", "states")
 CLEARED = f"INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', '{CLUSTER}', 'p', 'r')"  # noqa: S608
 TRAIL_JOBS = (activity.JOB, compatibility.JOB)
 """Jobs that need no znodes."""
@@ -67,7 +67,7 @@ def reader_of(filled: servers.Database) -> Iterator[Callable[..., DataSourceRead
     with ExitStack() as stack:
         postgres = stack.enter_context(connected(SecretStr(filled.service_dsn)))
         [(snapshot,)] = postgres.rows("SELECT pg_export_snapshot()")
-        moment = source.Moment(snapshot, Cut(CLUSTER, None, 10**9))
+        moment = source.Moment(snapshot, Cut(CLUSTER, None, 10**9, REPORTED_SINCE))
 
         def make(name: str, parts: int = 1, low: str | None = None) -> DataSourceReader:
             table = TABLES[name]
@@ -140,6 +140,7 @@ def test_what_comes_after_the_moment_is_not_seen(spark: SparkSession, written: s
         write(written.service_dsn, [own(50)], [committed(own(50)), committed(own(4))])
         run(written.service_dsn, CLEARED)
         run(written.service_dsn, "UPDATE entity_states SET version = 99")
+        run(written.service_dsn, "UPDATE applied_reports SET applied_revision = 99")
         for name in FRAMES:
             # Tasks begin now.
             assert same(collected(reading.frame(name, TABLES[name].schema.names)), before[name])

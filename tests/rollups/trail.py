@@ -25,6 +25,8 @@ CLUSTER = "payments"
 START_MS = 1_770_000_000_000
 ODD = 'O\'Brien \\ "x" \t\n{} é 🐘'
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+REPORTED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""Between the time of the report that is forgotten and the times of all others."""
 
 
 def write(dsn: str, intents: Iterable[Intent], outcomes: Iterable[Outcome] = ()) -> None:
@@ -85,6 +87,11 @@ def fill(dsn: str) -> None:
         VALUES ('cleared', '{CLUSTER}', 'user=a', 'p', 'r'), ('cleared', '{CLUSTER}', NULL, 'p', 'r');
         INSERT INTO registrations (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
         SELECT 'seen', '{CLUSTER}', 'user=u' || n, 'lib', '2', ARRAY['acks'], now(), current_date FROM generate_series(1, 5) AS n;
+        INSERT INTO applied_reports (cluster, entity_id, instance_id, software_name, software_version, applied_revision,
+          refused, reported_at)
+        SELECT cluster, 'user=u' || n, 'i' || n, 'lib', '2', {2**61} + n, CASE n % 2 WHEN 0 THEN '[]'::jsonb
+          ELSE '[["acks", "a reason"], ["é'',x", ""]]' END, CASE n WHEN 9 THEN timestamptz '2025-12-31Z' ELSE timestamptz '2999-01-01Z' END
+        FROM generate_series(1, 9) AS n, unnest(ARRAY['{CLUSTER}', 'elsewhere']) AS cluster;
         INSERT INTO entity_states (cluster, tree, entity_id, present, czxid, version, mzxid, content)
         SELECT cluster, tree, 'user=' || n, n % 2 = 0, n, n, {2**61} + n, jsonb_build_object('k', n::text, 's', NULL)
         FROM generate_series(1, 9) AS n, unnest(ARRAY['{CLUSTER}', 'elsewhere']) AS cluster,
@@ -98,7 +105,7 @@ def tables(dsn: str, cluster: str, as_of: datetime | None = None) -> dict[str, l
     with psycopg.connect(dsn, row_factory=dict_row) as connection:
         found = {
             table: connection.execute(f"SELECT * FROM {table} WHERE cluster = %s", (cluster,)).fetchall()  # noqa: S608 - literals
-            for table in ("intents", "intent_entities", "outcomes", "registrations", "entity_states")
+            for table in ("intents", "intent_entities", "outcomes", "registrations", "entity_states", "applied_reports")
         }
     return {
         table: [row for row in rows if as_of is None or row.get("recorded_at", as_of) <= as_of]
@@ -112,6 +119,15 @@ def expected(dsn: str, name: str, cluster: str = CLUSTER, as_of: datetime | None
     if name == "states":
         return [
             _without(row, "cluster", "accounted_at", "first_version", "first_czxid") for row in found["entity_states"]
+        ]
+    if name == "reports":
+        return [
+            {
+                **_without(row, "cluster", "version", "refused", "reported_at"),
+                "refused_configs": [key for key, _ in row["refused"]],
+            }
+            for row in found["applied_reports"]
+            if row["reported_at"] >= REPORTED_SINCE
         ]
     if name == "registration_events":
         return [_without(row, "cluster", "seen_on", "principal", "request_id") for row in found["registrations"]]

@@ -84,7 +84,10 @@ class CompareRow(TypedDict):
 
 
 class CompatibilityRollup(TypedDict):
-    """Answer to a question. Which configs does the software of each client support, and when was it seen?"""
+    """Answer to a question.
+
+    Which configs does the software of each client support, when was it seen, and what do its clients run with?
+    """
 
     run: RollupRunData
     items: list[CompatibilityRow]
@@ -108,6 +111,12 @@ class CompatibilityRow(TypedDict):
     firstSeen: str
     # UTC, at a day's resolution
     lastSeen: str
+    # Number of its running clients that report; clients say so of themselves
+    instances: int
+    # The earliest revision whose configs one of them runs with; null where none reports
+    appliedRevision: str | None
+    # Configs that at least one of them refuses, sorted
+    refusedConfigs: list[str]
 
 
 class DriftRollup(TypedDict):

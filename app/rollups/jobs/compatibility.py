@@ -1,4 +1,4 @@
-"""The configs that the software of each client supports, with the time of the registrations.
+"""The configs that the software of each client supports, with the times of the registrations, and what it applied.
 
 One row per entity, software and version that is registered and was not cleared (KIP-649).
 
@@ -9,13 +9,17 @@ One row per entity, software and version that is registered and was not cleared 
 ``supported_configs`` sorted; the configs that at least one of its clients supports
 ``common_configs``   sorted; those that all of them support: producer and consumer of one version differ
 ``first_seen``       and ``last_seen``: UTC, at a day's resolution between them: a client is recorded once a day
+``instances``        number of its running clients that report what they have taken over; clients say so of themselves
+``applied_revision`` the earliest revision whose configs one of these runs with; null where none reports
+``refused_configs``  sorted; the configs that at least one of these refuses
 ==================== ==================================================================================================
 
 Incremental and exact: ids of events are in the order of their commits, and first, last, union and intersection
-can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all.
+can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all. Reports are
+those of the moment: nothing of them is continued.
 
-Costs one pass over the new events, which are kept in Spark's cache meanwhile, and one over the earlier rows; and one
-shuffle by entity.
+Costs one pass over the new events, which are kept in Spark's cache meanwhile, one over the earlier rows and one over
+the reports; and two shuffles by entity.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from app.rollups.job import Job
 from app.rollups.schemas import TEXTS
@@ -40,6 +44,9 @@ OUTPUT: Final = StructType(
         StructField("common_configs", TEXTS, nullable=False),
         StructField("first_seen", TimestampType(), nullable=False),
         StructField("last_seen", TimestampType(), nullable=False),
+        StructField("instances", LongType(), nullable=False),
+        StructField("applied_revision", LongType()),
+        StructField("refused_configs", TEXTS, nullable=False),
     ]
 )
 
@@ -48,9 +55,26 @@ _EARLIER: Final = -1
 """The id for rows of an earlier run: below that of every event."""
 
 
-def transform(*, registration_events: DataFrame, previous: DataFrame | None = None, since: object = None) -> DataFrame:
+_REGISTERED: Final = (*_KEY, "supported_configs", "common_configs", "first_seen", "last_seen")
+"""The columns that follow from the events."""
+
+
+def transform(
+    *, registration_events: DataFrame, reports: DataFrame, previous: DataFrame | None = None, since: object = None
+) -> DataFrame:
     """Return the rows; see the module."""
     del since  # events are distinguished by their ids
+    rows = _registered(registration_events, previous).join(_reported(reports), [*_KEY], "left")
+    return rows.withColumns(
+        {
+            "instances": F.coalesce("instances", F.lit(0)),
+            "refused_configs": F.coalesce("refused_configs", F.array().cast(TEXTS)),
+        }
+    )
+
+
+def _registered(registration_events: DataFrame, previous: DataFrame | None) -> DataFrame:
+    """Return the rows with the columns of :data:`_REGISTERED`."""
     # Used several times over, and reading them again would ask Postgres again.
     events = registration_events.persist()
     seen = events.where("event = 'seen'").select(
@@ -62,7 +86,8 @@ def transform(*, registration_events: DataFrame, previous: DataFrame | None = No
         F.col("seen_at").alias("last_seen"),
     )
     if previous is not None:
-        seen = seen.unionByName(previous.withColumn("id", F.lit(_EARLIER).cast("long")))
+        earlier = previous.select(F.lit(_EARLIER).cast("long").alias("id"), *_REGISTERED)
+        seen = seen.unionByName(earlier)
     cleared = events.where("event = 'cleared'")
     of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("cleared_entity"))
     of_all = cleared.where("entity_id IS NULL").agg(F.max("id").alias("cleared_all"))
@@ -79,6 +104,15 @@ def transform(*, registration_events: DataFrame, previous: DataFrame | None = No
     )
 
 
+def _reported(reports: DataFrame) -> DataFrame:
+    """Return what the running clients of each entity and software report."""
+    return reports.groupBy(*_KEY).agg(
+        F.count("*").alias("instances"),
+        F.min("applied_revision").alias("applied_revision"),
+        _sorted(F.flatten(F.collect_set("refused_configs"))).alias("refused_configs"),
+    )
+
+
 def _sorted(texts: Column) -> Column:
     return F.array_sort(F.array_distinct(texts))
 
@@ -92,7 +126,8 @@ JOB: Final = Job(
     inputs={
         "registration_events": (
             "id", "event", "entity_id", "software_name", "software_version", "supported_configs", "seen_at"
-        )
+        ),
+        "reports": (*_KEY, "applied_revision", "refused_configs"),
     },
     output=OUTPUT,
     key=_KEY,

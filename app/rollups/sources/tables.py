@@ -32,6 +32,8 @@ class Cut:
     """The moment after which rows are left out; None where the snapshot alone decides."""
     last_registration: int
     """The id of the last event that is read."""
+    reported_since: datetime
+    """The time of the oldest report that is read, aware."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,11 @@ def _states(cut: Cut, keys: KeyRange) -> str:
     return f"FROM entity_states WHERE cluster = {literal(cut.cluster)}" + keys.of("entity_id", literal)
 
 
+def _reports(cut: Cut, keys: KeyRange) -> str:
+    since = f" AND reported_at >= {literal(cut.reported_since)}"
+    return f"FROM applied_reports WHERE cluster = {literal(cut.cluster)}{since}" + keys.of("entity_id", literal)
+
+
 _COMMITTED: Final = "CASE WHEN outcome.committed THEN {} END"
 
 TABLES: Final[Mapping[str, Table]] = {
@@ -174,6 +181,15 @@ TABLES: Final[Mapping[str, Table]] = {
         sampled=("registrations", "id"),
         key=lambda key: literal(int(key)),
         order=int,
+    ),
+    "reports": Table(
+        schema=schemas.REPORTS,
+        columns={name: name for name in schemas.REPORTS.names}
+        | {"refused_configs": "ARRAY(SELECT refusal ->> 0 FROM jsonb_array_elements(refused) AS refusal)"},
+        rows=_reports,
+        sampled=("applied_reports", "entity_id"),
+        key=literal,
+        order=str,
     ),
     "states": Table(
         schema=schemas.STATES,

@@ -1,4 +1,4 @@
-"""The Spark data source of Postgres: changes, registration events and states, in parts of even size."""
+"""The Spark data source of Postgres: changes, registration events, reports and states, in parts of even size."""
 
 from __future__ import annotations
 
@@ -63,14 +63,15 @@ class Moment:
         as_of = "" if self.cut.as_of is None else self.cut.as_of.isoformat()
         return {
             "snapshot": self.snapshot, "cluster": self.cut.cluster, "as_of": as_of,
-            "last_registration": str(self.cut.last_registration),
+            "last_registration": str(self.cut.last_registration), "reported_since": self.cut.reported_since.isoformat(),
         }  # fmt: skip
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Moment:
         """Read a moment back."""
         as_of = datetime.fromisoformat(options["as_of"]) if options["as_of"] else None
-        return cls(options["snapshot"], Cut(options["cluster"], as_of, int(options["last_registration"])))
+        since = datetime.fromisoformat(options["reported_since"])
+        return cls(options["snapshot"], Cut(options["cluster"], as_of, int(options["last_registration"]), since))
 
 
 class TablePages:

@@ -1,4 +1,4 @@
-"""Clients that register: each has a software whose version moves on, and is seen once a day when it is up."""
+"""Clients that register and report: each has a software whose version moves on, and is seen once a day when it is up."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ _SETS: Final[tuple[list[str], ...]] = (
     [],
 )
 _US_OF_DAY: Final = 86_400_000_000
+
+
+def reports(plan: Plan, members: list[Member]) -> Iterator[Row]:
+    """Yield the rows of ``REPORTS``: of half of all clients, each with up to three instances."""
+    chosen = random.Random(f"reports {plan.seed}")  # noqa: S311 - made-up data
+    for entity in client_entities(members, chosen):
+        name, versions = chosen.choice(_SOFTWARE)
+        version = chosen.choice(versions)
+        for number in range(max(0, chosen.randrange(-3, 4))):
+            refused = chosen.choice(([], [], ["acks"], _CONSUMER))
+            yield entity, f"i{number}", name, version, chosen.randrange(1, plan.events + 2), refused
 
 
 def events(plan: Plan, members: list[Member]) -> Iterator[Row]:

@@ -54,6 +54,7 @@ def write(plan: Plan, directory: Path, progress: Callable[[str, int], None] = la
     frames: dict[str, tuple[types.StructType, Callable[[], Iterable[Row]]]] = {
         "changes": (schemas.CHANGES, trail.rows),
         "registration_events": (schemas.REGISTRATION_EVENTS, lambda: clients.events(plan, trail.members)),
+        "reports": (schemas.REPORTS, lambda: clients.reports(plan, trail.members)),
         "znodes": (schemas.ZNODES, trail.znodes),
         "states": (schemas.STATES, trail.states),
     }
@@ -74,7 +75,7 @@ def _about(trail: Trail) -> dict[str, Any]:
         "recorded_since": trail.since if plan.recorded else None,
     }  # fmt: skip
     last = plan.events // 2 if trail.members else 0
-    frames = ["changes", "registration_events", "states", "znodes"]
+    frames = ["changes", "registration_events", "reports", "states", "znodes"]
     return {"format": 2, "cluster": CLUSTER, "options": options, "frames": frames, "registration_id": str(last)}
 
 

@@ -61,7 +61,7 @@ async def test_requests_are_counted_on_both_ways_to_the_handlers(service: Servic
     await client.request("GET", "client-quotas")
     with pytest.raises(ProblemError):
         await client.get("client-quotas", Entity.of(user="nobody"))
-    async with httpx.AsyncClient(base_url=service.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=service.url, trust_env=False, timeout=60) as http:
         assert (await http.get("/v1/clusters/default/client-quotas/user=alice")).status_code == 401
         assert (await http.get("/v1/whoami")).status_code == 401
         assert (await http.delete("/livez")).status_code == 405

@@ -32,6 +32,7 @@ from tests.rollups.lake import exported
 from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
 from tests.support.commands import Commands
 from tests.support.stores import rate
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,13 @@ KEY = b"a key of sixteen bytes, or more"
 def origin_of(database: servers.Database, zookeeper: str = "127.0.0.1:1") -> Origin:
     # Nothing listens there: without znodes nobody asks.
     return Origin(CLUSTER, ClusterSettings(zookeeper=zookeeper), SecretStr(database.service_dsn))
+
+
+def at_rest(database: servers.Database) -> None:
+    """Wait until all transactions that were begun before have ended: an export repeats what is behind the oldest."""
+    [(next_one,)] = fetch(database.owner_dsn, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+    oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    wait_for(lambda: fetch(database.owner_dsn, oldest)[0][0] >= next_one, 60)
 
 
 def export(
@@ -192,11 +200,13 @@ def test_only_days_that_changed_are_written_and_none_where_nothing_did(
     origin = origin_of(migrated)
     old = intent(change_id(START_MS - 300 * DAY_MS, 300), cluster=CLUSTER)
     write(migrated.service_dsn, [old, own(1), own(2)], [committed(own(1))])
+    at_rest(migrated)
     first = export(spark, origin, tmp_path, "trail").datasets["trail"]
     assert [(each.rows, each.open) for each in first.days] == [(1, 1), (2, 1)]
     assert export(spark, origin, tmp_path, "trail").datasets["trail"].days == first.days
     # The outcome of a change of ten months ago.
     write(migrated.service_dsn, [], [committed(old)])
+    at_rest(migrated)
     second = export(spark, origin, tmp_path, "trail").datasets["trail"]
     assert [each.export_id for each in second.days] == [second.export_id, first.export_id]
     assert [(each.rows, each.open) for each in second.days] == [(1, 0), (2, 1)]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyspark
 import pytest
 from kazoo.client import KazooClient
@@ -336,20 +337,24 @@ async def test_a_sync_needs_no_quorum_and_a_write_does(tmp_path: Path) -> None:
         with connected(host) as reader, connected(host) as writer:
             writer.create("/node")
             store = await opened(host, session_timeout_ms=60_000)
-            for follower in followers:
-                os.kill(follower, signal.SIGSTOP)
             try:
-                reader.sync("/node")
-                assert reader.get("/node")[0] == b""
-                written = writer.set_async("/node", b"new")
-                with pytest.raises(UnavailableError):
-                    await store.catch_up(soon(1))
-                assert not written.ready()
-            finally:
                 for follower in followers:
-                    os.kill(follower, signal.SIGCONT)
-            await store.catch_up(soon(60))
-            await until(written.ready)
-            await store.stop()
+                    os.kill(follower, signal.SIGSTOP)
+                # A busy machine stops a process some time after the signal.
+                await until(lambda: all(psutil.Process(each).status() == psutil.STATUS_STOPPED for each in followers))
+                try:
+                    reader.sync("/node")
+                    assert reader.get("/node")[0] == b""
+                    written = writer.set_async("/node", b"new")
+                    with pytest.raises(UnavailableError):
+                        await store.catch_up(soon(1))
+                    assert not written.ready()
+                finally:
+                    for follower in followers:
+                        os.kill(follower, signal.SIGCONT)
+                await store.catch_up(soon(60))
+                await until(written.ready)
+            finally:
+                await store.stop()
     finally:
         await asyncio.to_thread(ensemble.stop)

@@ -155,12 +155,12 @@ class Applier:
         frozen = (await self._store.read_freeze(deadline)).freeze
         if target is None or not target.adopts or target.paused or frozen is not None:
             return False
+        await self._frontier.publish(self._waiting, deadline)
         for name, line in due.items():
             sending = asyncio.create_task(line.send(deadline), name=f"applier-{self._store.name}-{name}")
             self._under_way[name] = sending
             self._sendings.add(sending)
             sending.add_done_callback(partial(self._ended, self._under_way, name))
-        await self._frontier.publish(self._waiting, deadline)
         return True
 
     def _ended(self, under_way: dict[str, asyncio.Task[None]], name: str, sending: asyncio.Task[None]) -> None:

@@ -37,6 +37,7 @@ def installed(directory: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2400)  # packing the archive takes minutes on a busy machine
 def test_workers_without_our_packages_run_rollups_out_of_an_archive(
     migrated: servers.Database, chroot: str, tmp_path: Path
 ) -> None:

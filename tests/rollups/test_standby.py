@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from pydantic import SecretStr
 
@@ -15,10 +17,11 @@ from app.rollups.sinks.postgres import ordered
 from app.rollups.sources import trail as trail_source
 from app.rollups.sources.parts import put_together
 from app.settings import ClusterSettings
-from tests.audit.rows import committed, entity
+from tests.audit.rows import committed, entity, run
 from tests.rollups.made import counted
 from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
 from tests.support import servers
+from tests.support.commands import Commands
 from tests.support.forgetful import Forgetful
 from tests.support.stores import rate
 from tests.support.waiting import wait_for
@@ -156,3 +159,28 @@ def test_few_connections_read_and_write_the_same_rows(
     assert rows.rdd.getNumPartitions() <= 3
     keys = [tuple(row[name] for name in job.key) for row in rows.collect()]
     assert (len(keys), keys) == (50, sorted(keys))
+
+
+@pytest.mark.long
+def test_two_drivers_at_once_on_a_primary_of_twenty_connections(chroot: str, tmp_path: Path) -> None:
+    server = Forgetful(tmp_path / "server")
+    server._settings["max_connections"] = "20"
+    with server:
+        database = servers.make_migrated(server)
+        run(
+            database.owner_dsn,
+            """
+            INSERT INTO registrations
+              (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
+            SELECT 'seen', 'default', 'user=' || n % 1000, 'lib', '1', ARRAY['acks'], now(), current_date
+            FROM generate_series(1, 170000) AS n
+            """,
+        )
+        commands = Commands(tmp_path, connect=chroot, dsn=database.service_dsn)
+        arguments = ("rollups", "run", "compatibility", "--master", "local[16]", "--full")
+        with ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(commands.run, *arguments, "--max-connections", "8") for _ in range(2)]
+            assert [each.result().code for each in both] == [0, 0]
+        with psycopg.connect(database.owner_dsn) as connection:
+            counts = connection.execute("SELECT row_count FROM rollup_runs").fetchall()
+        assert counts == [(1000,), (1000,)]

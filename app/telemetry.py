@@ -164,6 +164,7 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
     # callers' changes of a Kafka cluster
+    "put_back_changes": Metric(_C, "Changes by others in a Kafka cluster that were put back", _CLUSTER),
     "applied_changes": Metric(
         _C, "Entities that were sent to a Kafka cluster, by the end: applied, refused, or unknown", (*_CLUSTER, "end")
     ),
@@ -179,6 +180,9 @@ METRICS: Final[dict[str, Metric]] = {
         _G, "Entities whose changes were sent to the Kafka cluster without an answer; they are sent again", _CLUSTER
     ),
     "apply_refused": Metric(_G, "Entities whose changes the Kafka cluster refused", _CLUSTER),
+    "apply_contested": Metric(
+        _G, "Keys that others change again and again in the Kafka cluster, and that are put back no more", _CLUSTER
+    ),
     # tokens and grants
     "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),
     "access_tokens": Metric(_G, "API tokens in memory"),

@@ -214,7 +214,7 @@ class ProblemPart(AnswerModel):
     detail: str
 
 
-Kind = Literal["change", "import", "observed", "external", "recovered"]
+Kind = Literal["change", "import", "observed", "put-back", "external", "recovered"]
 """The kind of a change in the trail."""
 
 

@@ -13,13 +13,13 @@ WRITES: Final = """
 of all rows that the statement sees. The message is the smallest write that there is, and kept in no table. On a
 standby, which can't write, the condition is false."""
 
-_INTENT: Final = """
+INTENT: Final = """
     change_id uuid, attempt integer, cluster text, writer text, principal text, source text, request_id text,
     reason text, ticket text, entities jsonb, behalf_of text, kind text, observed jsonb,
     reverts uuid[]"""
+"""The columns of an ``Intent`` as JSON."""
 
-# The rows of the trail for the intents in ``given``, the last part left open.
-_INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
+INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
   SELECT given.change_id, given.attempt, given.cluster, entity.*
   FROM given CROSS JOIN LATERAL ROWS FROM (jsonb_to_recordset(given.entities) AS (
     entity_id text, facet text, path text, version_read integer, czxid_read bigint, keys text[], ops jsonb,
@@ -44,26 +44,28 @@ _INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 """
+"""The rows of the trail for the intents in ``given``, the last part left open."""
 
-_KEYS: Final = """
+KEYS: Final = """
 INSERT INTO change_keys (cluster, key, change_id)
 SELECT cluster, unnest(keys), change_id FROM entities
 ON CONFLICT DO NOTHING
 """
+"""The last part: the keys that the intents name."""
 
 # The statements of intents write something even where all rows are there: a crash of Postgres may have cut off a first
 # try, and its rows are seen afterwards although no standby need have them.
 INSERT_INTENTS: Final = text(f"""
 WITH given AS MATERIALIZED (
-  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({_INTENT}) WHERE {WRITES}
-){_INTO_THE_TRAIL}{_KEYS}""")  # noqa: S608 - constants of this module
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({INTENT}) WHERE {WRITES}
+){INTO_THE_TRAIL}{KEYS}""")  # noqa: S608 - constants of this module
 
 # For requests with an Idempotency-Key: each row is an intent with the members of its ``Claim`` beside it. The key's row
 # is locked, so that nobody takes the key over while an intent is written under it. Returns the numbers, from 0, of the
 # rows that were refused because another request holds the key.
 INSERT_CLAIMED_INTENTS: Final = text(f"""
 WITH sent AS MATERIALIZED (
-  SELECT * FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({_INTENT},
+  SELECT * FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({INTENT},
     key text, key_id uuid, holder uuid, fresh boolean, body text, seconds float8, results jsonb)
   ) WITH ORDINALITY AS row(
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, entities, behalf_of, kind,
@@ -84,7 +86,7 @@ WITH sent AS MATERIALIZED (
   INSERT INTO request_changes (key_id, change_id, attempt, results)
   SELECT key_id, change_id, attempt, results FROM given
   ON CONFLICT DO NOTHING
-){_INTO_THE_TRAIL.rstrip()}, new_keys AS ({_KEYS})
+){INTO_THE_TRAIL.rstrip()}, new_keys AS ({KEYS})
 SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM given)
 """)  # noqa: S608 - constants of this module
 

@@ -257,6 +257,11 @@ watermarks: Final = Table(
     comment="Up to which revision the trail of a cluster is complete; a position, which moves",
 )
 
+TO_BE_SENT: Final = text("refused_code IS NULL AND (applied_mzxid IS DISTINCT FROM sent_mzxid OR reapply <> '[]')")
+"""A state of an entity of which something was or is to be sent without an end yet."""
+LEFT_ALONE: Final = text("refused_code IS NOT NULL OR drift <> '{}'")
+"""A state of an entity that differs in the Kafka cluster, and of which nothing is sent."""
+
 target_states: Final = Table(
     "target_states",
     metadata,
@@ -270,6 +275,11 @@ target_states: Final = Table(
     Column("applied", JSONB, nullable=False, server_default="{}"),
     Column("refused_code", Integer),
     Column("refused_text", Text),
+    Column("reapply", JSONB, nullable=False, server_default="[]"),
+    Column("drift", JSONB, nullable=False, server_default="{}"),
+    Column("put_back_at", JSONB, nullable=False, server_default="{}"),
+    Index("ix_target_states_to_be_sent", "cluster", "entity_id", postgresql_where=TO_BE_SENT),
+    Index("ix_target_states_left_alone", "cluster", "entity_id", postgresql_where=LEFT_ALONE),
     comment="Values sent to a Kafka cluster, and its last known state, of each entity; a position, which moves",
 )
 

@@ -12,26 +12,30 @@ import orjson
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.services.ports.applying import Author, Refused, TargetState
+from app.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
+from app.audit.tables import LEFT_ALONE, TO_BE_SENT
+from app.services.ports.applying import Author, Cause, Drift, Refused, TargetState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from sqlalchemy import Row
+    from sqlalchemy import Row, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.services.ports.applying import Ending, Sending
+    from app.services.ports.applying import Correction, Ending, Sending
 
 _DAY_S: Final = 86_400
 _MOST_SENT: Final = 200
 """Values of an entity that are remembered as sent, at most."""
 
+_PUT_BACK: Final = "Put back: the Kafka cluster gets the value of this service again"
 _MOST_CHANGES: Final = 100
 """Changes of an entity that are searched for the author of a key, at most."""
 
 _KNOWN: Final = text("""
-SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, (
+SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply, drift,
+  put_back_at, (
   SELECT coalesce(jsonb_agg(jsonb_build_array(item -> 'key', item -> 'value') ORDER BY number), '[]')
   FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number)
   WHERE CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s
@@ -40,6 +44,7 @@ FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))
 
 # In the order of ids, so that two statements lock rows in the same order. A value that is sent again moves to the end.
+# A key that somebody changed here is contested no more.
 _BEGIN: Final = text("""
 INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, sent)
 SELECT :cluster, entity_id, mzxid, (
@@ -51,6 +56,12 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid big
 ORDER BY entity_id COLLATE "C"
 ON CONFLICT (cluster, entity_id) DO UPDATE SET
   sent_mzxid = excluded.sent_mzxid, sent_at = now(), refused_code = NULL, refused_text = NULL,
+  drift = CASE WHEN excluded.sent_mzxid > known.sent_mzxid
+    THEN known.drift - ARRAY(SELECT item ->> 'key' FROM jsonb_array_elements(excluded.sent) AS item)
+    ELSE known.drift END,
+  put_back_at = CASE WHEN excluded.sent_mzxid > known.sent_mzxid
+    THEN known.put_back_at - ARRAY(SELECT item ->> 'key' FROM jsonb_array_elements(excluded.sent) AS item)
+    ELSE known.put_back_at END,
   sent = (
     SELECT coalesce(jsonb_agg(item ORDER BY number), '[]') FROM (
       SELECT item, number FROM jsonb_array_elements(known.sent) WITH ORDINALITY AS old(item, number)
@@ -76,7 +87,8 @@ WITH given AS MATERIALIZED (
   ORDER BY entity_id FOR UPDATE
 )
 UPDATE target_states AS known SET
-  applied_mzxid = CASE WHEN code IS NULL THEN given.mzxid ELSE known.applied_mzxid END,
+  applied_mzxid = CASE WHEN code IS NULL THEN given.mzxid END,
+  reapply = known.reapply - ARRAY(SELECT jsonb_object_keys(given."values")),
   applied_offset = greatest(known.applied_offset, given."offset"),
   applied = CASE WHEN code IS NULL THEN known.applied || given."values" ELSE known.applied END,
   refused_code = code, refused_text = said
@@ -84,9 +96,65 @@ FROM given JOIN locked USING (entity_id)
 WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.sent_mzxid = given.mzxid
 """)
 
-_UNSETTLED: Final = text("""
-SELECT entity_id FROM target_states WHERE cluster = :cluster AND applied_mzxid IS DISTINCT FROM sent_mzxid
+# What others changed moves the base and makes its rows of the trail in one statement, so that two leaders make one. The
+# row is as it was at the look: nothing was sent since, and nothing is to be sent. The rows are no committed changes.
+_CORRECT: Final = text(f"""
+WITH asked AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+    entity_id text, mzxid bigint, "offset" bigint, reapply jsonb, drift jsonb, put_back_at jsonb, intent jsonb)
+), moved AS (
+  INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, sent, applied_mzxid, reapply, drift, put_back_at)
+  SELECT :cluster, entity_id, mzxid, '[]', mzxid, reapply, drift, put_back_at FROM asked ORDER BY entity_id COLLATE "C"
+  ON CONFLICT (cluster, entity_id) DO UPDATE SET
+    sent_mzxid = excluded.sent_mzxid, applied_mzxid = excluded.applied_mzxid, reapply = excluded.reapply,
+    drift = excluded.drift, put_back_at = excluded.put_back_at
+  WHERE known.sent_mzxid <= excluded.sent_mzxid AND known.applied_mzxid = known.sent_mzxid AND known.reapply = '[]'
+    AND known.refused_code IS NULL AND known.applied_offset <= (
+      SELECT "offset" FROM asked WHERE asked.entity_id = known.entity_id
+    )
+  RETURNING entity_id
+), given AS MATERIALIZED (
+  SELECT intent.* FROM asked JOIN moved USING (entity_id)
+  CROSS JOIN LATERAL jsonb_to_record(asked.intent) AS intent({INTENT})
+  WHERE asked.intent IS NOT NULL
+){INTO_THE_TRAIL.rstrip()}, new_keys AS ({KEYS}), new_outcomes AS (
+  INSERT INTO outcomes (change_id, attempt, cluster, committed, time, versions, error)
+  SELECT
+    change_id, attempt, cluster, false, to_timestamp(CAST(observed ->> 'at_ms' AS bigint) / 1000.0), '{{}}', :error
+  FROM given
+  ON CONFLICT DO NOTHING
+)
+SELECT entity_id FROM moved
+""")  # noqa: S608 - constants
+
+_SETTLE: Final = text("""
+UPDATE target_states SET drift = '{}' WHERE cluster = :cluster AND NOT entity_id = ANY(:keep) AND drift <> '{}'
+""").bindparams(bindparam("keep", type_=ARRAY(Text)))
+
+_REAPPLY: Final = text("""
+WITH given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, keys jsonb)
+), locked AS MATERIALIZED (
+  SELECT entity_id FROM target_states
+  WHERE cluster = :cluster AND entity_id IN (SELECT entity_id FROM given)
+  ORDER BY entity_id FOR UPDATE
+)
+UPDATE target_states AS known SET
+  reapply = (known.reapply - ARRAY(SELECT jsonb_array_elements_text(given.keys))) || given.keys,
+  drift = known.drift - ARRAY(SELECT jsonb_array_elements_text(given.keys)),
+  put_back_at = known.put_back_at - ARRAY(SELECT jsonb_array_elements_text(given.keys)),
+  refused_code = NULL, refused_text = NULL
+FROM given JOIN locked USING (entity_id)
+WHERE known.cluster = :cluster AND known.entity_id = given.entity_id
 """)
+
+# As the condition of the index.
+_OPEN: Final = text(f"SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}")  # noqa: S608 - a constant
+_DRIFTING: Final = text(f"""
+SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}
+UNION
+SELECT entity_id FROM target_states WHERE cluster = :cluster AND {LEFT_ALONE.text}
+""")  # noqa: S608 - constants
 
 # Of each entity so many changes at most are read, for an entity may have any number of them.
 _AUTHORS: Final = text("""
@@ -143,11 +211,43 @@ class PostgresTargetStates:
 
         await self._database.read(work)
 
-    async def unsettled(self, cluster: str) -> list[str]:
-        """Return the entities whose last sending the cluster has not taken: see the port."""
+    async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
+        """Decide what others changed, with the rows of the trail: see the port."""
+        parameters = {"cluster": cluster, "rows": orjson.dumps(corrections).decode(), "error": _PUT_BACK}
 
+        async def work(connection: AsyncConnection) -> set[str]:
+            return set((await connection.scalars(_CORRECT, parameters)).all())
+
+        return await self._database.read(work)
+
+    async def settle(self, cluster: str, keep: Collection[str]) -> None:
+        """Drop the drift of all entities but some: see the port."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_SETTLE, {"cluster": cluster, "keep": list(keep)})
+
+        await self._database.read(work)
+
+    async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
+        """Have keys sent again: see the port."""
+        rows = [{"entity_id": entity_id, "keys": sorted(each)} for entity_id, each in keys.items()]
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_REAPPLY, {"cluster": cluster, "rows": orjson.dumps(rows).decode()})
+
+        await self._database.read(work)
+
+    async def open(self, cluster: str) -> list[str]:
+        """Return the entities of which something is to be sent: see the port."""
+        return await self._ids(_OPEN, cluster)
+
+    async def drifting(self, cluster: str) -> list[str]:
+        """Return the entities that are open, refused, or left alone: see the port."""
+        return await self._ids(_DRIFTING, cluster)
+
+    async def _ids(self, statement: TextClause, cluster: str) -> list[str]:
         async def work(connection: AsyncConnection) -> list[str]:
-            return list((await connection.scalars(_UNSETTLED, {"cluster": cluster})).all())
+            return list((await connection.scalars(statement, {"cluster": cluster})).all())
 
         return await self._database.read(work)
 
@@ -189,4 +289,15 @@ def _state(row: Row[Any]) -> TargetState:
     for key, value in row.sent:
         sent.setdefault(key, []).append(value)
     refused = None if row.refused_code is None else Refused(row.refused_code, row.refused_text or "")
-    return TargetState(row.entity_id, row.sent_mzxid, row.applied_mzxid, row.applied_offset, row.applied, sent, refused)
+    return TargetState(
+        row.entity_id,
+        row.sent_mzxid,
+        row.applied_mzxid,
+        row.applied_offset,
+        row.applied,
+        sent,
+        refused,
+        frozenset(row.reapply),
+        {key: Drift(Cause(each["cause"]), each["theirs"], each["since_ms"]) for key, each in row.drift.items()},
+        row.put_back_at,
+    )

@@ -1,4 +1,4 @@
-"""``confplane target adopt``, ``observe``, ``pause`` and ``resume``."""
+"""``confplane target adopt``, ``enforce``, ``observe``, ``pause`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ class Act(Enum):
         "Cluster {name} takes quotas and configs from callers, and applies them to the Kafka cluster {id}. `confplane"
         " target observe` ends this"
     )
+    ENFORCE = (
+        "Cluster {name} takes quotas and configs from callers, applies them to the Kafka cluster {id}, and puts back"
+        " client quotas that others change. `confplane target adopt` or `observe` ends this"
+    )
     OBSERVE = "Cluster {name} takes no quotas and configs from callers: it follows the Kafka cluster {id}"
     PAUSE = (
         "Cluster {name} does not follow the Kafka cluster {id} any more: its copy stays as it is. `confplane target"
@@ -45,6 +49,7 @@ async def _change(settings: Settings, cluster: str, reason: str, act: Act) -> in
         service = TargetService(parts.runner, parts.stores[cluster])
         changes: dict[Act, Callable[[Caller], Awaitable[Target]]] = {
             Act.ADOPT: partial(service.adopt, parts.target_states),
+            Act.ENFORCE: partial(service.enforce, parts.target_states),
             Act.OBSERVE: service.observe,
             Act.PAUSE: service.pause,
             Act.RESUME: service.resume,

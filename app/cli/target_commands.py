@@ -100,6 +100,23 @@ def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ADOPT))
 
 
+@target.command(
+    epilog=f'Example:\n\n    confplane target enforce --cluster payments --reason "quotas as code"\n\n{_CODES}.'
+)
+def enforce(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+    """Let callers write client quotas, as `adopt` does, and put back those that others change.
+
+    A change by others in the Kafka cluster is put back within seconds, and is in the trail with both values (kind
+    put-back). A key that was put back three times in ten minutes is left alone, and listed as contested by `confplane
+    drift list` and `confplane target status`. A key that was never set here is left alone too, as extra.
+
+    Needs what `adopt` needs. `confplane target adopt` or `observe` ends it.
+    """
+    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ENFORCE))
+
+
 @target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
 def observe(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
     """Refuse quotas and configs from callers again, and send nothing more to the Kafka cluster.

@@ -81,6 +81,8 @@ def _show_applying(applying: Applying) -> None:
     _show_names("changes", "refused by the Kafka cluster", applying.refused)
     _show_names("changes", "sent without an answer, and sent again", applying.unknown)
     _show_names("changes", "waiting alone", applying.held)
+    _show_names("keys", "contested: others change them again and again", applying.contested)
+    _show_names("keys", "extra: others set them, and they were never set here", applying.extra)
 
 
 def _show_names(area: str, what: str, names: Names) -> None:

@@ -56,6 +56,10 @@ class Rules:
         self._governed: dict[tuple[tuple[EntityType, ...], str], bool] = {}
         self._governed_by: Catalog | None = None
 
+    def are_quotas(self, entity: Entity) -> bool:
+        """Say whether an entity's governed keys are client quotas."""
+        return self.facet_of(entity) is self._quotas
+
     def facet_of(self, entity: Entity) -> Facet:
         """Return the facet of an entity's governed keys."""
         return self._quotas if entity.types[0] in self._quotas.entity_types else self._configs

@@ -6,7 +6,6 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double that loses reques
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +16,20 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused, Sending
-from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, equal, opener, rows
+from tests.support.adopting import (
+    ALICE,
+    BOB,
+    KEYS,
+    OTHER,
+    PAIR,
+    RATE,
+    Turmoil,
+    alter,
+    apply,
+    equal,
+    opener,
+    rows,
+)
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, caller, members
 from tests.support.stores import kafka_writes, soon, until
@@ -493,56 +505,6 @@ async def test_the_log_does_not_bring_our_own_writes_as_anothers(opened: Opener,
     await one.reached()
     await until(lambda: one.config(BOB) == {RATE: "5"})
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
-
-
-TOPIC, GROUP, DEFAULT = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(broker=None)
-QUOTAS = (ALICE, BOB, PAIR)
-KEYS = {
-    **dict.fromkeys(QUOTAS, (RATE, OTHER)),
-    TOPIC: ("retention.ms", "segment.ms"),
-    GROUP: ("consumer.session.timeout.ms",),
-    DEFAULT: ("log.retention.ms", "message.max.bytes"),
-}
-
-
-class Turmoil:
-    """Callers, others, lost requests, late requests, and two leaders, in any order."""
-
-    def __init__(self, sides: list[Observing], kafka: KafkaDouble, seed: int) -> None:
-        self.sides, self.kafka = sides, kafka
-        self.chooser = random.Random(seed)  # noqa: S311 - seeded
-
-    async def step(self, number: int) -> None:
-        """Do one of all that may happen. Callers write numbers below 5000, others those above."""
-        one, entity = self.chooser.choice(self.sides), self.chooser.choice(list(KEYS))
-        key = self.chooser.choice(KEYS[entity])
-        number += 45_000 if entity == GROUP else 0
-        match self.chooser.randrange(7):
-            case 0 | 1:
-                value = self.chooser.choice([None, 1000 + number])
-                await alter(one, entity, {key: value if value is None or entity in QUOTAS else str(value)})
-            case 2:
-                self.kafka.alter(entity, {key: str(5000 + number)})
-            case 3:
-                self.kafka.cut = self.chooser.choice(["before", "after", "late"])
-                await apply(one)
-            case 4:
-                await apply(one)
-            case 5 if self.kafka.waiting:
-                self.kafka.arrive()
-            case _:
-                await one.store.catch_up(soon())
-                await one.look_once()
-
-    async def end(self) -> None:
-        """Let everything arrive, and everybody come to rest."""
-        self.kafka.cut = None
-        while self.kafka.waiting:
-            self.kafka.arrive()
-        for _ in range(4):
-            for one in self.sides:
-                await apply(one)
-                await one.look()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -12,7 +12,7 @@ import pytest
 from app.domain.access.ranges import Ranges
 from app.services.access import of_operator
 from app.services.ports.applying import Refused
-from app.services.target.drift import Cause
+from app.services.target.drift import KeyState
 from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
@@ -55,7 +55,7 @@ async def drift(one: Observing) -> list[Drifted]:
 def shown(found: list[Drifted]) -> dict[str, dict[str, tuple[str, str | None, str | None, str | None]]]:
     """Entities with their keys: cause, value here, value in the cluster, author."""
     return {
-        each.entity.id: {key.key: (key.cause.value, key.ours, key.theirs, key.principal) for key in each.keys}
+        each.entity.id: {key.key: (key.state.value, key.ours, key.theirs, key.principal) for key in each.keys}
         for each in found
     }
 
@@ -114,7 +114,7 @@ async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafk
     }
     kafka.refusals.clear()
     await alter(one, ALICE, producer_byte_rate=1024)
-    assert {key.cause for each in await drift(one) for key in each.keys} <= {Cause.PENDING, Cause.EXTRA}
+    assert {key.state for each in await drift(one) for key in each.keys} <= {KeyState.PENDING, KeyState.EXTRA}
 
 
 async def test_what_was_sent_without_an_answer_is_listed(opened: Opener, kafka: KafkaDouble) -> None:

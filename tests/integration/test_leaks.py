@@ -160,7 +160,7 @@ COMMANDS: Final = [
 ]
 LAKE_COMMAND: Final = ["rollups", "export", "--master", "local[1]", "all", "--output"]
 TARGET_COMMANDS: Final = [
-    ["target", name] for name in ("status", "check", "import", "adopt", "observe", "pause", "resume")
+    ["target", name] for name in ("status", "check", "import", "adopt", "enforce", "observe", "pause", "resume")
 ]
 """Commands on a cluster whose settings name brokers, and the password of a login; nobody answers at the address."""
 ABSENT: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"

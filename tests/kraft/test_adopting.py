@@ -188,6 +188,48 @@ async def _has(shown: Any, resource: Resource, key: str, value: str | None) -> b
     return bool(await shown(resource, key) == value)
 
 
+async def test_what_others_change_is_put_back(
+    service: Service, kraft: KraftCluster, client: KraftClient, tmp_path: Path
+) -> None:
+    """The service is killed once it has sent the value again, and another ends what it began."""
+    assert "puts back client quotas that others change" in command(service, "enforce", "--reason", "a test")
+    with service:
+        async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
+            await put(http, "enforced", 1000)
+
+            async def noted() -> bool:
+                entry = await http.request("GET", "client-quotas/user=enforced?view=full")
+                return bool(entry.body["status"]["applied"]["state"] == "applied")
+
+            # A value without an end would be sent again, over that of others.
+            await until(noted)
+            (tmp_path / "step").write_text("sent:SIGKILL")
+            await outside.quotas(({"user": "enforced"}, {RATE: 2000.0, "consumer_byte_rate": 5.0}))
+            await until(lambda: not service.running)
+        service.start()
+        async with service.client() as http:
+
+            async def has(quotas: dict[str, float]) -> bool:
+                return await client.describe_quotas_of([("user", "enforced")], soon()) == quotas
+
+            await until(lambda: has({RATE: 1000.0, "consumer_byte_rate": 5.0}))
+            assert (await http.request("GET", "client-quotas/user=enforced")).body["quotas"] == {RATE: 1000}
+
+            async def listed() -> bool:
+                items = (await http.request("GET", "drift")).body["items"]
+                keys = [key for each in items if each["id"] == "user=enforced" for key in each["keys"]]
+                return [(key["key"], key["state"], key["theirs"]) for key in keys] == [
+                    ("consumer_byte_rate", "extra", 5)
+                ]
+
+            await until(listed)
+            assert await kinds(http, "user=enforced") == ["change", "put-back"]
+            history = (await http.request("GET", "client-quotas/user=enforced/history")).body["items"]
+            assert [each["kind"] for each in history] == ["change"]
+            await http.request("DELETE", "client-quotas/user=enforced")
+            await until(lambda: has({"consumer_byte_rate": 5.0}))
+
+
 @pytest.mark.parametrize("step", ["transaction", "claimed", "sent", "ended"])
 async def test_a_service_that_is_killed_ends_its_work_afterwards(
     service: Service, client: KraftClient, tmp_path: Path, step: str

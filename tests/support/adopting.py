@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ async def opener(stage: Stage, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
     """Open processes of one cluster, with the given settings of the cluster, and stop them at the end."""
     found: list[Observing] = []
 
-    async def open_one(*, adopted: bool = True, **more: Any) -> Observing:
+    async def open_one(*, adopted: bool = True, enforced: bool = False, **more: Any) -> Observing:
         one = Observing(await stage.replica(client_configs_layout="separate", **cluster), kafka, **more)
         found.append(one)
         if len(found) == 1:
@@ -43,7 +44,8 @@ async def opener(stage: Stage, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
             await one.look()
             await one.observer.publish()
             if adopted:
-                await one.targets.adopt(one.states, caller())
+                take = one.targets.enforce if enforced else one.targets.adopt
+                await take(one.states, caller())
         await one.aware()
         await until(lambda: one.store.kafka_release() == kafka.release)
         return one
@@ -65,6 +67,7 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
 async def apply(one: Observing) -> bool:
     """One round of the applier, behind everything that was committed."""
     await one.store.catch_up(soon())
+    one.applier._asked_at = float("-inf")
     return await one.applier.round()
 
 
@@ -81,3 +84,64 @@ def equal(one: Observing, kafka: KafkaDouble) -> None:
 async def rows(one: Observing, entity: Entity) -> list[AuditRecord]:
     """The changes of an entity behind the import."""
     return [each for each in await one.replica.trail(entity_id=entity.id) if each.kind != "import"]
+
+
+TOPIC, GROUP, DEFAULT = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(broker=None)
+QUOTAS = (ALICE, BOB, PAIR)
+KEYS = {
+    **dict.fromkeys(QUOTAS, (RATE, OTHER)),
+    TOPIC: ("retention.ms", "segment.ms"),
+    GROUP: ("consumer.session.timeout.ms",),
+    DEFAULT: ("log.retention.ms", "message.max.bytes"),
+}
+
+
+class Turmoil:
+    """Callers, others, lost requests, late requests, and two leaders, in any order."""
+
+    def __init__(
+        self,
+        sides: list[Observing],
+        kafka: KafkaDouble,
+        seed: int,
+        *,
+        entities: Sequence[Entity] = tuple(KEYS),
+        others: int = 1_000,
+    ) -> None:
+        self.sides, self.kafka, self.entities = sides, kafka, entities
+        self.others = others
+        """The writes by others that may still happen."""
+        self.chooser = random.Random(seed)  # noqa: S311 - seeded
+
+    async def step(self, number: int) -> None:
+        """Do one of all that may happen. Callers write numbers below 5000, others those above."""
+        one, entity = self.chooser.choice(self.sides), self.chooser.choice(self.entities)
+        key = self.chooser.choice(KEYS[entity])
+        number += 45_000 if entity == GROUP else 0
+        match self.chooser.randrange(7):
+            case 0 | 1:
+                value = self.chooser.choice([None, 1000 + number])
+                await alter(one, entity, {key: value if value is None or entity in QUOTAS else str(value)})
+            case 2 if self.others:
+                self.others -= 1
+                self.kafka.alter(entity, {key: str(5000 + number)})
+            case 3:
+                self.kafka.cut = self.chooser.choice(["before", "after", "late"])
+                await apply(one)
+            case 4:
+                await apply(one)
+            case 5 if self.kafka.waiting:
+                self.kafka.arrive()
+            case _:
+                await one.store.catch_up(soon())
+                await one.look_once()
+
+    async def end(self) -> None:
+        """Let everything arrive, and everybody come to rest."""
+        self.kafka.cut = None
+        while self.kafka.waiting:
+            self.kafka.arrive()
+        for _ in range(4):
+            for one in self.sides:
+                await apply(one)
+                await one.look()

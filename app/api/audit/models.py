@@ -71,13 +71,14 @@ class AuditedChange(AnswerModel):
     change_id: ChangeId
     kind: Kind = Field(
         description="import: a config of an observed Kafka cluster was taken over; observed: others wrote it to that "
-        "cluster afterwards; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); "
+        "cluster afterwards; put-back: others wrote it to that cluster, where the value here replaced it, so it was "
+        "never committed; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); "
         "recovered: this service wrote it and Postgres lost the rows, so what was asked for is not known"
     )
     writes: int | None = Field(
         description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"
     )
-    observed: AuditedSighting | None = Field(description="Of import and observed changes; else null")
+    observed: AuditedSighting | None = Field(description="Of import, observed and put-back changes; else null")
     reverts: Reverts
     cluster: str
     attempt: Annotated[int, Field(ge=1)]

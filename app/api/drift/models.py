@@ -11,16 +11,19 @@ class DriftedKey(AnswerModel):
     """One key with its value here and in the Kafka cluster; null is absent, or a secret."""
 
     key: str
-    state: Literal["pending", "refused", "extra"] = Field(
+    state: Literal["pending", "refused", "contested", "extra"] = Field(
         description="pending: the change is on its way, to the cluster or from there; refused: the cluster refused the"
-        " entity's values; extra: others set the key in the cluster, and it was never set here"
+        " entity's values; contested: others set the key again and again, and it is put back no more; extra: others set"
+        " the key in the cluster, and it was never set here"
     )
     ours: str | float | None
     theirs: str | float | None = Field(
         description="null also where the cluster did not answer; observedAt is null then"
     )
     secret: bool = Field(description="The values are not shown")
-    since: Time | None = Field(description="When our change was committed; null: not known")
+    since: Time | None = Field(
+        description="When our change was committed, or since when the key is left alone; null: not known"
+    )
     principal: str | None = Field(
         description="Who made the change: of ours the caller, else `External:unknown`; null: not known"
     )

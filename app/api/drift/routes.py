@@ -72,7 +72,7 @@ def _entity(found: Drifted) -> dict[str, Any]:
 def _key(found: Drifted, key: DriftedKey) -> dict[str, Any]:
     return {
         "key": key.key,
-        "state": key.cause.value,
+        "state": key.state.value,
         "ours": _value(found, key, key.ours),
         "theirs": _value(found, key, key.theirs),
         "secret": key.secret,

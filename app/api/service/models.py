@@ -89,6 +89,10 @@ class ApplyingData(AnswerModel):
     held: ReasonedNames = Field(
         description="Entities that wait alone: their broker is away, a right is missing, or their topic is looked at"
     )
+    contested: ReasonedNames = Field(
+        description="Under enforce: keys that others change again and again, so that they are put back no more"
+    )
+    extra: ReasonedNames = Field(description="Under enforce: keys that others set, and that were never set here")
     problem: str | None = Field(description="The reason why nothing is applied now")
 
 
@@ -98,8 +102,9 @@ class TargetData(AnswerModel):
     kind: Literal["zookeeper", "kraft"] = Field(
         description="zookeeper: the brokers read ZooKeeper themselves, and all other members are null"
     )
-    mode: Literal["observe", "adopt"] | None = Field(
-        description="observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it"
+    mode: Literal["observe", "adopt", "enforce"] | None = Field(
+        description="observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it;"
+        " enforce: client quotas that others change there are put back, too"
     )
     cluster_id: str | None
     imported: bool | None = Field(description="All configs were imported")

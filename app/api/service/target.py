@@ -47,6 +47,8 @@ def _applying(report: Applying, *, named: bool) -> dict[str, Any]:
         "unknown": _names(report.unknown, named=named),
         "refused": _names(report.refused, named=named),
         "held": _names(report.held, named=named),
+        "contested": _names(report.contested, named=named),
+        "extra": _names(report.extra, named=named),
         "problem": _problem(report.problem, named=named),
     }
 

@@ -24,12 +24,13 @@ class AuditedChange(TypedDict):
     # UUIDv7 of the change
     changeId: str
     # import: a config of an observed Kafka cluster was taken over; observed: others wrote it to that cluster
-    # afterwards; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); recovered:
-    # this service wrote it and Postgres lost the rows, so what was asked for is not known
-    kind: Literal["change", "import", "observed", "external", "recovered"]
+    # afterwards; put-back: others wrote it to that cluster, where the value here replaced it, so it was never
+    # committed; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); recovered: this
+    # service wrote it and Postgres lost the rows, so what was asked for is not known
+    kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
     # Of an external change: how many writes it was, at least; of a recovered one 1; else null
     writes: int | None
-    # Of import and observed changes; else null
+    # Of import, observed and put-back changes; else null
     observed: AuditedSighting | None
     # Of a revert: the changes that it reverts, the latest thousand of them; else null
     reverts: list[str] | None

@@ -39,14 +39,15 @@ class DriftedKey(TypedDict):
 
     key: str
     # pending: the change is on its way, to the cluster or from there; refused: the cluster refused the entity's
-    # values; extra: others set the key in the cluster, and it was never set here
-    state: Literal["pending", "refused", "extra"]
+    # values; contested: others set the key again and again, and it is put back no more; extra: others set the key
+    # in the cluster, and it was never set here
+    state: Literal["pending", "refused", "contested", "extra"]
     ours: str | float | None
     # null also where the cluster did not answer; observedAt is null then
     theirs: str | float | None
     # The values are not shown
     secret: bool
-    # When our change was committed; null: not known
+    # When our change was committed, or since when the key is left alone; null: not known
     since: str | None
     # Who made the change: of ours the caller, else `External:unknown`; null: not known
     principal: str | None

@@ -24,6 +24,10 @@ class ApplyingData(TypedDict):
     refused: ReasonedNames
     # Entities that wait alone: their broker is away, a right is missing, or their topic is looked at
     held: ReasonedNames
+    # Under enforce: keys that others change again and again, so that they are put back no more
+    contested: ReasonedNames
+    # Under enforce: keys that others set, and that were never set here
+    extra: ReasonedNames
     # The reason why nothing is applied now
     problem: str | None
 
@@ -205,8 +209,9 @@ class TargetData(TypedDict):
 
     # zookeeper: the brokers read ZooKeeper themselves, and all other members are null
     kind: Literal["zookeeper", "kraft"]
-    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it
-    mode: Literal["observe", "adopt"] | None
+    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: client
+    # quotas that others change there are put back, too
+    mode: Literal["observe", "adopt", "enforce"] | None
     clusterId: str | None
     # All configs were imported
     imported: bool | None

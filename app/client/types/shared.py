@@ -94,7 +94,7 @@ class HistoryItem(TypedDict):
     # UUIDv7 of the change
     changeId: str
     # As in the trail; external: others wrote it, past this service
-    kind: Literal["change", "import", "observed", "external", "recovered"]
+    kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
     # Of a change by others: how many writes it was, at least
     writes: int | None
     # A zxid as a decimal string
@@ -135,7 +135,7 @@ class LaterChange(TypedDict):
 
     # null: others wrote the keys, and the trail does not have it yet
     changeId: str | None
-    kind: Literal["change", "import", "observed", "external", "recovered"] | None
+    kind: Literal["change", "import", "observed", "put-back", "external", "recovered"] | None
     principal: str | None
     # null: others removed the znode, and it is not known yet when
     revision: str | None

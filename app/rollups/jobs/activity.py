@@ -5,7 +5,7 @@ One row per UTC day, principal, kind of change, entity type, config key and erro
 ================ ======================================================================================================
 ``day``          the UTC date of the time in the change's id: of its begin; of an external change, of its write
 ``principal``    the principal of the change; ``External:unknown`` for writes past this service
-``kind``         ``change``, ``import``, ``observed``, ``external`` or ``recovered``
+``kind``         ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``
 ``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
 ``error_code``   Kafka's code of the refusal, -1 where the trail names none; 0 of changes that were not refused, or that

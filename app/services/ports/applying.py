@@ -6,12 +6,15 @@ The cluster is implemented by ``app.kraft``, the states by ``app.audit``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from app.domain.changes import Node
     from app.domain.entities import Entity
+    from app.services.ports.trail import Intent
 
 Values = dict[str, str | None]
 """Keys with their values as stored; None is a removal."""
@@ -114,6 +117,45 @@ class Ending:
     """A metadata offset behind the end."""
 
 
+class Cause(StrEnum):
+    """The reason for which a key differs in the cluster for longer."""
+
+    CONTESTED = "contested"
+    """Others set the key again and again, and it is put back no more."""
+    EXTRA = "extra"
+    """Others set the key, which was never set here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One key that others set, and that is left alone."""
+
+    cause: Cause
+    theirs: str | None
+    """The cluster's value when it was last seen; None is absent."""
+    since_ms: int
+    """The time from which on the key is left alone, milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The decision on an entity that others changed in the cluster."""
+
+    entity_id: str
+    mzxid: int
+    """The revision of the znode that the cluster had taken."""
+    offset: int
+    """The metadata offset of the look that showed the change."""
+    reapply: tuple[str, ...]
+    """The keys to be put back."""
+    drift: Mapping[str, Drift]
+    """The keys that are left alone."""
+    put_back_at: Mapping[str, Sequence[float]]
+    """Key -> the times, seconds since the epoch, at which it was put back of late."""
+    intent: Intent | None
+    """The row of the trail; None where nothing is put back."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """The state of one entity in a Kafka cluster, as far as this service changed it."""
@@ -132,10 +174,22 @@ class TargetState:
     refused: Refused | None = None
     """The refusal of the values of ``sent_mzxid``; None where they were not refused."""
 
+    reapply: frozenset[str] = frozenset()
+    """Keys to be sent again, because others changed them."""
+    drift: Mapping[str, Drift] = field(default_factory=dict)
+    """The keys that others set and that are left alone."""
+    put_back_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Key -> the times, seconds since the epoch, at which it was put back of late."""
+
+    @property
+    def took_last(self) -> bool:
+        """True where the cluster has taken the last change from here."""
+        return self.applied_mzxid == self.sent_mzxid
+
     @property
     def is_applied(self) -> bool:
         """True where the cluster has the values of the last sending: an earlier one can only be late then."""
-        return self.applied_mzxid == self.sent_mzxid
+        return self.took_last and not self.reapply
 
     @property
     def is_open(self) -> bool:
@@ -145,6 +199,13 @@ class TargetState:
     def is_settled(self, mzxid: int) -> bool:
         """Say whether nothing is to be sent of a znode's revision: the cluster has it, or refuses it."""
         return self.applied_mzxid == mzxid or (self.refused is not None and self.sent_mzxid == mzxid)
+
+
+def mzxid_of(node: Node | None, state: TargetState | None) -> int:
+    """Return the revision of a znode for its state; of an absent one that of the last sending, or 0."""
+    if node is not None:
+        return node.mzxid
+    return 0 if state is None else state.sent_mzxid
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +232,31 @@ class TargetStates(Protocol):
     async def end(self, cluster: str, endings: Sequence[Ending]) -> None:
         """Write the ends of sendings, except those of entities of which a newer revision was sent meanwhile."""
 
-    async def unsettled(self, cluster: str) -> list[str]:
-        """Return the ids of the entities whose last sending the cluster has not taken, in any order."""
+    async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
+        """Decide what others changed: write the rows of the trail, and make durable what will be sent again.
+
+        All of it is one statement. An entity is left out where another process decided first, or sent meanwhile.
+
+        Returns:
+            The ids of the entities whose corrections count.
+        """
+
+    async def settle(self, cluster: str, keep: Collection[str]) -> None:
+        """Drop the drift of all entities but some: they differ no more."""
+
+    async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
+        """Have keys sent again: what was refused, too. Nothing of them is contested any more.
+
+        Args:
+            cluster: The cluster.
+            keys: Entity id -> keys; entities without a state are left out.
+        """
+
+    async def open(self, cluster: str) -> list[str]:
+        """Return the ids of the entities of which something was or is to be sent without an end yet, in any order."""
+
+    async def drifting(self, cluster: str) -> list[str]:
+        """Return the ids of the entities that are open, refused, or left alone, in any order."""
 
     async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
         """Return the authors of the newest committed changes of keys.

@@ -101,6 +101,8 @@ class TargetMode(StrEnum):
     ADOPT = "adopt"
     """Callers write quotas and configs here, and the leader applies them to the cluster; what others write is followed
     all the same."""
+    ENFORCE = "enforce"
+    """As :attr:`ADOPT`, but client quotas that others change are put back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,12 @@ class Target:
     @property
     def adopts(self) -> bool:
         """True where callers write quotas and configs."""
-        return self.mode is TargetMode.ADOPT
+        return self.mode is not TargetMode.OBSERVE
+
+    @property
+    def enforces(self) -> bool:
+        """True where client quotas that others change are put back."""
+        return self.mode is TargetMode.ENFORCE
 
     def __str__(self) -> str:
         """Return the target as part of a sentence."""

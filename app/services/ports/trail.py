@@ -54,6 +54,9 @@ WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 """Ops of moves between layouts, which give no key another value."""
 EXTERNAL: Final = "external"
 """The kind of a change that others made, and that the recorder found."""
+PUT_BACK: Final = "put-back"
+"""The kind of a write by others to a Kafka cluster that was put back (app/services/target/enforce.py). It never was a
+version of an entity here, so it is no committed change."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
 """The kinds of changes that follow an observed cluster (app/services/target)."""
 
@@ -178,9 +181,10 @@ class AuditRecord:
 
     @property
     def kind(self) -> str:
-        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (app/services/target); ``external``:
-        made by others, and found by the recorder (app/services/recorder/record.py); ``recovered``: made by this
-        service, lost with Postgres's rows and found by its marker.
+        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (app/services/target); ``put-back``:
+        made there by others, and replaced (app/services/target/enforce.py); ``external``: made by others, and found by
+        the recorder (app/services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's rows
+        and found by its marker.
         """  # noqa: D205 - one list
         return self.intent.kind
 

@@ -1,4 +1,4 @@
-"""The applier: the leader's alters of a Kafka cluster's quotas and configs, in the mode ``adopt``.
+"""The applier: the leader's alters of a Kafka cluster's quotas and configs, in the modes ``adopt`` and ``enforce``.
 
 Callers' writes name their keys in the member ``altered`` of the znode (:mod:`app.services.altered`). The applier finds
 the znodes whose newest revision the cluster has not taken yet, and puts each into its line
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 EVERY_S: Final = 0.05
 """Seconds between two looks into the journal."""
 IDLE_S: Final = 1.0
+ASKED_S: Final = 2.0
+"""Seconds between two questions for what other processes want to be sent."""
 ROUND_S: Final = 60.0
 
 
@@ -58,6 +60,7 @@ class Applier:
 
     def __init__(self, cluster: AlteredCluster, store: ObservedStore, states: TargetStates, secrets: Secrets) -> None:
         self._store = store
+        self._states = states
         self._background = Background(self._run, name=f"applier-{store.name}")
         self.look: Callable[[Collection[Entity]], None] = lambda _: None
         self._counts = Counts()
@@ -72,6 +75,7 @@ class Applier:
         self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(self._parts))
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._problem = ""
+        self._asked_at = float("-inf")
 
     def _look(self, entities: Collection[Entity]) -> None:
         self.look(entities)
@@ -144,7 +148,7 @@ class Applier:
         if not self._store.leadership.held or not self._applies:
             self._begin_term()
             return False
-        self._collect()
+        await self._collect()
         due = {name: line for name, line in self._lines.items() if name not in self._under_way and line.waits}
         deadline = time.monotonic() + ROUND_S
         if not due:
@@ -178,8 +182,16 @@ class Applier:
         target = self._store.target()
         return target is not None and target.adopts and target.imported and not target.paused
 
-    def _collect(self) -> None:
-        """Add the entities that callers wrote since the last call; at first, and after a gap, all that may be."""
+    async def _collect(self) -> None:
+        """Add the entities that callers wrote since the last call; at first, and after a gap, all that may be.
+
+        Every few seconds those are added, too, of which any process wants something sent: a reapply, or a change by
+        others that is to be put back.
+        """
+        if time.monotonic() - self._asked_at >= ASKED_S:
+            for entity_id in await self._states.open(self._store.name):
+                self._add(entity_id)
+            self._asked_at = time.monotonic()
         read = self._store.journal.read(self._cursor)
         if read is None:
             return

@@ -21,19 +21,18 @@ from app.services.changes.bulk import AT_ONCE
 from app.services.changes.callers import Caller
 from app.services.changes.runner import Job
 from app.services.recorder.recorded import PRINCIPAL
+from app.services.target.enforce import SOURCE, Enforcer
 from app.services.target.follow import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from app.services.changes.change import Ended
     from app.services.changes.runner import ChangeRunner
-    from app.services.ports.applying import TargetStates
+    from app.services.ports.applying import Correction, TargetStates
     from app.services.ports.store import ClusterStore
     from app.services.target.follow import Decisions, Seen
 
-SOURCE: Final = "kafka"
-"""The source of followed changes in the trail, whose principal nobody knows."""
 _MOST: Final = 200
 """The greatest number of changes in a load. A change of a user's client-id takes a kilobyte of the shared transaction,
 which has room for 250 of them; loads of larger changes are halved at their admission."""
@@ -56,6 +55,19 @@ class Followed:
     """Ids of entities with callers' changes that the cluster has not taken yet; these were left."""
     late: dict[str, frozenset[str]] = field(default_factory=dict)
     """Entity id -> keys for which the cluster has a value that was sent to it before a newer one; these were left."""
+    enforced: list[Seen] = field(default_factory=list)
+    """Sights of what others changed, and what is to be put back."""
+    corrections: dict[str, Correction] = field(default_factory=dict)
+    """Entity id -> the decision on what others changed."""
+
+    def leave(self, seen: Seen, verdict: Verdict) -> None:
+        """Take a sight of which nothing was written."""
+        if verdict is Verdict.STALE:
+            self.stale.append(seen)
+        elif verdict is Verdict.ENFORCED:
+            self.enforced.append(seen)
+        elif verdict is Verdict.PENDING:
+            self.pending.append(seen.entity.id)
 
 
 class Follower:
@@ -73,6 +85,7 @@ class Follower:
         self._store = store
         self._decisions = decisions
         self._states = states
+        self.enforcer = Enforcer(store, decisions, states)
         self._revisions: dict[int, None] = {}
         self.written = 0
         """The number of changes written since the start."""
@@ -105,7 +118,26 @@ class Follower:
                 told(len(load))
 
         await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
+        if result.enforced:
+            await self._enforce(result)
         return result
+
+    async def _enforce(self, result: Followed) -> None:
+        if self._store.status().frozen is not None:
+            # Nothing is sent while a freeze stands.
+            result.pending += [each.entity.id for each in result.enforced]
+            return
+        result.corrections = await self.enforcer.enforce(result.enforced)
+        result.stale += [each for each in result.enforced if each.entity.id not in result.corrections]
+        result.pending += [each.entity_id for each in result.corrections.values() if each.reapply]
+
+    async def settle(self, keep: Collection[str]) -> None:
+        """Drop the drift of all entities but some, as far as the durable states name any.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        await self._states.settle(self._store.name, keep)
 
     async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
         """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
@@ -135,11 +167,9 @@ class Follower:
                     result.stale.append(seen)
                 elif isinstance(end, Exception):
                     raise end
-                elif end.decided is Verdict.STALE:
-                    result.stale.append(seen)
-                elif end.decided is Verdict.PENDING:
-                    result.pending.append(seen.entity.id)
-                elif end.committed is not None:
+                elif end.committed is None:
+                    result.leave(seen, end.decided)
+                else:
                     result.written += 1
                     self._note(end.committed.revision)
                     if end.decided is Verdict.REMADE:

@@ -40,13 +40,15 @@ _LOOK_S: Final = 5.0
 """Seconds that a page waits for the Kafka cluster, at most."""
 
 
-class Cause(StrEnum):
+class KeyState(StrEnum):
     """The reason for which a key differs."""
 
     PENDING = "pending"
     """The change is on its way: to the cluster, or from there."""
     REFUSED = "refused"
     """The cluster refused the entity's values."""
+    CONTESTED = "contested"
+    """Others set the key again and again, and it is put back no more."""
     EXTRA = "extra"
     """Others set the key in the cluster, and it was never set here."""
 
@@ -56,7 +58,7 @@ class DriftedKey:
     """One key of an entity with its two values as stored; None is absent, or a secret."""
 
     key: str
-    cause: Cause
+    state: KeyState
     ours: str | None
     theirs: str | None
     """None also where the cluster was not looked at."""
@@ -97,8 +99,8 @@ class _Candidate:
 
     @property
     def differs(self) -> bool:
-        """True where something waits, or was refused."""
-        if self.state is not None and self.state.is_open:
+        """True where something waits, was refused, or is left alone."""
+        if self.state is not None and (self.state.is_open or self.state.drift):
             return True
         if self.node is None or not altered(self.node.extra):
             return False
@@ -106,11 +108,12 @@ class _Candidate:
 
     @property
     def waiting(self) -> set[str]:
-        """The keys that callers altered and the cluster has not taken, as far as known without a look."""
+        """The keys that differ, as far as known without a look."""
+        left = set() if self.state is None else {*self.state.drift, *self.state.reapply}
         if self.node is None:
-            return set()
+            return left
         config, taken = self.node.config, {} if self.state is None else self.state.applied
-        return {key for key in altered(self.node.extra) if key not in taken or taken[key] != config.get(key)}
+        return left | {key for key in altered(self.node.extra) if key not in taken or taken[key] != config.get(key)}
 
 
 class DriftService:
@@ -157,7 +160,7 @@ class DriftService:
         visible = None if access.unlimited else access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
         ids = sorted(
             each
-            for each in {*self._store.altered(), *await self._states.unsettled(cluster)}
+            for each in {*self._store.altered(), *await self._states.drifting(cluster)}
             if (after is None or each > after) and (visible is None or each in visible)
         )
         for start in range(0, len(ids), _AT_ONCE):
@@ -216,23 +219,27 @@ class DriftService:
         ours = stored(node)
         theirs = {} if seen is None or seen.sight is None else seen.sight.config
         written = set() if node is None else set(altered(node.extra))
+        left = {} if candidate.state is None else candidate.state.drift
         facet = self._rules.facet_of(entity)
 
         def drifted(key: str) -> DriftedKey:
+            state, value = KeyState.EXTRA, theirs.get(key)
+            principal: str | None = PRINCIPAL
+            since: int | None = None
+            alone = left.get(key)
+            if alone is not None:
+                state, since = KeyState(alone.cause.value), alone.since_ms
+                value = alone.theirs if seen is None else value
+            elif key in written:
+                state = KeyState.PENDING if candidate.refused is None else KeyState.REFUSED
+                author = authors.get((entity.id, key))
+                principal = None if author is None else author.principal
+                since = None if author is None else author.time_ms
+            elif key in ours:
+                state = KeyState.PENDING
             secret = facet.is_secret(entity, key)
-            author = authors.get((entity.id, key)) if key in written else None
-            if key in written:
-                cause = Cause.PENDING if candidate.refused is None else Cause.REFUSED
-            else:
-                cause = Cause.PENDING if key in ours else Cause.EXTRA
             return DriftedKey(
-                key,
-                cause,
-                None if secret else ours.get(key),
-                None if secret else theirs.get(key),
-                secret,
-                None if author is None else author.time_ms,
-                PRINCIPAL if key not in written else None if author is None else author.principal,
+                key, state, None if secret else ours.get(key), None if secret else value, secret, since, principal
             )
 
         return Drifted(

@@ -45,6 +45,8 @@ class Verdict(Enum):
     """The znode has later records than the look: another look is needed."""
     PENDING = "pending"
     """Callers altered the znode, and the cluster has not taken it yet: it is looked at again afterwards."""
+    ENFORCED = "enforced"
+    """Others changed the entity in the cluster, which is to get the values here again."""
     WRITTEN = "written"
     REMOVED = "removed"
     """The topic's znode is emptied, because the topic is gone."""
@@ -105,6 +107,10 @@ class Decisions:
         target = self._store.target()
         return target is not None and target.adopts
 
+    def followed(self, seen: Seen, node: Node | None) -> dict[str, str]:
+        """Return the map that a look's sight would leave in a znode."""
+        return stored(node) if seen.sight is None else self._rules.followed(seen.entity, stored(node), seen.sight)
+
     def beside(self, seen: Seen, state: TargetState | None) -> tuple[Seen, frozenset[str]]:
         """Return a look's sight beside what was sent to the cluster, and the keys that have late values.
 
@@ -150,14 +156,17 @@ class Decisions:
         verdict, after = self._judge(seen, node)
         if verdict is not Verdict.SAME and self.adopts:
             verdict = _of_adopted(seen, node, verdict)
-        if verdict in {Verdict.SAME, Verdict.STALE, Verdict.PENDING}:
+            target = self._store.target()
+            if target is not None and target.enforces and self._rules.are_quotas(entity):
+                verdict = _of_enforced(seen, node, verdict)
+        if verdict in {Verdict.SAME, Verdict.STALE, Verdict.PENDING, Verdict.ENFORCED}:
             return Unchanged(verdict)
         if node is not None and node.defect is not None:
             raise CorruptZnodeError(full_path(Tree.CONFIG, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
         return Draft(
             verdict,
             writes=(_write(seen, node, verdict, after),),
-            entities=(self._row(seen, node, after),),
+            entities=(self.row(seen, node, after),),
             guarded=Guarded.OBSERVED,
             kind=OBSERVED if self._imported else IMPORT,
             observed=_sighting(seen, node, verdict),
@@ -221,7 +230,8 @@ class Decisions:
                 after[key] = value
         return Verdict.WRITTEN, after
 
-    def _row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
+    def row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
+        """Return the row of the trail, without secrets, for a change of a znode's map to ``after``."""
         entity, before = seen.entity, stored(node)
         facet = self._rules.facet_of(entity)
         keys = sorted([key for key in before.keys() | after.keys() if before.get(key) != after.get(key)])
@@ -296,6 +306,16 @@ def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
     if state.is_open:
         return Verdict.PENDING
     return Verdict.STALE if seen.after < state.applied_offset else verdict
+
+
+def _of_enforced(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
+    """Return the verdict on an entity that is put back instead of followed."""
+    state = seen.state
+    if verdict is not Verdict.WRITTEN:
+        return verdict
+    if state is not None and node is not None and state.sent_mzxid > node.mzxid:
+        return Verdict.STALE  # another process has seen more; the mirror follows
+    return Verdict.SAME if state is not None and state.refused is not None else Verdict.ENFORCED
 
 
 def _known(node: Node | None) -> Members:

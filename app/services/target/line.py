@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import ConfplaneError, UnavailableError
 from app.domain.facets import Tree
@@ -25,7 +26,6 @@ from app.services.target.secrets import Secret, without
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from app.domain.changes import Node
     from app.services.ports.applying import AlteredCluster, End, TargetState, TargetStates, Values
     from app.services.target.ports import ObservedStore
     from app.services.target.secrets import Secrets
@@ -219,6 +219,9 @@ class Line:
         nodes: dict[str, Node] = {}
         for entity_id in ids:
             node, state = store.get(Tree.CONFIG, entity_id), known.get(entity_id)
+            if node is None and state is not None and state.reapply:
+                # It is gone here, and others set it again: nothing but removals.
+                node = Node(entity_id, (), version=0, czxid=0, mzxid=state.sent_mzxid, mtime_ms=0)
             if state is not None and node is not None and state.sent_mzxid > node.mzxid:
                 self._defer(entity_id)  # another leader has seen more; the mirror follows
             elif node is None or not self._is_due(node, state):
@@ -240,7 +243,7 @@ class Line:
                 continue
             config = node.config | {key: each.fingerprint for key, each in found.items()}
             taken = _taken(node, known.get(entity_id))
-            again = self._again.get(entity_id, ())
+            again = self._repeated(entity_id, known.get(entity_id))
             values = {
                 key: config.get(key)
                 for key in sorted(keys)
@@ -251,12 +254,18 @@ class Line:
         return sent
 
     def _keys(self, node: Node, state: TargetState | None) -> set[str]:
-        """Return the keys of a znode that the cluster may not have taken yet."""
-        keys = {*altered(node.extra), *self._again.get(node.id, ())}
-        if state is not None and state.is_open and not altered(node.extra):
-            # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
-            keys |= state.sent.keys()
-        return keys
+        """Return the keys of a znode that the cluster may not have taken yet, without those that are contested."""
+        keys, config = set(altered(node.extra)), node.config
+        if state is not None:
+            if not state.took_last and state.refused is None and not keys:
+                # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
+                keys |= state.sent.keys()
+            keys -= {key for key in state.drift if key in state.applied and state.applied[key] == config.get(key)}
+        return keys | self._repeated(node.id, state)
+
+    def _repeated(self, entity_id: str, state: TargetState | None) -> set[str]:
+        """Return the keys that are sent whether or not the cluster took them before."""
+        return {*self._again.get(entity_id, ()), *(() if state is None else state.reapply)}
 
     async def _gone(self, entities: Mapping[str, Entity], nodes: Mapping[str, Node], deadline: float) -> dict[str, str]:
         """Return the topics that are gone, or that were made again, each with the reason; these are looked at.
@@ -338,6 +347,6 @@ def _taken(node: Node, state: TargetState | None) -> Values:
 
     They are known as long as the cluster took the last that was sent, and nothing followed the cluster since.
     """
-    if state is not None and state.is_applied and members.read(node.extra).until < state.applied_offset:
+    if state is not None and state.took_last and members.read(node.extra).until < state.applied_offset:
         return state.applied
     return {}

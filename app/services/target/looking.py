@@ -25,6 +25,8 @@ from app.services.target.report import AreaReport
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from app.services.ports.applying import Drift
+    from app.services.ports.cluster_states import TargetMode
     from app.services.ports.journal import Cursor, Entry
     from app.services.target.following import Following
     from app.services.target.looks import Looked
@@ -78,8 +80,13 @@ class Looking:
         """Begin anew: nothing is known."""
         self.areas = {area: AreaState(area, AreaReport(Permission.READ_ONLY)) for area in Area}
         self.moved = -1
+        self.drift: dict[str, Mapping[str, Drift]] = {}
+        """Entity id -> keys that others set in the cluster, and that are left alone."""
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
+        self._mode: TargetMode | None = None
+        self._kept: set[str] | None = None
+        """The entities whose durable drift the last look left; None: not known."""
 
     @property
     def due(self) -> float:
@@ -94,6 +101,11 @@ class Looking:
             ObservedError: The observation was paused meanwhile.
         """
         async with self._lock:
+            target = self._store.target()
+            if target is not None and target.mode is not self._mode:
+                # What another mode left alone counts now.
+                self._mode = target.mode
+                self._anew()
             await self._put_back()
             for state in self.areas.values():
                 if state.permitted and state.due <= time.monotonic():
@@ -131,10 +143,30 @@ class Looking:
         # Of a cluster that callers write the log is not followed.
         beside_log = self._follows_log and not self._decisions.adopts
         state.count(looked, followed.refused, cost, beside_log=beside_log)
+        if state.area is Area.QUOTAS and self._decisions.adopts and not looked.unchanged:
+            await self._settle({each.entity.id for each in looked.seen}, followed)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
             state.digest = b""
         return True
+
+    async def _settle(self, differing: Collection[str], followed: Followed) -> None:
+        """Forget the drift of entities that a look at all quotas found equal."""
+        self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id in differing}
+        kept = {*self.drift, *followed.pending, *followed.late}
+        if kept != self._kept:
+            await self._follower.settle(kept)
+            self._kept = kept
+
+    def _note(self, looked: Looked, followed: Followed) -> None:
+        """Take what is left alone of the entities that differed."""
+        unknown = {*followed.pending, *followed.late} - followed.corrections.keys()
+        for each in looked.seen:
+            correction = followed.corrections.get(each.entity.id)
+            if correction is not None and correction.drift:
+                self.drift[each.entity.id] = correction.drift
+            elif each.entity.id not in unknown:
+                self.drift.pop(each.entity.id, None)
 
     @property
     def _follows_log(self) -> bool:
@@ -170,6 +202,7 @@ class Looking:
         if not looked.seen:
             return Followed()
         followed = await self._follower.follow(looked.seen)
+        self._note(looked, followed)
         if followed.written:
             self.moved = max(self.moved, looked.until)
         if followed.late or followed.pending:

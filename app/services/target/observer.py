@@ -14,15 +14,19 @@ import logging
 import random
 import re
 import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import ObservedError, UnavailableError
+from app.domain.texts import rfc3339
 from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
+from app.services.ports.applying import Cause
 from app.services.ports.kafka import OtherClusterError
 from app.services.target import notices
 from app.services.target.looking import CALL_S, Looking
-from app.services.target.report import Report, parse
+from app.services.target.report import Names, Report, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from app.services.target.applier import Applier
     from app.services.target.following import Following
     from app.services.target.ports import ObservedStore
+    from app.services.target.report import Applying
 
 logger = logging.getLogger(__name__)
 
@@ -226,10 +231,21 @@ class Observer:
             log_offset=None if self.looking.log is None else self.looking.log.offset,
             log_at=None if self.looking.log is None else self.looking.log.at_ms,
             areas={area: state.report for area, state in self.looking.areas.items()},
-            applying=self._applier.report() if target.adopts else None,
+            applying=self._applying() if target.adopts else None,
         )
         await self._store.publish_observation(report.encode(), time.monotonic() + CALL_S)
         self._published_at = time.monotonic()
+
+    def _applying(self) -> Applying:
+        """Return the applier's report, with the keys that are left alone."""
+        left: dict[Cause, dict[str, str]] = {cause: {} for cause in Cause}
+        for entity_id, keys in self.looking.drift.items():
+            for key, drift in keys.items():
+                since = rfc3339(datetime.fromtimestamp(drift.since_ms / 1000, UTC))
+                left[drift.cause][f"{entity_id} {key}"] = f"since {since}"
+        return replace(
+            self._applier.report(), contested=Names.of(left[Cause.CONTESTED]), extra=Names.of(left[Cause.EXTRA])
+        )
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics; only the leader has any of the looks."""
@@ -237,12 +253,14 @@ class Observer:
 
     def _metrics(self) -> Iterator[Sample]:
         yield Sample("observed_changes", self._follower.written)
+        yield Sample("put_back_changes", self._follower.enforcer.put_back)
         for (area, result), count in self.looking.counts.items():
             if count:
                 yield Sample("observation_looks", count, (area.value, result))
         if not self._leading:
             return
         yield Sample("observation_problem", bool(self._problem))
+        yield Sample("apply_contested", self._applying().contested.count)
         for area, state in self.looking.areas.items():
             report = state.report
             if state.permitted and report.observed_at is not None:

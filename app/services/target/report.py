@@ -22,7 +22,7 @@ _LENGTH: Final = 200
 _MOST: Final = 90_000
 """Bytes of a report, at most; lists of names are cut beyond."""
 _VERSION: Final = 1
-_LISTS: Final = frozenset({"unknown", "refused", "held"})
+_LISTS: Final = frozenset({"unknown", "refused", "held", "contested", "extra"})
 """The lists of names in a report on the application."""
 
 
@@ -81,6 +81,10 @@ class Applying:
     """Entities whose values the cluster refused, each with Kafka's words."""
     held: Names = field(default_factory=Names)
     """Entities that wait for themselves: for an absent broker, a missing right, or a topic that is looked at."""
+    contested: Names = field(default_factory=Names)
+    """Keys that others set again and again, so that they are put back no more."""
+    extra: Names = field(default_factory=Names)
+    """Keys that others set and that were never set here. Listed under ``enforce`` alone."""
     problem: str = ""
     """The reason why nothing can be sent now; empty where it can."""
 

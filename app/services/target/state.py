@@ -91,10 +91,15 @@ class TargetService:
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        target = (await self._store.read_target(caller.deadline)).target
-        if target is not None and not target.adopts:
-            await states.forget(self._store.name)
-        return await self._change(lambda target: replace(self._imported(target), mode=TargetMode.ADOPT), caller)
+        return await self._take(TargetMode.ADOPT, states, caller)
+
+    async def enforce(self, states: TargetStates, caller: Caller) -> Target:
+        """Let callers write client quotas, as :meth:`adopt` does, and put back those that others change.
+
+        Raises:
+            NotFoundError: There is no target, or its import is not complete.
+        """
+        return await self._take(TargetMode.ENFORCE, states, caller)
 
     async def observe(self, caller: Caller) -> Target:
         """Refuse quotas and configs from callers. Once this returns, none commits, and no round of the applier begins.
@@ -103,6 +108,12 @@ class TargetService:
             NotFoundError: There is no target, or its import is not complete.
         """
         return await self._change(lambda target: replace(self._imported(target), mode=TargetMode.OBSERVE), caller)
+
+    async def _take(self, mode: TargetMode, states: TargetStates, caller: Caller) -> Target:
+        target = (await self._store.read_target(caller.deadline)).target
+        if target is not None and not target.adopts:
+            await states.forget(self._store.name)
+        return await self._change(lambda target: replace(self._imported(target), mode=mode), caller)
 
     def _imported(self, target: Target | None) -> Target:
         known = self._known(target)

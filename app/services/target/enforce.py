@@ -1,0 +1,128 @@
+"""Enforcement: what others change in a Kafka cluster is put back, with a row of the trail for each time.
+
+Others who change a key again and again, such as an operator with a loop of its own, win: a key that was put back three
+times in ten minutes is contested, and left alone until somebody changes, adopts or reapplies it. A key that was never
+set here is extra, and is never removed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from app.domain.changes import stored
+from app.domain.facets import Tree
+from app.services.ports.applying import Cause, Correction, Drift, mzxid_of
+from app.services.ports.trail import PUT_BACK, Intent
+from app.services.recorder.recorded import PRINCIPAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.services.ports.applying import TargetStates
+    from app.services.ports.store import ClusterStore
+    from app.services.target.follow import Decisions, Seen
+
+SOURCE: Final = "kafka"
+"""The source, in the trail, of writes to a Kafka cluster whose principal nobody knows."""
+TIMES: Final = 3
+WITHIN_S: Final = 600.0
+"""A key that was put back :data:`TIMES` times within so many seconds is contested."""
+
+
+@dataclass(slots=True)
+class _Decided:
+    """The keys of one entity, decided."""
+
+    reapply: list[str]
+    drift: dict[str, Drift]
+    put_back_at: dict[str, list[float]]
+
+
+class Enforcer:
+    """Puts back what others change in one cluster.
+
+    Args:
+        store: The cluster's store.
+        decisions: Compares entities with their znodes.
+        states: The states of entities in the Kafka cluster.
+
+    Attributes:
+        put_back: The number of changes by others that this process decided to put back.
+    """
+
+    def __init__(self, store: ClusterStore, decisions: Decisions, states: TargetStates) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._states = states
+        self.put_back = 0
+
+    async def enforce(self, seen: Sequence[Seen]) -> dict[str, Correction]:
+        """Decide on entities that others changed, and make the decisions durable.
+
+        Returns:
+            The corrections by entity id; none of an entity that another process decided on, or that changed meanwhile.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        corrections = [self._correction(each) for each in seen]
+        moved = await self._states.correct(self._store.name, corrections)
+        made = {each.entity_id: each for each in corrections if each.entity_id in moved}
+        self.put_back += sum(each.intent is not None for each in made.values())
+        return made
+
+    def _correction(self, seen: Seen) -> Correction:
+        entity, state = seen.entity, seen.state
+        node = self._store.get(Tree.CONFIG, entity.id)
+        ours, theirs = stored(node), self._decisions.followed(seen, node)
+        decided = self._decide(seen, ours, theirs)
+        reapply = tuple(decided.reapply)
+        intent = self._intent(seen, node, {key: theirs.get(key) for key in reapply}) if reapply else None
+        return Correction(
+            entity.id, mzxid_of(node, state), seen.after, reapply, decided.drift, decided.put_back_at, intent
+        )
+
+    def _intent(self, seen: Seen, node: Node | None, theirs: Mapping[str, str | None]) -> Intent:
+        changed = {key: value for key, value in {**stored(node), **theirs}.items() if value is not None}
+        # Others' writes were no version of the znode.
+        row = replace(self._decisions.row(seen, node, changed), version_read=None, czxid_read=None)
+        return Intent(
+            change_id=self._store.new_change_id(),
+            attempt=1,
+            cluster=self._store.name,
+            writer="",
+            principal=PRINCIPAL,
+            source=SOURCE,
+            request_id="",
+            reason=None,
+            ticket=None,
+            entities=(row,),
+            kind=PUT_BACK,
+            observed=seen.sighting,
+        )
+
+    def _decide(self, seen: Seen, ours: dict[str, str], theirs: dict[str, str]) -> _Decided:
+        state, now = seen.state, time.time()
+        known = {} if state is None else state.drift
+        times = {} if state is None else state.put_back_at
+        lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in times.items()}
+        decided = _Decided([], {}, {key: each for key, each in lately.items() if each})
+        for key in sorted(ours.keys() | theirs.keys()):
+            value = theirs.get(key)
+            if ours.get(key) == value:
+                continue
+            before = known.get(key)
+            if key not in ours and (state is None or key not in state.applied):
+                cause = Cause.EXTRA
+            elif (before is not None and before.cause is Cause.CONTESTED) or len(lately.get(key, ())) >= TIMES:
+                cause = Cause.CONTESTED
+            else:
+                decided.reapply.append(key)
+                decided.put_back_at[key] = [*lately.get(key, ()), now]
+                continue
+            since_ms = before.since_ms if before is not None and before.cause is cause else int(now * 1000)
+            decided.drift[key] = Drift(cause, value, since_ms)
+        return decided

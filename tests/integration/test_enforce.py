@@ -1,0 +1,319 @@
+"""The mode ``enforce``: what others change in a Kafka cluster is put back, recorded once, and left alone where they insist.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double that loses requests and answers, and delivers some late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.facets import Tree
+from app.services.changes.freeze import FreezeService
+from app.services.ports.applying import Refused
+from app.services.target import enforce
+from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, Turmoil, alter, apply, equal, opener, rows
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.domain.entities import Entity
+    from app.services.ports.trail import AuditRecord
+    from tests.support.adopting import Opener
+    from tests.support.observing import Observing
+    from tests.support.stage import Stage
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
+    return made
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+    """Opens processes that enforce; the first imports the cluster."""
+    async with opener(stage, kafka) as found:
+
+        async def open_one(**more: Any) -> Observing:
+            return await found(enforced=True, **more)
+
+        yield open_one
+
+
+async def restore(one: Observing) -> None:
+    """A look, what it has sent, and a look at the result."""
+    await one.look()
+    await apply(one)
+    await one.look()
+
+
+async def kinds(one: Observing, entity: Entity) -> list[str]:
+    """The kinds of an entity's changes behind the import."""
+    return [each.kind for each in await rows(one, entity)]
+
+
+def report(one: Observing) -> Any:
+    """The report on what is applied."""
+    return one.observer._applying()
+
+
+async def put_back(one: Observing, entity: Entity) -> list[AuditRecord]:
+    """The rows of what was put back."""
+    return [each for each in await rows(one, entity) if each.kind == "put-back"]
+
+
+async def test_what_others_change_is_put_back_with_a_row_of_both_values(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    node = one.store.get(Tree.CONFIG, ALICE.id)
+    kafka.alter(ALICE, {RATE: "5", OTHER: None})
+    await restore(one)
+    assert kafka.requests == [{ALICE: {RATE: "1024", OTHER: "1"}}]
+    equal(one, kafka)
+    [row] = await rows(one, ALICE)
+    assert (row.kind, row.intent.principal) == ("put-back", "External:unknown")
+    assert row.outcome is not None
+    assert (row.outcome.committed, row.outcome.revision, row.outcome.versions) == (False, None, {})
+    assert row.outcome.time_ms is not None
+    [entity] = row.intent.entities
+    assert (entity.before, entity.after) == ({RATE: "1024", OTHER: "1"}, {RATE: "5"})
+    assert (entity.keys, entity.version_read) == ((OTHER, RATE), None)
+    # The znode never had it, and its chain of versions has no gap.
+    assert one.store.get(Tree.CONFIG, ALICE.id) == node
+    await one.replica.record()
+    assert await kinds(one, ALICE) == ["put-back"]
+
+
+async def test_callers_changes_are_applied_as_ever(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await alter(one, BOB, producer_byte_rate=3)
+    await apply(one)
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == ["change"]
+    # Of what was applied, others' changes are put back, too; a key that callers removed is removed again.
+    await alter(one, BOB, producer_byte_rate=None, consumer_byte_rate=4)
+    await apply(one)
+    kafka.alter(BOB, {RATE: "3", OTHER: "9"})
+    await restore(one)
+    assert kafka.now.configs[BOB] == {OTHER: "4"}
+    assert await kinds(one, BOB) == ["put-back", "change", "change"]
+
+
+async def test_a_key_that_was_never_set_here_is_left(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.alter(BOB, {RATE: "7"})
+    kafka.alter(ALICE, {"request_percentage": "50", RATE: "8"})
+    await restore(one)
+    assert kafka.now.configs[BOB] == {RATE: "7"}
+    assert kafka.now.configs[ALICE] == {RATE: "1024", OTHER: "1", "request_percentage": "50"}
+    assert one.config(BOB) is None
+    assert [name for name, _ in report(one).extra.first] == ["user=alice request_percentage", f"user=bob {RATE}"]
+    [row] = await put_back(one, ALICE)
+    assert row.intent.entities[0].keys == (RATE,)
+    # A caller sets it: it is ours from now on.
+    await alter(one, BOB, producer_byte_rate=6)
+    await apply(one)
+    kafka.alter(BOB, {RATE: "7"})
+    await restore(one)
+    assert kafka.now.configs[BOB] == {RATE: "6"}
+    # Others remove the other: nothing differs any more.
+    kafka.alter(ALICE, {"request_percentage": None})
+    await restore(one)
+    assert report(one).extra.count == 0
+    equal(one, kafka)
+    assert (await one.states.known("default", [ALICE.id]))[ALICE.id].drift == {}
+
+
+async def test_a_key_that_others_set_again_and_again_is_contested(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    for value in range(5, 5 + enforce.TIMES):
+        kafka.alter(ALICE, {RATE: str(value)})
+        await restore(one)
+        assert kafka.now.configs[ALICE][RATE] == "1024"
+    kafka.alter(ALICE, {RATE: "99"})
+    await restore(one)
+    sent = len(kafka.requests)
+    await restore(one)
+    assert (kafka.now.configs[ALICE][RATE], len(kafka.requests)) == ("99", sent)
+    assert len(await put_back(one, ALICE)) == enforce.TIMES
+    assert [name for name, _ in report(one).contested.first] == [f"user=alice {RATE}"]
+    # So it is for another leader; other keys of the entity are put back all the same.
+    two = await opened()
+    kafka.alter(ALICE, {OTHER: "77"})
+    await restore(two)
+    assert kafka.now.configs[ALICE] == {RATE: "99", OTHER: "1"}
+    assert report(two).contested.count == 1
+    # A caller's change of another key does not end it, a change of this key does.
+    await alter(two, ALICE, consumer_byte_rate=2)
+    await apply(two)
+    await restore(two)
+    assert kafka.now.configs[ALICE] == {RATE: "99", OTHER: "2"}
+    await alter(two, ALICE, producer_byte_rate=3)
+    await apply(two)
+    await restore(two)
+    assert kafka.now.configs[ALICE] == {RATE: "3", OTHER: "2"}
+    assert report(two).contested.count == 0
+    kafka.alter(ALICE, {RATE: "99"})
+    await restore(two)
+    assert kafka.now.configs[ALICE][RATE] == "3"
+
+
+async def test_others_who_give_in_end_the_contest(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    for value in range(5, 6 + enforce.TIMES):
+        kafka.alter(ALICE, {RATE: str(value)})
+        await restore(one)
+    assert report(one).contested.count == 1
+    kafka.alter(ALICE, {RATE: "1024"})
+    await restore(one)
+    assert report(one).contested.count == 0
+    equal(one, kafka)
+
+
+async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> None:
+    one, two = await opened(), await opened()
+    kafka.alter(ALICE, {RATE: "5"})
+    await one.look_once()
+    await two.look_once()
+    await apply(two)
+    await apply(one)
+    await restore(one)
+    await restore(two)
+    assert await kinds(one, ALICE) == ["put-back"]
+    equal(one, kafka)
+
+
+async def test_a_leader_that_is_paused_before_it_decides_makes_no_second_row(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await opened(), await opened()
+    kafka.alter(ALICE, {RATE: "5"})
+    states: Any = one.observer._follower.enforcer._states
+    correct = states.correct
+
+    async def paused(*given: Any) -> set[str]:
+        monkeypatch.undo()
+        await restore(two)
+        return await correct(*given)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(states, "correct", paused)
+    await one.look_once()
+    await restore(one)
+    assert await kinds(one, ALICE) == ["put-back"]
+    equal(one, kafka)
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("step", ["decided", "begin", "send", "answer", "end"])
+async def test_another_leader_ends_what_a_killed_one_began(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    one = await opened()
+    kafka.alter(ALICE, {RATE: "5"})
+    states: Any = one.applier._states
+
+    async def kill(*_: Any) -> Any:
+        raise Killed
+
+    await one.look_once()
+    places: dict[str, tuple[Any, str]] = {
+        "begin": (states, "begin"),
+        "send": (kafka, "alter_quotas"),
+        "answer": (kafka, "behind_request"),
+        "end": (states, "end"),
+    }
+    if step in places:
+        monkeypatch.setattr(*places[step], kill)
+        with pytest.raises(Killed):
+            await apply(one)
+        monkeypatch.undo()
+    two = await opened()
+    await apply(two)
+    await restore(two)
+    equal(two, kafka)
+    assert await kinds(two, ALICE) == ["put-back"]
+    # The next change by others is another one.
+    kafka.alter(ALICE, {RATE: "6"})
+    await restore(two)
+    assert await kinds(two, ALICE) == ["put-back", "put-back"]
+    equal(two, kafka)
+
+
+async def test_a_late_duplicate_of_ours_is_repaired_and_not_anothers(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    await apply(one)
+    kafka.arrive()
+    await restore(one)
+    equal(one, kafka)
+    assert await put_back(one, ALICE) == []
+    assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
+
+
+async def test_nothing_is_put_back_while_frozen(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    freezes = FreezeService(one.replica.parts.runner)
+    await freezes.freeze(one.store, "a drill", caller())
+    kafka.alter(ALICE, {RATE: "5"})
+    await restore(one)
+    assert (kafka.requests, await rows(one, ALICE)) == ([], [])
+    await freezes.thaw(one.store, "over", caller())
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == ["put-back"]
+
+
+async def test_what_the_cluster_refuses_is_not_sent_again_and_again(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.alter(ALICE, {RATE: "5"})
+    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    await restore(one)
+    await restore(one)
+    assert len(kafka.requests) == 1
+    assert report(one).refused.first == (("user=alice", "A policy forbids it (code 44)"),)
+
+
+async def test_the_mode_adopt_takes_over_what_was_left_alone(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.alter(BOB, {RATE: "7"})
+    await restore(one)
+    assert report(one).extra.count == 1
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    await restore(one)
+    assert (one.config(BOB), report(one).extra.count) == ({RATE: "7"}, 0)
+    assert await kinds(one, BOB) == ["observed"]
+    equal(one, kafka)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
+    """Others write fewer times than would be contested."""
+    turmoil = Turmoil([await opened(), await opened()], kafka, seed, entities=(ALICE, BOB, PAIR), others=enforce.TIMES)
+    one = turmoil.sides[0]
+    for entity in (ALICE, BOB, PAIR):
+        await alter(one, entity, producer_byte_rate=1, consumer_byte_rate=2)
+    await apply(one)
+    for number in range(40):
+        await turmoil.step(number)
+    await turmoil.end()
+    equal(one, kafka)
+    found = [row for entity in (ALICE, BOB, PAIR) for row in await rows(one, entity)]
+    assert {row.kind for row in found} <= {"change", "put-back"}
+    theirs = [
+        made.after[key] for row in found if row.kind == "put-back" for made in row.intent.entities for key in made.keys
+    ]
+    assert all(value is not None and int(value) >= 5000 for value in theirs), theirs
+    assert len(theirs) <= enforce.TIMES - turmoil.others

@@ -49,6 +49,8 @@ ORDER = (
     "revertClientConfigs",
     "revertConfigs",
     "revertChanges",
+    "adoptDrift",
+    "reapplyDrift",
     "freezeCluster",
     "thawCluster",
     "createToken",

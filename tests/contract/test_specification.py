@@ -31,9 +31,9 @@ READS = frozenset(
     if operation["method"] == "get" or operation["path"].endswith((":describe", ":check"))
 )
 MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
-WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reportClientConfigs"}
+WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
-UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig", "revertChanges"}) | FREEZES
+UNCONDITIONAL = frozenset({"adoptDrift", "alterEntityConfigs", "changeGlobalConfig", "revertChanges"}) | FREEZES
 """Writes of KIPs that have no preconditions, reverts of changes, which have others, and freezes."""
 
 
@@ -121,7 +121,8 @@ def test_every_operation_but_open_ones_counts_against_a_limit() -> None:
     limits = {name: ROUTES[name].operation.limit for name in OPERATIONS}
     assert {name for name, limit in limits.items() if limit is None} == OPEN
     assert {name for name, limit in limits.items() if limit is LimitClass.WRITE} == WRITES - FREEZES | {
-        "clearRegistrations"
+        "clearRegistrations",
+        "reapplyDrift",
     }
     assert {name for name, limit in limits.items() if limit is LimitClass.ADMIN} >= FREEZES
     read = {"describeClientConfigs", "effectiveConfigs", "getConfigs", "whoami", "listClusters", "getGlobalConfig"}

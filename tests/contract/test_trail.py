@@ -24,7 +24,7 @@ from app.services.ports.trail import Intent, IntentEntity, Outcome
 from tests.audit.rows import fetch
 from tests.contract.api import FILE
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import Observing
+from tests.support.observing import Observing, caller
 from tests.support.replicas import Backup, Replica
 from tests.support.stage import Stage
 from tests.support.stores import ALICE, BILLING, kafka_writes, soon
@@ -54,12 +54,16 @@ class Rows:
         self.zk = zk
 
     async def follows(self) -> None:
-        """An import of a Kafka cluster, and a change that it shows later; then the brokers read ZooKeeper again."""
+        """An import of a Kafka cluster; later changes there, one of them put back; then the brokers read ZooKeeper again."""
         followed, kafka = Entity.of(user="followed"), KafkaDouble()
         kafka.alter(followed, {"producer_byte_rate": "1"})
         one = Observing(self.replica, kafka)
         await one.import_all()
         kafka.alter(followed, {"producer_byte_rate": "2"})
+        await one.look()
+        await one.targets.enforce(one.states, caller())
+        await one.aware()
+        kafka.alter(followed, {"producer_byte_rate": "3"})
         await one.look()
         self.zk.set("/confplane/target", b"")
         await one.aware()

@@ -40,6 +40,8 @@ _VALID = {
             "load",
             "revert",
             "drift list",
+            "drift adopt",
+            "drift reapply",
             "profiles list",
             "profiles set",
             "profiles use",

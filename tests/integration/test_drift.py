@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.domain.access.ranges import Ranges
+from app.domain.errors import ForbiddenError, UnavailableError
 from app.services.access import of_operator
+from app.services.changes.alter import Part
 from app.services.ports.applying import Refused
-from app.services.target.drift import KeyState
-from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, opener
+from app.services.target.drift import Chosen, KeyState
+from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.stores import soon
@@ -152,3 +154,116 @@ async def test_an_observed_cluster_has_no_drift(opened: Opener, kafka: KafkaDoub
     one = await opened(adopted=False)
     kafka.alter(ALICE, {RATE: "5"})
     assert await drift(one) == []
+
+
+async def adopt(one: Observing, *chosen: Chosen) -> list[Any]:
+    """Take over the cluster's values; return the results."""
+    await one.store.catch_up(soon())
+    collections = one.replica.parts.clusters.get("default").collections
+    edits = await one.drift.edits(chosen, soon())
+    parts = [(Part(collections[facet], edit),) for facet, edit in edits]
+    return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, caller())]
+
+
+async def restore(one: Observing) -> None:
+    """A look, what it has sent, and a look at the result."""
+    await one.look()
+    await apply(one)
+    await one.look()
+
+
+async def contest(one: Observing, kafka: KafkaDouble) -> None:
+    """Have a key of alice contested, at the value 99."""
+    for value in (5, 6, 7, 99):
+        kafka.alter(ALICE, {RATE: str(value)})
+        await restore(one)
+
+
+@pytest.fixture
+async def enforced(opened: Opener) -> Observing:
+    """A process that enforces."""
+    return await opened(enforced=True)
+
+
+async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDouble) -> None:
+    kafka.alter(BOB, {RATE: "3"})
+    await contest(enforced, kafka)
+    expected = {
+        "user=alice": {RATE: ("contested", "1024", "99", "External:unknown")},
+        "user=bob": {RATE: ("extra", None, "3", "External:unknown")},
+    }
+    found = await drift(enforced)
+    assert shown(found) == expected
+    assert all(key.since_ms is not None for each in found for key in each.keys)
+    kafka.down = "No broker answers"
+    assert shown(await drift(enforced)) == expected
+
+
+async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Observing, kafka: KafkaDouble) -> None:
+    one = enforced
+    kafka.alter(BOB, {RATE: "3"})
+    await contest(one, kafka)
+    results = await adopt(one, Chosen(ALICE, None), Chosen(BOB, frozenset([RATE])), Chosen(PAIR, None))
+    assert [each.error for each in results] == [None] * 3
+    assert (one.config(ALICE), one.config(BOB)) == ({RATE: "99", OTHER: "1"}, {RATE: "3"})
+    assert [(each.kind, each.intent.principal) for each in (await rows(one, BOB))] == [("change", "User:olga")]
+    await apply(one)
+    await restore(one)
+    assert await drift(one) == []
+    # They are enforced from now on.
+    kafka.alter(ALICE, {RATE: "8"})
+    kafka.alter(BOB, {RATE: None})
+    await restore(one)
+    assert kafka.now.configs == {ALICE: {RATE: "99", OTHER: "1"}, BOB: {RATE: "3"}}
+
+
+async def test_nothing_is_adopted_from_a_cluster_that_is_away(enforced: Observing, kafka: KafkaDouble) -> None:
+    kafka.down = "No broker answers"
+    with pytest.raises(UnavailableError):
+        await adopt(enforced, Chosen(ALICE, None))
+
+
+async def test_a_contested_key_is_reapplied(enforced: Observing, kafka: KafkaDouble) -> None:
+    one = enforced
+    kafka.alter(ALICE, {"request_percentage": "5"})
+    await contest(one, kafka)
+    chosen = [Chosen(ALICE, None)]
+    assert await one.drift.reapply(chosen, ADMIN, validate_only=True) == {"user=alice": [RATE]}
+    await restore(one)
+    assert kafka.now.configs[ALICE][RATE] == "99"
+    assert await one.drift.reapply([Chosen(ALICE, frozenset([OTHER]))], ADMIN, validate_only=False) == {}
+    assert await one.drift.reapply(chosen, ADMIN, validate_only=False) == {"user=alice": [RATE]}
+    await apply(one)
+    await restore(one)
+    # What was never set here stays.
+    assert kafka.now.configs[ALICE] == {RATE: "1024", OTHER: "1", "request_percentage": "5"}
+    assert {key.state for each in await drift(one) for key in each.keys} == {KeyState.EXTRA}
+
+
+async def test_what_was_refused_is_sent_again(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    kafka.refusals.clear()
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "1024"
+    assert await one.drift.reapply([Chosen(ALICE, None)], ADMIN, validate_only=False) == {"user=alice": [RATE]}
+    await apply(one)
+    await one.look()
+    assert kafka.now.configs[ALICE][RATE] == "2048"
+    assert await drift(one) == []
+
+
+async def test_nobody_reapplies_without_the_grant(enforced: Observing, kafka: KafkaDouble) -> None:
+    await contest(enforced, kafka)
+
+    class Nobody:
+        def require(self, *_: Any, **more: Any) -> None:
+            raise ForbiddenError("No grant", pointer=more["pointer"])
+
+    nobody: Any = Nobody()
+    with pytest.raises(ForbiddenError):
+        await enforced.drift.reapply([Chosen(ALICE, None)], nobody, validate_only=False)
+    await restore(enforced)
+    assert kafka.now.configs[ALICE][RATE] == "99"

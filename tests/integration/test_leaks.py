@@ -114,6 +114,7 @@ def read(ask: Asker) -> None:
             if "from" in known:
                 ask("read, past", "GET", target, params={"from": revision})
     reverts(ask, changes, revision)
+    drift(ask)
     ask("read as a page", "GET", f"{BASE}/config-definitions", headers={"Accept": "text/html"})
     for path, bodies in DESCRIBES.items():
         for body in bodies:
@@ -128,6 +129,12 @@ def reverts(ask: Asker, changes: list[str], revision: str) -> None:
         for facet in ("client-quotas", "client-configs", "configs"):
             ask("revert", "POST", f"{BASE}/{facet}/{name}:revert", {"to": revision, "validateOnly": True})
     ask("reverted", "POST", f"{BASE}/audit:revert", {"principal": "User:admin", "since": "2020-01-01T00:00:00Z"})
+
+
+def drift(ask: Asker) -> None:
+    """Adopt what others changed in a Kafka cluster, and reapply what was changed here."""
+    for action in ("adopt", "reapply"):
+        ask("drift", "POST", f"{BASE}/drift:{action}", {"entities": [{"id": name} for name in ENTITIES]})
 
 
 def names_of(group: Any) -> Iterator[str]:
@@ -177,6 +184,8 @@ ACCESS_COMMANDS: Final = [
 REMOTE_COMMANDS: Final = [
     ["get", "broker=0"],
     ["drift", "list"],
+    ["drift", "adopt", "user=alice", "--reason", "quiet"],
+    ["drift", "reapply", "user=alice"],
     ["get", "--type", "broker"],
     ["effective", "broker=0", "--all"],
     ["history", "broker=0"],

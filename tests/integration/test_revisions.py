@@ -124,6 +124,8 @@ CALLS: Final[dict[str, Call]] = {
         "/client-configs/user=alice/instances/one",
         {"softwareName": "kafka-python", "softwareVersion": "2.2", "appliedRevision": "1"},
     ),
+    "adoptDrift": Call("POST", "/drift:adopt", {"entities": [{"id": "user=alice"}]}),
+    "reapplyDrift": Call("POST", "/drift:reapply", {"entities": [{"id": "user=alice"}]}),
     "clearRegistrations": Call("DELETE", "/registrations", params=(("all", "true"),)),
     "freezeCluster": Call("POST", ":freeze", {"reason": "an upgrade"}),
     "thawCluster": Call("POST", ":thaw", {"reason": "upgraded"}),

@@ -1,10 +1,30 @@
 """The forms of drift."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictStr
 
+from app.api import models as base
+from app.api import patterns
 from app.api.models import AnswerModel, EntityId, EntityNames, Page, Time
+
+_MOST: int = 1_000
+"""Entities in one request."""
+
+
+class ChosenDrift(base.RequestModel):
+    """An entity of which the drift is decided."""
+
+    id: StrictStr = Field(json_schema_extra={"pattern": patterns.ANY_ID}, examples=["user=alice"])
+    keys: Annotated[
+        list[Annotated[StrictStr, Field(max_length=base.MAX_KEY)]], Field(min_length=1, max_length=base.MAX_KEYS)
+    ] = Field(default=[], description="Only these keys; all that differ where it is absent")
+
+
+class DriftDecision(base.Validatable):
+    """The entities of which the drift is decided."""
+
+    entities: list[ChosenDrift] = Field(max_length=_MOST, examples=[[{"id": "user=alice"}]])
 
 
 class DriftedKey(AnswerModel):
@@ -45,3 +65,43 @@ class DriftedEntity(AnswerModel):
 
 class DriftPage(Page[DriftedEntity]):
     """A page, ordered by id. It may be short without being the last: entities that a look finds equal are left out."""
+
+
+class AdoptedDiff(base.Diff[str | float]):
+    """The values of a key before and after; null is absent, or a secret."""
+
+    secret: Literal[True] | base.Absent = Field(default=None, description="The values are not shown")
+
+
+class AdoptedEntity(base.AlteredModel):
+    """The result for one entity."""
+
+    facet: Literal["client-quotas", "configs"]
+    id: EntityId
+    diff: list[AdoptedDiff] = Field(description="What changes here; empty where nothing differs")
+
+
+class AdoptedDrift(AnswerModel):
+    """Answer of drift:adopt, one result for each entity."""
+
+    throttle_time_ms: base.Count
+    failed: base.Count
+    results: list[AdoptedEntity]
+
+
+AdoptProblem: Any = base.problem_with(
+    AdoptedDrift, "AdoptProblem", "The problem of the first entity that failed, when none succeeded, with all results."
+)
+
+
+class ReappliedEntity(AnswerModel):
+    """The keys of one entity that are sent again."""
+
+    id: EntityId
+    keys: list[str] = Field(description="Empty where nothing was refused or contested")
+
+
+class ReappliedDrift(AnswerModel):
+    """Answer of drift:reapply, one result for each entity."""
+
+    results: list[ReappliedEntity]

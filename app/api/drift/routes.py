@@ -1,20 +1,22 @@
-"""Drift: what waits to be applied to a Kafka cluster, what was refused, and what others left there."""
+"""Drift: what waits to be applied to a Kafka cluster, what was refused, what others left there, and decisions on it."""
 
 from typing import Annotated, Any
 
 from fastapi import Query
 from starlette.responses import Response
 
-from app.api.context import CallDep, PageSize
-from app.api.drift.models import DriftPage
+from app.api import batches
+from app.api.context import Call, CallDep, PageSize
+from app.api.drift.models import AdoptedDrift, AdoptProblem, DriftDecision, DriftPage, ReappliedDrift
 from app.api.incoming import INCOMING
-from app.api.responses import number, page_response, timestamp
-from app.api.routing.operations import read
+from app.api.responses import json_response, number, page_response, timestamp
+from app.api.routing.operations import Effect, Operation, change, partly, read
 from app.api.routing.routes import Routes
-from app.domain.entities import split_id
-from app.domain.errors import UnavailableError
+from app.domain.entities import Entity, split_id
+from app.domain.errors import InvalidRequestError, UnavailableError
+from app.services.changes.alter import Part
 from app.services.limits import LimitClass
-from app.services.target.drift import Drifted, DriftedKey
+from app.services.target.drift import Chosen, Drifted, DriftedKey, DriftService
 
 routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
 
@@ -43,18 +45,117 @@ async def list_drift(
     The cluster is asked about the entities of the page, for five seconds at most. Empty where brokers read ZooKeeper,
     and in the mode `observe`.
     """
-    cluster = call.cluster
-    if cluster.store.target() is None:
-        return page_response(call.request, [], None)
-    drift = call.services.drifts.get(cluster.name)
+    drift = _drift(call)
     if drift is None:
-        raise UnavailableError(
-            f"This process can't look at the Kafka cluster of {cluster.name}: its settings name no brokers"
-        )
+        return page_response(call.request, [], None)
     deadline = call.request.scope[INCOMING].deadline
     found, cursor = await drift.page(call.access, page_size=page_size, after=page_token, deadline=deadline)
     call.charge(LimitClass.BULK, len(found))
     return page_response(call.request, [_entity(each) for each in found], cursor)
+
+
+@routes.post(
+    ":adopt",
+    change(
+        "Take over values of the Kafka cluster",
+        partly(AdoptedDrift, "Some entities failed"),
+        id="adoptDrift",
+        limit=LimitClass.WRITE,
+        tagged=False,
+        problem=AdoptProblem,
+        problems=(413,),
+    ),
+)
+async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
+    """Gives keys that differ the value that the Kafka cluster has now, each entity in a change of the caller.
+
+    Such a key is contested or extra no more. Needs ALTER_CONFIGS on each entity. Policies count as for any alter.
+    """
+    chosen, drift = _chosen(body), _drift(call)
+    call.charge(LimitClass.WRITE, len(chosen) - 1)
+    edits = [] if drift is None else await drift.edits(chosen, call.request.scope[INCOMING].deadline)
+    collections = [call.cluster.collections[facet] for facet, _ in edits]
+    results = await call.services.alter.alter_entries(
+        [(Part(collection, edit),) for collection, (_, edit) in zip(collections, edits, strict=True)],
+        call.caller,
+        validate_only=call.validate_only or body.validate_only,
+    )
+    errors = [result.error for result in results]
+    rendered = [
+        batches.altered_entry(
+            result,
+            {"facet": collection.name.value, "id": result.results[0].edit.entity.id},
+            batches.diff(collection, result.results[0]),
+        )
+        for collection, result in zip(collections, results, strict=True)
+    ]
+    answer = {
+        "throttleTimeMs": call.throttle_ms(LimitClass.WRITE),
+        "failed": sum(error is not None for error in errors),
+        "results": rendered,
+    }
+    return batches.altered(call.request, answer, errors, results)
+
+
+@routes.post(
+    ":reapply",
+    Operation(
+        "Send values to the Kafka cluster again",
+        ReappliedDrift,
+        id="reapplyDrift",
+        effect=Effect.REAPPLYING,
+        limit=LimitClass.WRITE,
+        tagged=False,
+        problems=(503,),
+    ),
+)
+async def reapply_drift(call: CallDep, body: DriftDecision) -> Response:
+    """Has what the cluster refused, and what is contested, sent again, by the leader and within seconds.
+
+    Nothing changes here. Extra keys stay, since nothing removes a key that was never set here. Needs ALTER_CONFIGS on
+    each entity; without it nothing is sent.
+    """
+    chosen, drift = _chosen(body), _drift(call)
+    call.charge(LimitClass.WRITE, len(chosen) - 1)
+    validate_only = call.validate_only or body.validate_only
+    keys = {} if drift is None else await drift.reapply(chosen, call.access, validate_only=validate_only)
+    results = [{"id": each.entity.id, "keys": keys.get(each.entity.id, [])} for each in chosen]
+    return json_response(call.request, {"results": results})
+
+
+def _drift(call: Call) -> DriftService | None:
+    """Return the drift of the cluster; None where brokers read ZooKeeper, so that nothing can differ.
+
+    Raises:
+        UnavailableError: The settings of this process name no brokers of the Kafka cluster.
+    """
+    cluster = call.cluster
+    if cluster.store.target() is None:
+        return None
+    found = call.services.drifts.get(cluster.name)
+    if found is None:
+        raise UnavailableError(
+            f"This process can't look at the Kafka cluster of {cluster.name}: its settings name no brokers"
+        )
+    return found
+
+
+def _chosen(body: DriftDecision) -> list[Chosen]:
+    """Return the entities of a body.
+
+    Raises:
+        InvalidRequestError: An id is none, or is there twice.
+    """
+    chosen, seen = [], set()
+    for index, each in enumerate(body.entities):
+        entity = Entity.from_id(each.id, pointer=f"/entities/{index}/id")
+        if entity in seen:
+            raise InvalidRequestError(
+                f"{entity.id} is named more than once in this request", pointer=f"/entities/{index}/id"
+            )
+        seen.add(entity)
+        chosen.append(Chosen(entity, frozenset(each.keys) or None))
+    return chosen
 
 
 def _entity(found: Drifted) -> dict[str, Any]:

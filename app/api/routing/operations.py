@@ -35,6 +35,9 @@ class Effect(Enum):
     """Rows that are no history are hidden; an Idempotency-Key is refused rather than ignored."""
     REPORT = "report"
     """A report of a client on itself, kept for a while; an Idempotency-Key is refused rather than ignored."""
+    REAPPLYING = "reapplying"
+    """Values are sent to a Kafka cluster again, and no config changes; an Idempotency-Key is refused rather than
+    ignored."""
     MANAGING = "managing"
     """A change of tokens or grants; an Idempotency-Key is refused rather than ignored."""
 

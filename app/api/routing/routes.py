@@ -35,6 +35,7 @@ _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
     Effect.CHANGE: idempotent,
     Effect.CLEARING: keyless,
     Effect.REPORT: keyless,
+    Effect.REAPPLYING: keyless,
     Effect.MANAGING: keyless,
 }
 

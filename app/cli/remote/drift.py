@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.output import ABSENT, HIDDEN, print_json, print_table, value_text
-from app.cli.remote.session import DONE
+from app.cli.remote.entities import entity_of
+from app.cli.remote.output import ABSENT, HIDDEN, print_json, print_table, sides_of, value_text
+from app.cli.remote.session import DONE, FAILED, new_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +18,63 @@ if TYPE_CHECKING:
 
 _UNSEEN: Final = "(not seen)"
 """The place of a value in a cluster that did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The entities of which the drift is decided, and the terms."""
+
+    entities: tuple[str, ...]
+    keys: tuple[str, ...]
+    """The keys; none: all that differ."""
+    validate_only: bool
+    reason: str | None = None
+    ticket: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of the request.
+
+        Raises:
+            InvalidRequestError: No entity can have a name.
+        """
+        keys = {"keys": list(self.keys)} if self.keys else {}
+        entities = [{"id": entity_of(each).id, **keys} for each in self.entities]
+        return {"entities": entities, "validateOnly": self.validate_only}
+
+
+async def adopt(client: ConfplaneClient, given: Given, *, as_json: bool) -> int:
+    """Take over the cluster's values, print the differences, and return the exit code."""
+    params = {name: value for name, value in (("reason", given.reason), ("ticket", given.ticket)) if value is not None}
+    answer = await client.request(
+        "POST", "drift:adopt", json=given.body(), params=params, headers={"Idempotency-Key": new_key()}
+    )
+    results = answer.body["results"]
+    if as_json:
+        print_json(answer.body)
+    else:
+        rows = [(each["id"], *sides_of(change)) for each in results for change in each["diff"]]
+        if rows:
+            print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
+        elif not answer.body["failed"]:
+            typer.echo("Nothing differs", err=True)
+        for each in results:
+            if each["errorCode"]:
+                typer.echo(f"{each['id']}: {each['errorMessage']} ({each['errorName']})", err=True)
+    return FAILED if answer.body["failed"] else DONE
+
+
+async def reapply(client: ConfplaneClient, given: Given, *, as_json: bool) -> int:
+    """Have values sent again, print their keys, and return the exit code."""
+    answer = await client.request("POST", "drift:reapply", json=given.body())
+    if as_json:
+        print_json(answer.body)
+        return DONE
+    rows = [(each["id"], key) for each in answer.body["results"] for key in each["keys"]]
+    if rows:
+        print_table(("ENTITY", "KEY"), rows)
+    else:
+        typer.echo("Nothing of these entities was refused or is contested", err=True)
+    return DONE
 
 
 async def listed(client: ConfplaneClient, *, as_json: bool) -> int:

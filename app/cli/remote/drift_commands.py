@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from app.cli.remote.options import READ_CODES, AsLines, ClusterName, ProfileName
+from app.cli.remote import completion
+from app.cli.remote.options import (
+    READ_CODES,
+    WRITE_CODES,
+    AsJson,
+    AsLines,
+    ClusterName,
+    ProfileName,
+    Reason,
+    Ticket,
+    ValidateOnly,
+)
 
 commands = typer.Typer(add_completion=False)
 drift = typer.Typer(
@@ -14,6 +27,15 @@ drift = typer.Typer(
     rich_markup_mode="markdown",
 )
 commands.add_typer(drift)
+
+_Entities = Annotated[
+    list[str],
+    typer.Argument(metavar="ENTITY...", help="The entities.", show_default=False, autocompletion=completion.entity_ids),
+]
+_Keys = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="KEY", help="This key alone; may be repeated.", show_default="all that differ"),
+]
 
 
 @drift.command("list", epilog=f"Example:\n\n    confplane drift list --cluster payments\n\n{READ_CODES}")
@@ -26,3 +48,49 @@ def list_drift(*, as_json: AsLines = False, cluster: ClusterName = None, profile
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
     raise run(profile, cluster, lambda client: command.listed(client, as_json=as_json))
+
+
+@drift.command(
+    epilog="Examples:\n\n"
+    "    confplane drift adopt user=alice --reason 'the operator is right'\n\n"
+    "    confplane drift adopt user=alice user=bob --key producer_byte_rate --validate-only\n\n"
+    f"{WRITE_CODES}"
+)
+def adopt(
+    entities: _Entities,
+    *,
+    key: _Keys = None,
+    validate_only: ValidateOnly = False,
+    reason: Reason = None,
+    ticket: Ticket = None,
+    as_json: AsJson = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Give keys that differ the value that the Kafka cluster has, each entity in a change of its own."""
+    from app.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    given = command.Given(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
+    raise run(profile, cluster, lambda client: command.adopt(client, given, as_json=as_json))
+
+
+@drift.command(
+    epilog="Example:\n\n    confplane drift reapply user=alice --cluster payments\n\n"
+    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid."
+)
+def reapply(
+    entities: _Entities,
+    *,
+    key: _Keys = None,
+    validate_only: ValidateOnly = False,
+    as_json: AsJson = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Have what the Kafka cluster refused, and what is contested, sent to it again."""
+    from app.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    given = command.Given(tuple(entities), tuple(key or ()), validate_only)
+    raise run(profile, cluster, lambda client: command.reapply(client, given, as_json=as_json))

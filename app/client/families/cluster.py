@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call, id_of
+from app.client.core.calls import call, given, id_of
 from app.client.core.operations import Family, S, listing, operation
 from app.client.core.pages import Paged
 from app.client.families.resources import page_params
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from collections.abc import Sequence
+    from typing import Any, Unpack
 
-    from app.client.core.calls import Call, FreezeTerms, Freshness, Texts
+    from app.client.core.calls import Call, FreezeTerms, Freshness, Terms, Texts
     from app.client.types import (
+        AdoptedDrift,
         ClearedRegistrations,
         ClusterDetails,
         ClusterList,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         DriftedEntity,
         DriftPage,
         FreezeState,
+        ReappliedDrift,
         RegistrationData,
         RegistrationPage,
     )
@@ -87,6 +90,31 @@ class Drift(Family[S]):
     def list(self, *, page_size: int | None = None, page_token: str | None = None) -> Paged[DriftPage, DriftedEntity]:
         """List the entities whose values in the Kafka cluster differ."""
         return Paged(call("GET", f"{self._base}/drift", params=page_params(page_size, page_token)))
+
+    @operation
+    def adopt(
+        self, entities: Sequence[Entity | str], *, keys: Sequence[str] | None = None, **terms: Unpack[Terms]
+    ) -> Call[AdoptedDrift]:
+        """Take over the values that the Kafka cluster has of entities.
+
+        Args:
+            entities: The entities.
+            keys: Only these keys of each; None: all that differ.
+            **terms: The terms of the write.
+        """
+        return call("POST", f"{self._base}/drift:adopt", terms, json=_chosen(entities, keys), keyed=True)
+
+    @operation
+    def reapply(
+        self, entities: Sequence[Entity | str], *, keys: Sequence[str] | None = None, **terms: Unpack[Texts]
+    ) -> Call[ReappliedDrift]:
+        """Have what the Kafka cluster refused, and what is contested, sent again; arguments as of :meth:`adopt`."""
+        return call("POST", f"{self._base}/drift:reapply", terms, json=_chosen(entities, keys), repeatable=True)
+
+
+def _chosen(entities: Sequence[Entity | str], keys: Sequence[str] | None) -> dict[str, Any]:
+    named = given(keys=None if keys is None else list(keys))
+    return {"entities": [{"id": id_of(each), **named} for each in entities]}
 
 
 class Registrations(Family[S]):

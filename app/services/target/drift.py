@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Final
 from app.domain.access.operations import Operation
 from app.domain.changes import stored
 from app.domain.entities import Entity, EntityType
-from app.domain.errors import UnavailableError
+from app.domain.errors import UnavailableError, WriteOutcome
 from app.domain.facets import Tree
+from app.domain.ops import Op, OpType
 from app.services.altered import altered
+from app.services.changes.edits import Edit
+from app.services.ports.applying import Cause
 from app.services.recorder.recorded import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from app.domain.changes import Node
-    from app.domain.facets import Facet
+    from app.domain.facets import Facet, FacetName
     from app.domain.observed import Rules
     from app.services.access import Access
     from app.services.ports.applying import Author, Refused, TargetState, TargetStates
@@ -81,6 +84,19 @@ class Drifted:
     """The cluster's refusal of the entity's values."""
     observed_at: int | None
     """The time of the look that showed the values, milliseconds since the epoch; None: no look did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An entity of which a caller decides on the drift."""
+
+    entity: Entity
+    keys: frozenset[str] | None
+    """The keys; None: all that differ."""
+
+    def names(self, key: str) -> bool:
+        """Say whether the decision is on a key."""
+        return self.keys is None or key in self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +186,75 @@ class DriftService:
                 candidate = _Candidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
                 if candidate.differs:
                     yield candidate
+
+    # -- decisions of callers
+
+    async def edits(self, chosen: Sequence[Chosen], deadline: float) -> list[tuple[FacetName, Edit]]:
+        """Return the edits that take over the values of the Kafka cluster as it has them now, in order, with facets.
+
+        An entity that does not differ has an edit without ops, and so has every entity in the mode ``observe``.
+
+        Raises:
+            UnavailableError: The Kafka cluster can't be looked at now.
+        """
+        target = self._store.target()
+        taken = target is not None and target.adopts
+        seen = await self._look([each.entity for each in chosen], deadline) if taken and chosen else {}
+        if seen is None:
+            raise UnavailableError(
+                f"The Kafka cluster of {self._store.name} can't be looked at now: it does not answer, or is paused",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            )
+        return [
+            (
+                self._rules.facet_of(each.entity).name,
+                Edit(each.entity, self._ops(each, seen.get(each.entity.id)), pointer=f"/entities/{index}/id"),
+            )
+            for index, each in enumerate(chosen)
+        ]
+
+    def _ops(self, chosen: Chosen, seen: Seen | None) -> tuple[Op, ...]:
+        if seen is None or seen.sight is None:
+            return ()
+        entity, theirs = chosen.entity, seen.sight.config
+        candidate = _Candidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
+        # Of a key that it hides the cluster has no value to take over.
+        keys = sorted(
+            key for key in self._differing(candidate, seen) if chosen.names(key) and self._rules.governs(entity, key)
+        )
+        facet = self._rules.facet_of(entity)
+        return tuple(
+            Op(key, OpType.SET, facet.decode(entity, key, theirs[key])) if key in theirs else Op(key, OpType.DELETE)
+            for key in keys
+        )
+
+    async def reapply(self, chosen: Sequence[Chosen], access: Access, *, validate_only: bool) -> dict[str, list[str]]:
+        """Have what was refused, and what is contested, sent again; return the keys by entity id.
+
+        Raises:
+            ForbiddenError: The caller may not alter an entity; nothing is sent.
+            UnavailableError: Postgres is away, or the mirror was never loaded.
+        """
+        for index, each in enumerate(chosen):
+            access.require(self._store.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=f"/entities/{index}/id")
+        known = await self._states.known(self._store.name, [each.entity.id for each in chosen])
+        keys = {each.entity.id: some for each in chosen if (some := self._reapplied(each, known.get(each.entity.id)))}
+        if keys and not validate_only:
+            await self._states.reapply(self._store.name, keys)
+        return keys
+
+    def _reapplied(self, chosen: Chosen, state: TargetState | None) -> list[str]:
+        target = self._store.target()
+        if state is None or target is None or not target.adopts:
+            return []
+        candidate = _Candidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
+        keys = {key for key, drift in state.drift.items() if drift.cause is Cause.CONTESTED}
+        if candidate.refused is not None:
+            keys |= candidate.waiting - state.drift.keys()
+        return sorted(filter(chosen.names, keys))
+
+    # -- looks
 
     async def _shown(self, candidates: Sequence[_Candidate], deadline: float) -> list[Drifted]:
         seen = await self._look([each.entity for each in candidates], deadline)

@@ -211,6 +211,8 @@ CALLS: Final[dict[str, Row]] = {
     ),
     "listRollups": ("rollups.list", (), {}),
     "listDrift": ("drift.list", (), _PAGE),
+    "adoptDrift": ("drift.adopt", (["user=alice"],), {"keys": ["producer_byte_rate"], **_TERMS}),
+    "reapplyDrift": ("drift.reapply", (["user=alice"],), {"keys": ["producer_byte_rate"], **_TERMS}),
     "listRegistrations": ("registrations.list", (), {"entity": "user=alice", **_PAGE}),
     "clearRegistrations": ("registrations.clear", (None,), _TERMS),
 }

@@ -443,7 +443,7 @@ class ZooKeeperStore:
     def applied_revision(self) -> int | None:
         """Return the revision up to which all changes are applied, as followed; see the port."""
         target, applied = self._guard.target, self._applied.revision
-        if target is None or not target.adopts or applied is None:
+        if target is None or not target.applies or applied is None:
             return None
         return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
 

@@ -122,7 +122,7 @@ class Target:
     """True while nothing follows the cluster, and nothing is applied to it."""
 
     @property
-    def adopts(self) -> bool:
+    def applies(self) -> bool:
         """True where callers write quotas and configs."""
         return self.mode is not TargetMode.OBSERVE
 

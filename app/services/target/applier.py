@@ -157,7 +157,7 @@ class Applier:
         # Behind all writes of ZooKeeper: a target that was paused, or a freeze, counts from its answer on.
         target = (await self._store.read_target(deadline)).target
         frozen = (await self._store.read_freeze(deadline)).freeze
-        if target is None or not target.adopts or target.paused or frozen is not None:
+        if target is None or not target.applies or target.paused or frozen is not None:
             return False
         await self._frontier.publish(self._waiting, deadline)
         for name, line in due.items():
@@ -180,7 +180,7 @@ class Applier:
     @property
     def _applies(self) -> bool:
         target = self._store.target()
-        return target is not None and target.adopts and target.imported and not target.paused
+        return target is not None and target.applies and target.imported and not target.paused
 
     async def _collect(self) -> None:
         """Add the entities that callers wrote since the last call; at first, and after a gap, all that may be.

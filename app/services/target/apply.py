@@ -141,7 +141,7 @@ class Follower:
 
     async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
         """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
-        adopted = {each.entity.id for each in seen if not each.of_log} if self._decisions.adopts else set()
+        adopted = {each.entity.id for each in seen if not each.of_log} if self._decisions.applies else set()
         if not adopted:
             return seen
         known = await self._states.known(self._store.name, sorted(adopted))

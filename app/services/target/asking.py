@@ -92,7 +92,7 @@ class Asking:
                 is Kafka's.
         """
         target = self._store.target()
-        if target is None or not target.adopts:
+        if target is None or not target.applies:
             return None
         name = line_of(entity)
         until, reason = self._quiet.get(name, (0.0, ""))

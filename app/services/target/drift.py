@@ -171,7 +171,7 @@ class DriftService:
 
     async def _candidates(self, access: Access, after: str | None) -> AsyncIterator[_Candidate]:
         target, cluster = self._store.target(), self._store.name
-        if target is None or not target.adopts:
+        if target is None or not target.applies:
             return
         visible = None if access.unlimited else access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
         ids = sorted(
@@ -198,7 +198,7 @@ class DriftService:
             UnavailableError: The Kafka cluster can't be looked at now.
         """
         target = self._store.target()
-        taken = target is not None and target.adopts
+        taken = target is not None and target.applies
         seen = await self._look([each.entity for each in chosen], deadline) if taken and chosen else {}
         if seen is None:
             raise UnavailableError(
@@ -246,7 +246,7 @@ class DriftService:
 
     def _reapplied(self, chosen: Chosen, state: TargetState | None) -> list[str]:
         target = self._store.target()
-        if state is None or target is None or not target.adopts:
+        if state is None or target is None or not target.applies:
             return []
         candidate = _Candidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
         keys = {key for key, drift in state.drift.items() if drift.cause is Cause.CONTESTED}

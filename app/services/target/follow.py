@@ -102,10 +102,10 @@ class Decisions:
         return self._judge(seen, self._store.get(Tree.CONFIG, seen.entity.id))[0] is not Verdict.SAME
 
     @property
-    def adopts(self) -> bool:
+    def applies(self) -> bool:
         """Say whether callers write the quotas and configs of the cluster."""
         target = self._store.target()
-        return target is not None and target.adopts
+        return target is not None and target.applies
 
     def followed(self, seen: Seen, node: Node | None) -> dict[str, str]:
         """Return the map that a look's sight would leave in a znode."""
@@ -154,7 +154,7 @@ class Decisions:
         else:
             node = self._store.get(Tree.CONFIG, entity.id)
         verdict, after = self._judge(seen, node)
-        if verdict is not Verdict.SAME and self.adopts:
+        if verdict is not Verdict.SAME and self.applies:
             verdict = _of_adopted(seen, node, verdict)
             target = self._store.target()
             if target is not None and target.enforces and self._rules.are_quotas(entity):
@@ -180,7 +180,7 @@ class Decisions:
     def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict, and the map to be stored."""
         known = _known(node)
-        if seen.of_log and self.adopts:
+        if seen.of_log and self.applies:
             # The log does not say which of the records are this service's own; looks follow the others.
             return Verdict.SAME, stored(node)
         if not seen.of_log:

@@ -146,7 +146,7 @@ class Importer:
         looks = (self._survey(area, *permissions.get(area, (Permission.NONE, "It was not tried"))) for area in ORDER)
         areas = dict(zip(ORDER, await asyncio.gather(*looks), strict=True))
         blockers = await self._blockers(areas, deadline)
-        if state.target is not None and state.target.adopts:
+        if state.target is not None and state.target.applies:
             mode = (
                 "Callers write client quotas here (mode adopt), and an import would make them those of the Kafka"
                 f" cluster. `confplane target observe --cluster {self._store.name}` ends the mode"

@@ -141,9 +141,9 @@ class Looking:
             return False
         self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
         # Of a cluster that callers write the log is not followed.
-        beside_log = self._follows_log and not self._decisions.adopts
+        beside_log = self._follows_log and not self._decisions.applies
         state.count(looked, followed.refused, cost, beside_log=beside_log)
-        if state.area is Area.QUOTAS and self._decisions.adopts and not looked.unchanged:
+        if state.area is Area.QUOTAS and self._decisions.applies and not looked.unchanged:
             await self._settle({each.entity.id for each in looked.seen}, followed)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
@@ -265,4 +265,4 @@ class Looking:
         if self._follower.wrote(entry.revision):
             return False
         applied = entry.after is not None and altered(entry.after.extra)
-        return not (applied and self._decisions.adopts)
+        return not (applied and self._decisions.applies)

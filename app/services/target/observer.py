@@ -231,7 +231,7 @@ class Observer:
             log_offset=None if self.looking.log is None else self.looking.log.offset,
             log_at=None if self.looking.log is None else self.looking.log.at_ms,
             areas={area: state.report for area, state in self.looking.areas.items()},
-            applying=self._applying() if target.adopts else None,
+            applying=self._applying() if target.applies else None,
         )
         await self._store.publish_observation(report.encode(), time.monotonic() + CALL_S)
         self._published_at = time.monotonic()

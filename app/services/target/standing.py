@@ -94,7 +94,7 @@ class Standings:
     def applies(self) -> bool:
         """True where callers' changes are applied to a Kafka cluster."""
         target = self._store.target()
-        return target is not None and target.adopts
+        return target is not None and target.applies
 
     async def of(self, nodes: Iterable[Node]) -> dict[str, Standing]:
         """Return the standings of nodes as they are, by entity id. Nodes without a change of a caller need no query.

@@ -111,7 +111,7 @@ class TargetService:
 
     async def _take(self, mode: TargetMode, states: TargetStates, caller: Caller) -> Target:
         target = (await self._store.read_target(caller.deadline)).target
-        if target is not None and not target.adopts:
+        if target is not None and not target.applies:
             await states.forget(self._store.name)
         return await self._change(lambda target: replace(self._imported(target), mode=mode), caller)
 

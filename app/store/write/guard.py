@@ -116,7 +116,7 @@ class Guard:
         for write in writes:
             if not isinstance(write, EntityWrite) or write.tree is not Tree.CONFIG:
                 continue
-            if not target.adopts:
+            if not target.applies:
                 raise ObservedError(
                     f"Cluster {self._name} is observed: its quotas and configs are followed from the Kafka cluster"
                     f" {target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"

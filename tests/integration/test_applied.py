@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -14,6 +14,9 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from app.client import ConfplaneClient
     from tests.support.stage import Stage
+
+
+_MANY: Final = 100_000
 
 
 async def report(client: ConfplaneClient, entity: str, instance: str, revision: str, **members: Any) -> dict[str, Any]:
@@ -191,6 +194,21 @@ async def test_reports_outlive_a_stop_whole_and_a_kill_but_for_those_of_the_last
         async with one.client() as first:
             await until(lambda: _counted(first, "user=stopped", 500))
             assert (await status(first, "user=app"))["instances"] >= 200
+
+
+@pytest.mark.long
+async def test_a_stop_loses_none_of_a_hundred_thousand_reports(stage: Stage) -> None:
+    async with stage.service() as service, service.client() as client:
+        left = iter(range(_MANY))
+
+        async def reports() -> None:
+            for number in left:
+                await report(client, f"user=app-{number % 100}", f"i-{number}", "1")
+
+        await asyncio.gather(*(reports() for _ in range(64)))
+        assert count(stage.database.owner_dsn, "applied_reports") < _MANY, "some wait to be written"
+        await asyncio.to_thread(service.stop)
+        assert count(stage.database.owner_dsn, "applied_reports") == _MANY
 
 
 async def _counted(client: ConfplaneClient, entity: str, instances: int) -> bool:

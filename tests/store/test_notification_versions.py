@@ -13,7 +13,7 @@ from app.store.session.keeper import Session
 from tests.support.stores import Late, soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kazoo.client import KazooClient
 
@@ -73,13 +73,18 @@ async def test_those_older_than_15_minutes_are_deleted_unread_whatever_their_for
         notify(raw_zk, data)
     time.sleep(0.05)  # noqa: ASYNC251 - so that what comes now is younger by ZooKeeper's clock, in milliseconds
     read: list[str] = []
-    get = Session.get
+    get, read_many = Session.get, Session.read
 
     def recorded(self: Session, path: str, *more: Any) -> Reply:
         read.append(path)
         return get(self, path, *more)
 
+    def many_recorded(self: Session, kind: int, paths: Sequence[str], *more: Any) -> Reply:
+        read.extend(paths)
+        return read_many(self, kind, paths, *more)
+
     monkeypatch.setattr(Session, "get", recorded)
+    monkeypatch.setattr(Session, "read", many_recorded)
     store = await open_store()
     young = raw_zk.create("/config/changes/config_change_", FORMS["version 1"], sequence=True)
     await store.catch_up(soon())

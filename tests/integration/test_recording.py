@@ -516,6 +516,106 @@ async def test_a_mirror_that_was_loaded_again_is_compared_with_the_states(stage:
     assert [shown(record) for record in await one.external()] == [(0, 1, 1, {RATE: "1"}, {RATE: "2"})]
 
 
+class Ailing:
+    """The states of a replica, in a Postgres that is away for one call of a round."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._left = 0
+        for name in ("watermark", "known", "own", "open", "contents", "move", "advance", "present"):
+            setattr(replica.states, name, self._ailing(getattr(replica.states, name)))
+
+    def _ailing(self, call: Any) -> Any:
+        async def called(*given: Any, **more: Any) -> Any:
+            self._left -= 1
+            if not self._left:
+                raise UnavailableError("away")
+            return await call(*given, **more)
+
+        return called
+
+    async def fail_a_round(self, call: int) -> bool:
+        """Run a round whose n-th call fails; return False where the round has fewer calls."""
+        self._left = call
+        try:
+            await self._replica.recorder.round()
+        except UnavailableError:
+            return True
+        finally:
+            self._left = 0
+        return False
+
+
+@pytest.mark.parametrize("last", ["we write it", "others write it", "others delete it", "others make it anew"])
+async def test_a_sight_that_waits_through_a_load_gives_way_to_what_was_loaded(stage: Stage, last: str) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await one.store.catch_up(soon(60))
+    await one.round()
+    assert one.recorder._explainer.pending
+    match last:
+        case "we write it":
+            await one.alter(ALICE, producer_byte_rate=3)
+        case "others write it":
+            kafka_writes(stage.zk, "users/alice", rate(3))
+        case _:
+            stage.zk.delete("/config/users/alice")
+            if last == "others make it anew":
+                kafka_writes(stage.zk, "users/alice", rate(3))
+    one.store._follower._reload = True
+    await one.store.catch_up(soon(60))
+    assert await Ailing(one).fail_a_round(2)
+    await one.record()
+    if last == "others delete it":
+        assert states(stage.database.owner_dsn)[ALICE.id][0] is False
+        return
+    await one.alter(ALICE, producer_byte_rate=4)
+    await one.record()
+    stat = stage.zk.exists("/config/users/alice")
+    assert states(stage.database.owner_dsn)[ALICE.id][:3] == (True, stat.czxid, stat.version)
+    if last != "others make it anew":
+        assert assert_chains(await one.trail()) == {"/config/users/alice": 3}
+        assert len([record for record in await one.trail() if record.kind == "change"]) == (3 if "we" in last else 2)
+
+
+@pytest.mark.parametrize("seed", [3, 4, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 40))])
+async def test_loads_and_troubles_of_postgres_amid_the_work_lose_no_version(stage: Stage, seed: int) -> None:
+    """Each version has one row, however loads of the mirror and rounds that fail in the middle are interleaved."""
+    dice = random.Random(seed)  # noqa: S311 - a test's
+    one = await stage.replica()
+    await one.record()
+    entities = [Entity.of(user=f"u{number}") for number in range(4)]
+    for entity in entities:
+        await one.alter(entity, producer_byte_rate=0)
+    await one.record()
+    values = itertools.count(1)
+    postgres = Ailing(one)
+    for _ in range(80):
+        entity = dice.choice(entities)
+        match dice.choice(["ours", "ours", "theirs", "theirs", "reload", "failing", "failing", "round", "catch up"]):
+            case "ours":
+                await one.alter(entity, producer_byte_rate=next(values))
+            case "theirs":
+                kafka_writes(stage.zk, entity.path, rate(next(values)))
+            case "reload":
+                one.store._follower._reload = True
+            case "failing":
+                await postgres.fail_a_round(dice.randrange(1, 9))
+            case "round":
+                await one.round()
+            case _:
+                await one.store.catch_up(soon(60))
+    await one.record()
+    ends = assert_chains(await one.trail())
+    known = states(stage.database.owner_dsn)
+    for entity in entities:
+        stat = stage.zk.exists(f"/config/{entity.path}")
+        assert ends[f"/config/{entity.path}"] == stat.version
+        assert known[entity.id][:3] == (True, stat.czxid, stat.version)
+
+
 @pytest.mark.long
 async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(stage: Stage) -> None:
     one = await stage.replica()

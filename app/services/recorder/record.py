@@ -278,11 +278,11 @@ class Recorder:
                 after = ids[-1]
                 for entity_id in ids:
                     if self._store.get(tree, entity_id) is None:
-                        explainer.pending.setdefault((tree.value, entity_id), Seen(None, revision))
+                        explainer.add((tree.value, entity_id), Seen(None, revision))
                 await self._work_off(watermark)
         # An entity that came and went since the watermark is in neither list; our own changes name those that we wrote.
         for key in await explainer.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
-            explainer.pending.setdefault(key, Seen(None, revision))
+            explainer.add(key, Seen(None, revision))
         if self._newest > revision:
             await self._store.wait_for(self._newest, time.monotonic() + _CALL_S)
         self._anew = False
@@ -303,7 +303,9 @@ class Recorder:
             if state is None and not watermark.complete and node.czxid <= watermark.revision:
                 baselines.append(Move(key, None, explainer.point(tree, node)))
             elif state is None or not state.same(seen.shape):
-                explainer.pending.setdefault(key, seen)
+                # A sight from before the load may be waiting. Writes between that sight and the load have no entry in
+                # the journal, so the load's sight has to replace the earlier one.
+                explainer.add(key, seen)
         if baselines:
             explainer.check_leading()
             await explainer.move(baselines, watermark.server)

@@ -35,7 +35,7 @@ _MOST_CHANGES: Final = 100
 
 _KNOWN: Final = text("""
 SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply, drift,
-  put_back_at, (
+  put_back_at, topic_id, (
   SELECT coalesce(jsonb_agg(jsonb_build_array(item -> 'key', item -> 'value') ORDER BY number), '[]')
   FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number)
   WHERE CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s
@@ -46,16 +46,17 @@ FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)
 # In the order of ids, so that two statements lock rows in the same order. A value that is sent again moves to the end.
 # A key that somebody changed here is contested no more.
 _BEGIN: Final = text("""
-INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, sent)
-SELECT :cluster, entity_id, mzxid, (
+INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, topic_id, sent)
+SELECT :cluster, entity_id, mzxid, topic_id, (
   SELECT coalesce(jsonb_agg(
     jsonb_build_object('key', key, 'value', value, 'at', extract(epoch FROM clock_timestamp()))), '[]')
   FROM jsonb_each(given."values")
 )
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, "values" jsonb)
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, topic_id text, "values" jsonb)
 ORDER BY entity_id COLLATE "C"
 ON CONFLICT (cluster, entity_id) DO UPDATE SET
-  sent_mzxid = excluded.sent_mzxid, sent_at = now(), refused_code = NULL, refused_text = NULL,
+  sent_mzxid = excluded.sent_mzxid, topic_id = excluded.topic_id, sent_at = now(),
+  refused_code = NULL, refused_text = NULL,
   drift = CASE WHEN excluded.sent_mzxid > known.sent_mzxid
     THEN known.drift - ARRAY(SELECT item ->> 'key' FROM jsonb_array_elements(excluded.sent) AS item)
     ELSE known.drift END,
@@ -73,7 +74,7 @@ ON CONFLICT (cluster, entity_id) DO UPDATE SET
       ORDER BY number DESC LIMIT :most
     ) AS kept
   ) || excluded.sent
-WHERE known.sent_mzxid <= excluded.sent_mzxid
+WHERE known.sent_mzxid <= excluded.sent_mzxid AND coalesce(known.topic_id = excluded.topic_id, true)
 RETURNING entity_id
 """)
 
@@ -101,15 +102,18 @@ WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.s
 _CORRECT: Final = text(f"""
 WITH asked AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
-    entity_id text, mzxid bigint, "offset" bigint, reapply jsonb, drift jsonb, put_back_at jsonb, intent jsonb)
+    entity_id text, mzxid bigint, "offset" bigint, reapply jsonb, drift jsonb, put_back_at jsonb, topic_id text,
+    intent jsonb)
 ), moved AS (
-  INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, sent, applied_mzxid, reapply, drift, put_back_at)
-  SELECT :cluster, entity_id, mzxid, '[]', mzxid, reapply, drift, put_back_at FROM asked ORDER BY entity_id COLLATE "C"
+  INSERT INTO target_states AS known (
+    cluster, entity_id, sent_mzxid, sent, applied_mzxid, reapply, drift, put_back_at, topic_id)
+  SELECT :cluster, entity_id, mzxid, '[]', mzxid, reapply, drift, put_back_at, topic_id
+  FROM asked ORDER BY entity_id COLLATE "C"
   ON CONFLICT (cluster, entity_id) DO UPDATE SET
     sent_mzxid = excluded.sent_mzxid, applied_mzxid = excluded.applied_mzxid, reapply = excluded.reapply,
-    drift = excluded.drift, put_back_at = excluded.put_back_at
+    drift = excluded.drift, put_back_at = excluded.put_back_at, topic_id = excluded.topic_id
   WHERE known.sent_mzxid <= excluded.sent_mzxid AND known.applied_mzxid = known.sent_mzxid AND known.reapply = '[]'
-    AND known.refused_code IS NULL AND known.applied_offset <= (
+    AND known.refused_code IS NULL AND coalesce(known.topic_id = excluded.topic_id, true) AND known.applied_offset <= (
       SELECT "offset" FROM asked WHERE asked.entity_id = known.entity_id
     )
   RETURNING entity_id
@@ -128,8 +132,14 @@ SELECT entity_id FROM moved
 """)  # noqa: S608 - constants
 
 _SETTLE: Final = text("""
-UPDATE target_states SET drift = '{}' WHERE cluster = :cluster AND NOT entity_id = ANY(:keep) AND drift <> '{}'
-""").bindparams(bindparam("keep", type_=ARRAY(Text)))
+UPDATE target_states SET drift = '{}' WHERE cluster = :cluster AND entity_id = ANY(:ids) AND drift <> '{}'
+""").bindparams(bindparam("ids", type_=ARRAY(Text)))
+
+_DROP: Final = text("""
+DELETE FROM target_states USING jsonb_each_text(CAST(:topic_ids AS jsonb)) AS gone(entity_id, topic_id)
+WHERE target_states.cluster = :cluster AND target_states.entity_id = gone.entity_id
+  AND target_states.topic_id = gone.topic_id
+""")
 
 _REAPPLY: Final = text("""
 WITH given AS MATERIALIZED (
@@ -193,7 +203,15 @@ class PostgresTargetStates:
     async def begin(self, cluster: str, sendings: Sequence[Sending]) -> set[str]:
         """Make durable what is about to be sent: see the port."""
         rows = orjson.dumps(
-            [{"entity_id": each.entity_id, "mzxid": each.mzxid, "values": each.values} for each in sendings]
+            [
+                {
+                    "entity_id": each.entity_id,
+                    "mzxid": each.mzxid,
+                    "topic_id": each.topic_id,
+                    "values": each.values,
+                }
+                for each in sendings
+            ]
         ).decode()
 
         async def work(connection: AsyncConnection) -> set[str]:
@@ -220,11 +238,19 @@ class PostgresTargetStates:
 
         return await self._database.read(work)
 
-    async def settle(self, cluster: str, keep: Collection[str]) -> None:
-        """Drop the drift of all entities but some: see the port."""
+    async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
+        """Drop the drift of some entities: see the port."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_SETTLE, {"cluster": cluster, "keep": list(keep)})
+            await connection.execute(_SETTLE, {"cluster": cluster, "ids": list(entity_ids)})
+
+        await self._database.read(work)
+
+    async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
+        """Drop the states of topics that are gone: see the port."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_DROP, {"cluster": cluster, "topic_ids": orjson.dumps(topic_ids).decode()})
 
         await self._database.read(work)
 
@@ -300,4 +326,5 @@ def _state(row: Row[Any]) -> TargetState:
         frozenset(row.reapply),
         {key: Drift(Cause(each["cause"]), each["theirs"], each["since_ms"]) for key, each in row.drift.items()},
         row.put_back_at,
+        row.topic_id,
     )

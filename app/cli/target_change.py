@@ -29,7 +29,7 @@ class Act(Enum):
     )
     ENFORCE = (
         "Cluster {name} takes quotas and configs from callers, applies them to the Kafka cluster {id}, and puts back"
-        " client quotas that others change. `confplane target adopt` or `observe` ends this"
+        " what others change. `confplane target adopt` or `observe` ends this"
     )
     OBSERVE = "Cluster {name} takes no quotas and configs from callers: it follows the Kafka cluster {id}"
     PAUSE = (

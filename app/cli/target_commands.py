@@ -104,9 +104,9 @@ def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     epilog=f'Example:\n\n    confplane target enforce --cluster payments --reason "quotas as code"\n\n{_CODES}.'
 )
 def enforce(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
-    """Let callers write client quotas, as `adopt` does, and put back those that others change.
+    """Let callers write quotas and configs, as `adopt` does, and put back those that others change.
 
-    A change by others in the Kafka cluster is put back within seconds, and is in the trail with both values (kind
+    A change by others in the Kafka cluster is put back once a look shows it, and is in the trail with both values (kind
     put-back). A key that was put back three times in ten minutes is left alone, and listed as contested by `confplane
     drift list` and `confplane target status`. A key that was never set here is left alone too, as extra.
 

@@ -30,6 +30,8 @@ REFERENCE: Final = "${"
 
 
 _CACHED: Final = 10_000
+_MANAGED: Final = "min.insync.replicas"
+"""Source: ConfigurationControlManager of Kafka 4.4, and KIP-966."""
 
 
 class Sight(NamedTuple):
@@ -56,10 +58,6 @@ class Rules:
         self._governed: dict[tuple[tuple[EntityType, ...], str], bool] = {}
         self._governed_by: Catalog | None = None
 
-    def are_quotas(self, entity: Entity) -> bool:
-        """Say whether an entity's governed keys are client quotas."""
-        return self.facet_of(entity) is self._quotas
-
     def facet_of(self, entity: Entity) -> Facet:
         """Return the facet of an entity's governed keys."""
         return self._quotas if entity.types[0] in self._quotas.entity_types else self._configs
@@ -76,6 +74,13 @@ class Rules:
             facet = self.facet_of(entity)
             found = self._governed[kind] = facet.owns(entity, key) and not facet.is_secret(entity, key)
         return found
+
+    def manages(self, entity: Entity, key: str) -> bool:
+        """Say whether the cluster itself sets a key, and may refuse others' value or removal.
+
+        Under eligible leader replicas the default of all brokers has ``min.insync.replicas`` by itself.
+        """
+        return entity.types[0] is EntityType.BROKER and key == _MANAGED
 
     def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
         """Return the entity of a cluster's own names; the reason where it has no place in ZooKeeper.

@@ -11,11 +11,24 @@ import pytest
 
 from app.domain.access.ranges import Ranges
 from app.domain.errors import ForbiddenError, UnavailableError
-from app.services.access import of_operator
-from app.services.changes.alter import Part
 from app.services.ports.applying import Refused
 from app.services.target.drift import Chosen, KeyState
-from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, alter, apply, opener, rows
+from tests.support.adopting import (
+    ADMIN,
+    ALICE,
+    BOB,
+    OTHER,
+    PAIR,
+    RATE,
+    adopt_drift,
+    alter,
+    apply,
+    drift,
+    opener,
+    restore,
+    rows,
+    shown_drift,
+)
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.stores import soon
@@ -23,7 +36,6 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.services.target.drift import Drifted
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.stage import Stage
@@ -43,32 +55,13 @@ async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
         yield found
 
 
-ADMIN: Any = of_operator("User:olga", "127.0.0.1", "r")
-
-
-async def drift(one: Observing) -> list[Drifted]:
-    """All that differs, as an administrator sees it."""
-    await one.store.catch_up(soon())
-    found, cursor = await one.drift.page(ADMIN, page_size=1000, after=None, deadline=soon())
-    assert cursor is None
-    return found
-
-
-def shown(found: list[Drifted]) -> dict[str, dict[str, tuple[str, str | None, str | None, str | None]]]:
-    """Entities with their keys: cause, value here, value in the cluster, author."""
-    return {
-        each.entity.id: {key.key: (key.state.value, key.ours, key.theirs, key.principal) for key in each.keys}
-        for each in found
-    }
-
-
 async def test_what_waits_is_listed_with_both_values_and_its_author(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     assert await drift(one) == []
     await alter(one, ALICE, producer_byte_rate=2048)
     await alter(one, BOB, producer_byte_rate=3)
     found = await drift(one)
-    assert shown(found) == {
+    assert shown_drift(found) == {
         "user=alice": {RATE: ("pending", "2048", "1024", "User:admin")},
         "user=bob": {RATE: ("pending", "3", None, "User:admin")},
     }
@@ -86,7 +79,7 @@ async def test_drift_is_listed_while_the_cluster_is_away(opened: Opener, kafka: 
     kafka.down = "No broker answers"
     (found,) = await drift(one)
     assert (found.observed_at, found.keys[0].theirs) == (None, None)
-    assert shown([found]) == {"user=alice": {RATE: ("pending", "2048", None, "User:admin")}}
+    assert shown_drift([found]) == {"user=alice": {RATE: ("pending", "2048", None, "User:admin")}}
 
 
 async def test_a_paused_cluster_is_not_asked(opened: Opener, kafka: KafkaDouble) -> None:
@@ -108,7 +101,7 @@ async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafk
     kafka.alter(ALICE, {"request_percentage": "5"})
     (found,) = await drift(one)
     assert found.refused == Refused(42, "Invalid quota")
-    assert shown([found]) == {
+    assert shown_drift([found]) == {
         "user=alice": {
             RATE: ("refused", "2048", "1024", "User:admin"),
             "request_percentage": ("extra", None, "5", "External:unknown"),
@@ -124,7 +117,7 @@ async def test_what_was_sent_without_an_answer_is_listed(opened: Opener, kafka: 
     await alter(one, ALICE, producer_byte_rate=2048)
     kafka.cut = "before"
     await apply(one)
-    assert shown(await drift(one)) == {"user=alice": {RATE: ("pending", "2048", "1024", "User:admin")}}
+    assert shown_drift(await drift(one)) == {"user=alice": {RATE: ("pending", "2048", "1024", "User:admin")}}
 
 
 async def test_pages_follow_each_other_and_show_what_the_caller_may_describe(opened: Opener) -> None:
@@ -156,22 +149,6 @@ async def test_an_observed_cluster_has_no_drift(opened: Opener, kafka: KafkaDoub
     assert await drift(one) == []
 
 
-async def adopt(one: Observing, *chosen: Chosen) -> list[Any]:
-    """Take over the cluster's values; return the results."""
-    await one.store.catch_up(soon())
-    collections = one.replica.parts.clusters.get("default").collections
-    edits = await one.drift.edits(chosen, soon())
-    parts = [(Part(collections[facet], edit),) for facet, edit in edits]
-    return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, caller())]
-
-
-async def restore(one: Observing) -> None:
-    """A look, what it has sent, and a look at the result."""
-    await one.look()
-    await apply(one)
-    await one.look()
-
-
 async def contest(one: Observing, kafka: KafkaDouble) -> None:
     """Have a key of alice contested, at the value 99."""
     for value in (5, 6, 7, 99):
@@ -193,17 +170,17 @@ async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDou
         "user=bob": {RATE: ("extra", None, "3", "External:unknown")},
     }
     found = await drift(enforced)
-    assert shown(found) == expected
+    assert shown_drift(found) == expected
     assert all(key.since_ms is not None for each in found for key in each.keys)
     kafka.down = "No broker answers"
-    assert shown(await drift(enforced)) == expected
+    assert shown_drift(await drift(enforced)) == expected
 
 
 async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Observing, kafka: KafkaDouble) -> None:
     one = enforced
     kafka.alter(BOB, {RATE: "3"})
     await contest(one, kafka)
-    results = await adopt(one, Chosen(ALICE, None), Chosen(BOB, frozenset([RATE])), Chosen(PAIR, None))
+    results = await adopt_drift(one, Chosen(ALICE, None), Chosen(BOB, frozenset([RATE])), Chosen(PAIR, None))
     assert [each.error for each in results] == [None] * 3
     assert (one.config(ALICE), one.config(BOB)) == ({RATE: "99", OTHER: "1"}, {RATE: "3"})
     assert [(each.kind, each.intent.principal) for each in (await rows(one, BOB))] == [("change", "User:olga")]
@@ -220,7 +197,7 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
 async def test_nothing_is_adopted_from_a_cluster_that_is_away(enforced: Observing, kafka: KafkaDouble) -> None:
     kafka.down = "No broker answers"
     with pytest.raises(UnavailableError):
-        await adopt(enforced, Chosen(ALICE, None))
+        await adopt_drift(enforced, Chosen(ALICE, None))
 
 
 async def test_a_contested_key_is_reapplied(enforced: Observing, kafka: KafkaDouble) -> None:

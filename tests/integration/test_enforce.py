@@ -13,7 +13,21 @@ from app.domain.facets import Tree
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused
 from app.services.target import enforce
-from tests.support.adopting import ALICE, BOB, OTHER, PAIR, RATE, Turmoil, alter, apply, equal, opener, rows
+from tests.support.adopting import (
+    ALICE,
+    BOB,
+    OTHER,
+    PAIR,
+    RATE,
+    Turmoil,
+    alter,
+    apply,
+    equal,
+    kinds,
+    opener,
+    restore,
+    rows,
+)
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 
@@ -43,18 +57,6 @@ async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
             return await found(enforced=True, **more)
 
         yield open_one
-
-
-async def restore(one: Observing) -> None:
-    """A look, what it has sent, and a look at the result."""
-    await one.look()
-    await apply(one)
-    await one.look()
-
-
-async def kinds(one: Observing, entity: Entity) -> list[str]:
-    """The kinds of an entity's changes behind the import."""
-    return [each.kind for each in await rows(one, entity)]
 
 
 def report(one: Observing) -> Any:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
+from app.services.access import of_operator
+from app.services.changes.alter import Part
 from app.services.ports.kafka import Area
 from app.services.target.looks import area_of
 from tests.support.observing import Observing, caller
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from app.services.ports.trail import AuditRecord
+    from app.services.target.drift import Chosen, Drifted
     from tests.support.kafka_double import KafkaDouble
     from tests.support.stage import Stage
 
@@ -84,6 +87,46 @@ def equal(one: Observing, kafka: KafkaDouble) -> None:
 async def rows(one: Observing, entity: Entity) -> list[AuditRecord]:
     """The changes of an entity behind the import."""
     return [each for each in await one.replica.trail(entity_id=entity.id) if each.kind != "import"]
+
+
+async def kinds(one: Observing, entity: Entity) -> list[str]:
+    """The kinds of an entity's changes behind the import."""
+    return [each.kind for each in await rows(one, entity)]
+
+
+async def restore(one: Observing) -> None:
+    """A look, what it has sent, and a look at the result."""
+    await one.look()
+    await apply(one)
+    await one.look()
+
+
+ADMIN: Any = of_operator("User:olga", "127.0.0.1", "r")
+
+
+async def drift(one: Observing) -> list[Drifted]:
+    """All that differs, as an administrator sees it."""
+    await one.store.catch_up(soon())
+    found, cursor = await one.drift.page(ADMIN, page_size=1000, after=None, deadline=soon())
+    assert cursor is None
+    return found
+
+
+def shown_drift(found: list[Drifted]) -> dict[str, dict[str, tuple[str, str | None, str | None, str | None]]]:
+    """Entities with their keys: cause, value here, value in the cluster, author."""
+    return {
+        each.entity.id: {key.key: (key.state.value, key.ours, key.theirs, key.principal) for key in each.keys}
+        for each in found
+    }
+
+
+async def adopt_drift(one: Observing, *chosen: Chosen) -> list[Any]:
+    """Take over the cluster's values; return the results."""
+    await one.store.catch_up(soon())
+    collections = one.replica.parts.clusters.get("default").collections
+    edits = await one.drift.edits(chosen, soon())
+    parts = [(Part(collections[facet], edit),) for facet, edit in edits]
+    return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, caller())]
 
 
 TOPIC, GROUP, DEFAULT = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(broker=None)

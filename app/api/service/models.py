@@ -104,7 +104,7 @@ class TargetData(AnswerModel):
     )
     mode: Literal["observe", "adopt", "enforce"] | None = Field(
         description="observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it;"
-        " enforce: client quotas that others change there are put back, too"
+        " enforce: what others change there is put back, too"
     )
     cluster_id: str | None
     imported: bool | None = Field(description="All configs were imported")

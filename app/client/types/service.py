@@ -209,8 +209,8 @@ class TargetData(TypedDict):
 
     # zookeeper: the brokers read ZooKeeper themselves, and all other members are null
     kind: Literal["zookeeper", "kraft"]
-    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: client
-    # quotas that others change there are put back, too
+    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: what
+    # others change there is put back, too
     mode: Literal["observe", "adopt", "enforce"] | None
     clusterId: str | None
     # All configs were imported

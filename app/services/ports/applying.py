@@ -103,6 +103,8 @@ class Sending:
     """The revision of the znode that they were read from."""
     values: Values
     """Keyed fingerprints in the place of passwords; the same below."""
+    topic_id: str | None = None
+    """The id of the topic; None of other entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class Correction:
     """Key -> the times, seconds since the epoch, at which it was put back of late."""
     intent: Intent | None
     """The row of the trail; None where nothing is put back."""
+    topic_id: str | None = None
+    """The id of the topic; None of other entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,12 @@ class TargetState:
     """The keys that others set and that are left alone."""
     put_back_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Key -> the times, seconds since the epoch, at which it was put back of late."""
+    topic_id: str | None = None
+    """The id of the topic that the values were sent to; None of other entities, and where it is not known."""
+
+    def is_of(self, topic_id: str | None) -> bool:
+        """Say whether the state may be of a topic: not of an earlier one of the same name."""
+        return None in {self.topic_id, topic_id} or self.topic_id == topic_id
 
     @property
     def took_last(self) -> bool:
@@ -226,7 +236,8 @@ class TargetStates(Protocol):
     async def begin(self, cluster: str, sendings: Sequence[Sending]) -> set[str]:
         """Make durable what is about to be sent; return the ids of the entities that may be sent.
 
-        An entity of which a newer revision was sent is left out: another leader knows more.
+        An entity of which a newer revision was sent is left out: another leader knows more. So is a topic whose state
+        is of another topic of the same name.
         """
 
     async def end(self, cluster: str, endings: Sequence[Ending]) -> None:
@@ -241,8 +252,16 @@ class TargetStates(Protocol):
             The ids of the entities whose corrections count.
         """
 
-    async def settle(self, cluster: str, keep: Collection[str]) -> None:
-        """Drop the drift of all entities but some: they differ no more."""
+    async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
+        """Drop the drift of some entities: they differ no more."""
+
+    async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
+        """Drop the states of topics that are gone.
+
+        Args:
+            cluster: The cluster.
+            topic_ids: Entity id -> the id of the topic; the state of a later topic of the same name stays.
+        """
 
     async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
         """Have keys sent again: what was refused, too. Nothing of them is contested any more.

@@ -102,7 +102,7 @@ class TargetMode(StrEnum):
     """Callers write quotas and configs here, and the leader applies them to the cluster; what others write is followed
     all the same."""
     ENFORCE = "enforce"
-    """As :attr:`ADOPT`, but client quotas that others change are put back."""
+    """As :attr:`ADOPT`, but what others change is put back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Target:
 
     @property
     def enforces(self) -> bool:
-        """True where client quotas that others change are put back."""
+        """True where quotas and configs that others change are put back."""
         return self.mode is TargetMode.ENFORCE
 
     def __str__(self) -> str:

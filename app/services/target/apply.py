@@ -21,11 +21,12 @@ from app.services.changes.bulk import AT_ONCE
 from app.services.changes.callers import Caller
 from app.services.changes.runner import Job
 from app.services.recorder.recorded import PRINCIPAL
+from app.services.target import topics
 from app.services.target.enforce import SOURCE, Enforcer
 from app.services.target.follow import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from app.services.changes.change import Ended
     from app.services.changes.runner import ChangeRunner
@@ -131,13 +132,21 @@ class Follower:
         result.stale += [each for each in result.enforced if each.entity.id not in result.corrections]
         result.pending += [each.entity_id for each in result.corrections.values() if each.reapply]
 
-    async def settle(self, keep: Collection[str]) -> None:
-        """Drop the drift of all entities but some, as far as the durable states name any.
+    async def left_alone(self) -> list[str]:
+        """Return the ids of the entities that may have drift, by the durable states.
 
         Raises:
             UnavailableError: Postgres is away.
         """
-        await self._states.settle(self._store.name, keep)
+        return await self._states.drifting(self._store.name)
+
+    async def settle(self, entity_ids: Collection[str]) -> None:
+        """Drop the drift of some entities: they differ no more.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        await self._states.settle(self._store.name, entity_ids)
 
     async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
         """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
@@ -145,6 +154,16 @@ class Follower:
         if not adopted:
             return seen
         known = await self._states.known(self._store.name, sorted(adopted))
+        # A look in front of what was sent may show an earlier topic.
+        topic_ids = {
+            each.entity.id: each.topic_id
+            for each in seen
+            if (state := known.get(each.entity.id)) is not None and each.after >= state.applied_offset
+        }
+        nodes = {each: node for each in topic_ids if (node := self._store.get(Tree.CONFIG, each)) is not None}
+        outlived = topics.outlived(topic_ids, nodes, known)
+        await self._drop(outlived)
+        known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         found = []
         for each in seen:
             beside, late = self._decisions.beside(each, known.get(each.entity.id))
@@ -153,12 +172,17 @@ class Follower:
             found.append(beside)
         return found
 
+    async def _drop(self, topic_ids: Mapping[str, str]) -> None:
+        """Drop the states of topics that are gone."""
+        if topic_ids:
+            await self._states.drop(self._store.name, topic_ids)
+
     async def _load(self, load: Sequence[Seen], result: Followed) -> None:
         """Write a load; the topics that were made anew in a second one."""
         left: Sequence[Seen] = load
         while left:
             ends = await self._together(left)
-            again = []
+            again, gone = [], {}
             for seen, end in zip(left, ends, strict=True):
                 if isinstance(end, _OF_ONE):
                     result.refused[seen.entity.id] = end.detail
@@ -172,8 +196,11 @@ class Follower:
                 else:
                     result.written += 1
                     self._note(end.committed.revision)
+                    if end.decided in {Verdict.REMOVED, Verdict.REMADE} and seen.state is not None:
+                        gone[seen.entity.id] = seen.state.topic_id or ""
                     if end.decided is Verdict.REMADE:
-                        again.append(replace(seen, emptied=end.committed.revision))
+                        again.append(replace(seen, emptied=end.committed.revision, state=None))
+            await self._drop(gone)
             left = again
 
     async def _together(self, load: Sequence[Seen]) -> list[Ended[Verdict] | Exception]:

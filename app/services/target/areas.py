@@ -6,11 +6,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from app.domain.entities import Entity, EntityType
 from app.services.ports.kafka import Area, Permission
-from app.services.target.looks import PIECE
+from app.services.target.looks import PIECE, area_of
 from app.services.target.report import AreaReport, Names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from app.services.target.looks import Looked
 
 QUOTAS_S: Final = 2.0
@@ -43,6 +46,11 @@ class Topics:
     def piece(self) -> list[str]:
         """The names to look at next."""
         return self.names[self.at : self.at + PIECE]
+
+    @property
+    def elsewhere(self) -> set[str]:
+        """The names in other pieces."""
+        return {*self.names[: self.at], *self.names[self.at + PIECE :]}
 
     @property
     def ended(self) -> bool:
@@ -87,6 +95,21 @@ class AreaState:
         """Look at everything as soon as possible."""
         self.digest, self.due = b"", 0.0
         self.topics = Topics()
+
+    def covered(self, looked: Looked | None, entity_ids: Iterable[str]) -> set[str]:
+        """Return the entities that a look shows, or shows to have no configs, before it is counted.
+
+        Args:
+            looked: A look at the area, or at the present piece of the topics; None: there are no topics.
+            entity_ids: Entities of any areas.
+        """
+        entities = [entity for each in entity_ids if area_of(entity := Entity.from_id(each)) is self.area]
+        if self.area is Area.TOPICS and entities:
+            elsewhere = self.topics.elsewhere
+            entities = [each for each in entities if each.get(EntityType.TOPIC) not in elsewhere]
+        elif self.area is Area.BROKERS and looked is not None:
+            entities = [each for each in entities if each.components[0][1] is None or each.id in looked.brokers]
+        return {each.id for each in entities}
 
     def count(self, looked: Looked, refused: dict[str, str], cost_s: float, *, beside_log: bool) -> None:
         """Take a look that counts: the mirror is as it was seen."""

@@ -68,7 +68,8 @@ class Enforcer:
         Raises:
             UnavailableError: Postgres is away.
         """
-        corrections = [self._correction(each) for each in seen]
+        # A caller may have written since.
+        corrections = [self._correction(each) for each in seen if self._decisions.enforces(each)]
         moved = await self._states.correct(self._store.name, corrections)
         made = {each.entity_id: each for each in corrections if each.entity_id in moved}
         self.put_back += sum(each.intent is not None for each in made.values())
@@ -82,7 +83,14 @@ class Enforcer:
         reapply = tuple(decided.reapply)
         intent = self._intent(seen, node, {key: theirs.get(key) for key in reapply}) if reapply else None
         return Correction(
-            entity.id, mzxid_of(node, state), seen.after, reapply, decided.drift, decided.put_back_at, intent
+            entity.id,
+            mzxid_of(node, state),
+            seen.after,
+            reapply,
+            decided.drift,
+            decided.put_back_at,
+            intent,
+            seen.topic_id,
         )
 
     def _intent(self, seen: Seen, node: Node | None, theirs: Mapping[str, str | None]) -> Intent:

@@ -153,12 +153,7 @@ class Decisions:
             node = await self._store.read(Tree.CONFIG, entity, deadline)
         else:
             node = self._store.get(Tree.CONFIG, entity.id)
-        verdict, after = self._judge(seen, node)
-        if verdict is not Verdict.SAME and self.applies:
-            verdict = _of_adopted(seen, node, verdict)
-            target = self._store.target()
-            if target is not None and target.enforces and self._rules.are_quotas(entity):
-                verdict = _of_enforced(seen, node, verdict)
+        verdict, after = self._judge_in_mode(seen, node)
         if verdict in {Verdict.SAME, Verdict.STALE, Verdict.PENDING, Verdict.ENFORCED}:
             return Unchanged(verdict)
         if node is not None and node.defect is not None:
@@ -177,9 +172,29 @@ class Decisions:
         target = self._store.target()
         return target is not None and target.imported
 
+    def enforces(self, seen: Seen) -> bool:
+        """Say whether an entity is to be put back in the cluster, by the mirror.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        node = self._store.get(Tree.CONFIG, seen.entity.id)
+        return self._judge_in_mode(seen, node)[0] is Verdict.ENFORCED
+
+    def _judge_in_mode(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
+        """Return the verdict in the target's mode, and the map to be stored."""
+        verdict, after = self._judge(seen, node)
+        target = self._store.target()
+        if verdict is Verdict.SAME or target is None or not target.applies:
+            return verdict, after
+        verdict = _of_adopted(seen, node, verdict)
+        if verdict is Verdict.WRITTEN and target.enforces:
+            return self._of_enforced(seen, node, after)
+        return verdict, after
+
     def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict, and the map to be stored."""
-        known = _known(node)
+        known = _known(seen, node)
         if seen.of_log and self.applies:
             # The log does not say which of the records are this service's own; looks follow the others.
             return Verdict.SAME, stored(node)
@@ -216,6 +231,21 @@ class Decisions:
         if verdict is not Verdict.SAME and seen.after < known.until and not of_this_look:
             verdict = Verdict.STALE
         return verdict, after
+
+    def _of_enforced(self, seen: Seen, node: Node | None, after: dict[str, str]) -> tuple[Verdict, dict[str, str]]:
+        """Return the verdict on an entity that others changed, and that is put back; and the map to be stored.
+
+        Keys that the cluster sets by itself are followed all the same.
+        """
+        state, before = seen.state, stored(node)
+        if state is not None and node is not None and state.sent_mzxid > node.mzxid:
+            return Verdict.STALE, before  # another process has seen more; the mirror follows
+        if state is not None and state.refused is not None:
+            return Verdict.SAME, before
+        ours = {key: value for key, value in before.items() if not self._rules.manages(seen.entity, key)}
+        managed = {key: value for key, value in after.items() if self._rules.manages(seen.entity, key)}
+        followed = ours | managed
+        return Verdict.ENFORCED if followed == before else Verdict.WRITTEN, followed
 
     def _judge_records(self, seen: Seen, before: dict[str, str], known: Members) -> tuple[Verdict, dict[str, str]]:
         if _remade(seen, known):
@@ -274,7 +304,7 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     Nor is the end of an earlier topic, which was at some record in front of those of the present topic. The writes in a
     look's row are behind all that the znode has.
     """
-    known = _known(node)
+    known = _known(seen, node)
     sighting = seen.sighting
     if not sighting.exact:
         after = -1 if sighting.after is None else sighting.after
@@ -308,18 +338,18 @@ def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
     return Verdict.STALE if seen.after < state.applied_offset else verdict
 
 
-def _of_enforced(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
-    """Return the verdict on an entity that is put back instead of followed."""
-    state = seen.state
-    if verdict is not Verdict.WRITTEN:
-        return verdict
-    if state is not None and node is not None and state.sent_mzxid > node.mzxid:
-        return Verdict.STALE  # another process has seen more; the mirror follows
-    return Verdict.SAME if state is not None and state.refused is not None else Verdict.ENFORCED
+def _known(seen: Seen, node: Node | None) -> Members:
+    """Return the members of a znode.
 
-
-def _known(node: Node | None) -> Members:
-    return members.NONE if node is None else members.read(node.extra)
+    A topic's first configs are written without its id where the cluster could not be asked. They are those of the topic
+    that they were sent to.
+    """
+    if node is None:
+        return members.NONE
+    known = members.read(node.extra)
+    if known.topic_id is None and seen.state is not None and altered(node.extra):
+        return known._replace(topic_id=seen.state.topic_id)
+    return known
 
 
 def _judge_topic(seen: Seen, before: dict[str, str], known: Members) -> tuple[Verdict, dict[str, str]]:
@@ -337,7 +367,7 @@ def _remade(seen: Seen, known: Members) -> bool:
 
 
 def _write(seen: Seen, node: Node | None, verdict: Verdict, after: dict[str, str]) -> EntityWrite:
-    known, sighting = _known(node), seen.sighting
+    known, sighting = _known(seen, node), seen.sighting
     match verdict:
         case Verdict.REMOVED:
             left = members.Members(None, seen.after, sighting.until)

@@ -19,7 +19,7 @@ from app.domain.facets import Tree
 from app.services.altered import altered
 from app.services.ports.applying import Alteration, Applied, Ending, Held, Refused, Sending, Unknown
 from app.services.ports.kafka import Area
-from app.services.target import members
+from app.services.target import members, topics
 from app.services.target.looks import area_of
 from app.services.target.secrets import Secret, without
 
@@ -229,10 +229,20 @@ class Line:
             else:
                 nodes[entity_id] = node
         entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
-        gone = await self._gone(entities, nodes, deadline)
+        topic_ids = await topics.ids_of(self._parts.cluster, entities.values(), deadline)
+        outlived = topics.outlived(topic_ids, nodes, known)
+        if outlived:
+            await self._parts.states.drop(store.name, outlived)
+            self._again = {entity_id: keys for entity_id, keys in self._again.items() if entity_id not in outlived}
+            known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         sent = []
         for entity_id, node in nodes.items():
-            if (reason := gone.get(entity_id)) is not None:
+            if not self._is_due(node, known.get(entity_id)):
+                self._settle(entity_id, None)
+                continue
+            reason = topics.refusal(topic_ids, node, known.get(entity_id))
+            if reason is not None:
+                self._parts.look([entities[entity_id]])
                 self._hold(entity_id, reason)
                 continue
             keys = self._keys(node, known.get(entity_id))
@@ -250,7 +260,8 @@ class Line:
                 if key in again or key not in taken or taken[key] != config.get(key)
             }
             own = {key: each for key, each in found.items() if key in values}
-            sent.append(_Sent(entities[entity_id], Sending(entity_id, node.mzxid, values), own))
+            sending = Sending(entity_id, node.mzxid, values, topic_ids.get(entity_id))
+            sent.append(_Sent(entities[entity_id], sending, own))
         return sent
 
     def _keys(self, node: Node, state: TargetState | None) -> set[str]:
@@ -266,28 +277,6 @@ class Line:
     def _repeated(self, entity_id: str, state: TargetState | None) -> set[str]:
         """Return the keys that are sent whether or not the cluster took them before."""
         return {*self._again.get(entity_id, ()), *(() if state is None else state.reapply)}
-
-    async def _gone(self, entities: Mapping[str, Entity], nodes: Mapping[str, Node], deadline: float) -> dict[str, str]:
-        """Return the topics that are gone, or that were made again, each with the reason; these are looked at.
-
-        A topic is its id: a topic that was made again never gets the configs of the earlier one.
-        """
-        names = {
-            entity_id: name for entity_id, each in entities.items() if (name := each.get(EntityType.TOPIC)) is not None
-        }
-        if not names:
-            return {}
-        ids = await self._parts.cluster.topic_ids(list(names.values()), deadline)
-        found = {}
-        for entity_id, name in names.items():
-            known, now = members.read(nodes[entity_id].extra).topic_id, ids.get(name)
-            if now is None:
-                found[entity_id] = "The cluster shows no such topic"
-            elif known not in {None, now}:
-                found[entity_id] = "The topic was made again; its configs are followed anew"
-        if found:
-            self._parts.look([entities[entity_id] for entity_id in found])
-        return found
 
     def _is_due(self, node: Node, state: TargetState | None) -> bool:
         if node.defect is not None:

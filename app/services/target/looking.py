@@ -85,8 +85,8 @@ class Looking:
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
         self._mode: TargetMode | None = None
-        self._kept: set[str] | None = None
-        """The entities whose durable drift the last look left; None: not known."""
+        self._left: set[str] | None = None
+        """The entities that may have durable drift; None: not known."""
 
     @property
     def due(self) -> float:
@@ -126,6 +126,7 @@ class Looking:
                 if state.topics.ended:
                     state.topics = Topics(*await self._looks.topic_names(deadline))
                 if not state.topics.names:
+                    await self._settle(state, None)
                     state.nothing_there()
                     return True
                 looked = await self._looks.topics(state.topics.piece, since, deadline)
@@ -140,23 +141,28 @@ class Looking:
             state.put_off(AGAIN_S, _BEHIND.format(self.moved))
             return False
         self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
+        if not looked.unchanged:
+            await self._settle(state, looked)
         # Of a cluster that callers write the log is not followed.
         beside_log = self._follows_log and not self._decisions.applies
         state.count(looked, followed.refused, cost, beside_log=beside_log)
-        if state.area is Area.QUOTAS and self._decisions.applies and not looked.unchanged:
-            await self._settle({each.entity.id for each in looked.seen}, followed)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
             state.digest = b""
         return True
 
-    async def _settle(self, differing: Collection[str], followed: Followed) -> None:
-        """Forget the drift of entities that a look at all quotas found equal."""
-        self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id in differing}
-        kept = {*self.drift, *followed.pending, *followed.late}
-        if kept != self._kept:
-            await self._follower.settle(kept)
-            self._kept = kept
+    async def _settle(self, state: AreaState, looked: Looked | None) -> None:
+        """Forget the drift of entities that a look found equal; None: the cluster has no topics at all."""
+        if not self._decisions.applies:
+            return
+        if self._left is None:
+            self._left = set(await self._follower.left_alone())
+        differing = set() if looked is None else {each.entity.id for each in looked.seen}
+        equal = state.covered(looked, self._left | self.drift.keys()) - differing
+        if equal:
+            await self._follower.settle(equal)
+        self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id not in equal}
+        self._left = (self._left - equal) | self.drift.keys()
 
     def _note(self, looked: Looked, followed: Followed) -> None:
         """Take what is left alone of the entities that differed."""

@@ -62,7 +62,7 @@ def _of_applying(cluster: str, applying: Applying) -> list[Notice]:
             _listed(f"{cluster}: its Kafka cluster refused changes that were committed here", applying.refused)
         )
     if applying.contested.count:
-        text = f"{cluster}: others change client quotas of its Kafka cluster again and again, so they are not put back"
+        text = f"{cluster}: others change keys of its Kafka cluster again and again, so they are not put back"
         found.append(_listed(text, applying.contested))
     return found
 

@@ -94,7 +94,7 @@ class TargetService:
         return await self._take(TargetMode.ADOPT, states, caller)
 
     async def enforce(self, states: TargetStates, caller: Caller) -> Target:
-        """Let callers write client quotas, as :meth:`adopt` does, and put back those that others change.
+        """Let callers write quotas and configs, as :meth:`adopt` does, and put back those that others change.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.

@@ -1,0 +1,77 @@
+"""Topics of a Kafka cluster by their ids: one that was made again never gets what was written for the earlier one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.domain.entities import EntityType
+from app.services.altered import altered
+from app.services.target import members
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from app.domain.changes import Node
+    from app.domain.entities import Entity
+    from app.services.ports.applying import AlteredCluster, TargetState
+
+
+async def ids_of(cluster: AlteredCluster, entities: Iterable[Entity], deadline: float) -> dict[str, str | None]:
+    """Return the present ids of the topics among entities, by entity id; None: the cluster does not show the topic.
+
+    Raises:
+        UnavailableError: The cluster is away.
+    """
+    names = {each.id: name for each in entities if (name := each.get(EntityType.TOPIC)) is not None}
+    ids = await cluster.topic_ids(list(names.values()), deadline) if names else {}
+    return {entity_id: ids.get(name) for entity_id, name in names.items()}
+
+
+def outlived(
+    topic_ids: Mapping[str, str | None], nodes: Mapping[str, Node], states: Mapping[str, TargetState]
+) -> dict[str, str]:
+    """Return the topics whose states are of earlier ones, by entity id, with the earlier ids.
+
+    Args:
+        topic_ids: Entity id -> the present id.
+        nodes: The znodes by entity id.
+        states: The states by entity id.
+    """
+    return {
+        entity_id: state.topic_id
+        for entity_id, now in topic_ids.items()
+        if (state := states.get(entity_id)) is not None
+        and state.topic_id is not None
+        and is_outlived(state, nodes.get(entity_id), now)
+    }
+
+
+def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> bool:
+    """Say whether a state is of a topic that neither the cluster nor the znode has any more.
+
+    Args:
+        state: The state.
+        node: The znode; altered keys without a topic's id are those of the state's topic.
+        topic_id: The id of the cluster's topic; None: there is none.
+    """
+    known = members.NONE if node is None else members.read(node.extra)
+    if state.topic_id in {None, topic_id, known.topic_id}:
+        return False
+    return known.topic_id is not None or node is None or not altered(node.extra)
+
+
+def refusal(topic_ids: Mapping[str, str | None], node: Node, state: TargetState | None) -> str | None:
+    """Return the reason why nothing is sent to a topic: it is gone, or was made again; None otherwise.
+
+    Args:
+        topic_ids: Entity id -> the present id; other entities are not named.
+        node: The znode.
+        state: The state of the topic, if there is one.
+    """
+    if node.id not in topic_ids:
+        return None
+    now = topic_ids[node.id]
+    if now is None:
+        return "The cluster shows no such topic"
+    known = members.read(node.extra).topic_id or (None if state is None else state.topic_id)
+    return None if known in {None, now} else "The topic was made again; its configs are followed anew"

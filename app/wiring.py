@@ -193,7 +193,6 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
         UnavailableError: ZooKeeper or Postgres did not answer in time.
     """
     settings.cluster(name)
-    collect_rarely()
     parts = build(settings, [name])
     async with parts.running():
         await parts.audit.check()
@@ -463,19 +462,8 @@ def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:
     return ServerProperties({int(broker): values for broker, values in files.items()}, others)
 
 
-def collect_rarely() -> None:
-    """Have Python's collector look for cycles less often than by default.
-
-    Requests and changes leave next to no cycles behind, and at the default the collector takes a twelfth of each write,
-    and a third of a large import. The second generation is collected often, while it is small: a collection stops the
-    loop.
-    """
-    gc.set_threshold(20_000, 4, 100)
-
-
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    collect_rarely()
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.audit.database import SERVER
 from app.audit.trail_queries import TIME_SHIFT
+from app.services.pace import in_slices
 from app.services.recorder.recorded import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
 from app.services.recorder.versions import OwnWrite, Point
 
@@ -222,17 +223,13 @@ class PostgresEntityStates:
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
         """Return states: see the port."""
 
-        async def work(connection: AsyncConnection) -> dict[Key, Point]:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             parameters = {
                 "cluster": cluster, "whole": whole, "trees": [tree for tree, _ in keys], "ids": [id_ for _, id_ in keys]
             }  # fmt: skip
-            rows = await connection.execute(_KNOWN, parameters)
-            return {
-                (row.tree, row.entity_id): Point(row.present, row.czxid, row.version, row.mzxid, row.content or {})
-                for row in rows
-            }
+            return (await connection.execute(_KNOWN, parameters)).all()
 
-        return await self._database.read(work)
+        return dict(await in_slices(_known, await self._database.read(work)))
 
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
         """Return ids of entities that existed by their states: see the port."""
@@ -246,21 +243,21 @@ class PostgresEntityStates:
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
         """Return changes of ours: see the port."""
 
-        async def work(connection: AsyncConnection) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             parameters = {"cluster": cluster, "above": above, "size": _OWN_PAGE, "facet": FACET}
-            rows = (await connection.execute(_OWN, parameters)).all()
-            return _own_writes(rows), rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
+            return (await connection.execute(_OWN, parameters)).all()
 
-        return await self._database.read(work)
+        rows = await self._database.read(work)
+        return await _own_writes(rows), rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
 
     async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
         """Return changes of ours with these revisions: see the port."""
 
-        async def work(connection: AsyncConnection) -> list[tuple[str, str, OwnWrite]]:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             parameters = {"cluster": cluster, "revisions": list(revisions), "facet": FACET}
-            return _own_writes((await connection.execute(_OWN_AT, parameters)).all())
+            return (await connection.execute(_OWN_AT, parameters)).all()
 
-        return await self._database.read(work)
+        return await _own_writes(await self._database.read(work))
 
     async def contents(self, cluster: str, revisions: Sequence[int]) -> dict[tuple[int, str], tuple[Any, Any]]:
         """Return the contents that changes of ours saw and left: see the port."""
@@ -328,24 +325,28 @@ class PostgresEntityStates:
             raise RefusedError(type(error.orig).__name__) from None
 
 
-def _own_writes(rows: Sequence[Row[Any]]) -> list[tuple[str, str, OwnWrite]]:
-    return [
-        (
-            row.entity_id,
-            row.path,
-            OwnWrite(
-                row.revision,
-                row.time_ms,
-                row.change_id.int >> TIME_SHIFT,
-                row.version_read,
-                row.czxid_read if row.remade is None else row.remade,
-                row.version,
-                unseen=row.remade is not None,
-            ),
-        )
-        for row in rows
-        if row.path is not None
-    ]
+def _known(row: Row[Any]) -> tuple[Key, Point]:
+    return (row.tree, row.entity_id), Point(row.present, row.czxid, row.version, row.mzxid, row.content or {})
+
+
+async def _own_writes(rows: Sequence[Row[Any]]) -> list[tuple[str, str, OwnWrite]]:
+    return await in_slices(_own_write, [row for row in rows if row.path is not None])
+
+
+def _own_write(row: Row[Any]) -> tuple[str, str, OwnWrite]:
+    return (
+        row.entity_id,
+        row.path,
+        OwnWrite(
+            row.revision,
+            row.time_ms,
+            row.change_id.int >> TIME_SHIFT,
+            row.version_read,
+            row.czxid_read if row.remade is None else row.remade,
+            row.version,
+            unseen=row.remade is not None,
+        ),
+    )
 
 
 def _watermark(row: Row[Any]) -> Watermark:

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 import app as package
 from app.cli.remote.start import lighten
+from app.collector import collect_rarely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,6 +155,7 @@ def _root(
 
 def main() -> None:
     """Run the command line, or a completion for a shell."""
+    collect_rarely()
     if "_CONFPLANE_COMPLETE" in os.environ:
         from app.cli.remote import completion  # noqa: PLC0415 - no other command needs it
 

@@ -14,23 +14,30 @@ R = TypeVar("R")
 
 SLICE_S: Final = 0.005
 """Seconds of work between two pauses."""
+_SHORT_S: Final = 0.001
+"""Seconds of work behind which no pause is worth its cost."""
 
 
 class Pace:
     """Timer of a slice of work."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + SLICE_S
+        self._since = time.monotonic()
 
     @property
     def due(self) -> bool:
         """True once the slice has used its time."""
-        return time.monotonic() >= self._until
+        return time.monotonic() >= self._since + SLICE_S
 
     async def rest(self) -> None:
         """Let other tasks run, and begin the next slice."""
         await asyncio.sleep(0)
-        self._until = time.monotonic() + SLICE_S
+        self._since = time.monotonic()
+
+    async def end(self) -> None:
+        """Let other tasks run after the last slice, unless it was short: the work behind it may begin with a slice."""
+        if time.monotonic() >= self._since + _SHORT_S:
+            await self.rest()
 
 
 async def in_slices(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -41,4 +48,5 @@ async def in_slices(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         done.append(work(item))
         if pace.due:
             await pace.rest()
+    await pace.end()
     return done

@@ -1,0 +1,15 @@
+"""Python's garbage collector in the commands and in the service."""
+
+from __future__ import annotations
+
+import gc
+
+
+def collect_rarely() -> None:
+    """Have the collector look for cycles less often than by default.
+
+    Imports, requests and changes leave next to no cycles behind. At the default the collector takes a tenth of a start,
+    a twelfth of each write, and a third of a large import. A collection stops the event loop for as long as it walks
+    objects: of the two young generations it walks some 15,000 at most, in a few milliseconds.
+    """
+    gc.set_threshold(5_000, 1, 1_000)

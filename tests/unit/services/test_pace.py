@@ -1,0 +1,63 @@
+"""Slices of long work, by a made-up clock."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from app.services import pace
+
+_OTHERS_S = 0.01
+
+
+class _Clock:
+    """Time that passes only by work, with the loop's turns in between."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.turns: list[float] = []
+
+    def work(self, seconds: float) -> float:
+        self.now += seconds
+        return self.now
+
+    async def others(self) -> None:
+        """Take note of the time in each turn of the loop, and use some of it."""
+        while True:
+            self.turns.append(self.now)
+            self.now += _OTHERS_S
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    made = _Clock()
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+async def _holds(clock: _Clock, *works: list[float]) -> list[float]:
+    """Run lists of work one after another beside other tasks; return the seconds of each hold of the loop."""
+    others = asyncio.create_task(clock.others())
+    await asyncio.sleep(0)
+    for items in works:
+        assert len(await pace.in_slices(clock.work, items)) == len(items)
+    await asyncio.sleep(0)
+    others.cancel()
+    holds = [later - earlier - _OTHERS_S for earlier, later in pairwise(clock.turns)]
+    return [seconds for hold in holds if (seconds := round(hold, 6))]
+
+
+async def test_other_tasks_run_once_a_slice_has_used_its_time(clock: _Clock) -> None:
+    assert await _holds(clock, [0.002] * 7) == [0.006, 0.006, 0.002]
+
+
+async def test_lists_of_work_one_after_another_hold_the_loop_no_longer_than_one(clock: _Clock) -> None:
+    assert await _holds(clock, [0.004], [0.004], [0.002, 0.002]) == [0.004, 0.004, 0.004]
+
+
+async def test_short_lists_share_a_turn_of_the_loop(clock: _Clock) -> None:
+    assert await _holds(clock, [0.0002], [0.0003], [0.0004]) == [0.0009]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_keys import is_sensitive
 from app.domain.definitions import ConfigType, Kind
-from app.domain.entities import EntityType
+from app.domain.entities import EntityType, check_name
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName, Rank
 from app.domain.texts import shown
@@ -60,7 +60,8 @@ class Configs:
         """Refuse all entities except the default broker, and a topic, broker, group or subscription by its name.
 
         Raises:
-            InvalidRequestError: Another type, a default that is not the brokers', or a broker id that is no number.
+            InvalidRequestError: Another type, a default that is not the brokers', a broker id that is no number, or a
+                name that no znode can have.
             InvalidTopicError: A name that no topic can have.
         """
         if entity.types not in KINDS:
@@ -79,6 +80,8 @@ class Configs:
                 check_broker_id(name, pointer=pointer)
         elif name is None:
             raise InvalidRequestError(_NO_DEFAULT[kind], pointer=pointer)
+        else:
+            check_name(kind, name, pointer=pointer)
 
     def rank(self, entity: Entity) -> Rank | None:
         """Return the rank: topics, the brokers, and the default of all brokers are levels of one scope.

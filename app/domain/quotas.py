@@ -2,6 +2,7 @@
 
 Rules are those of KIP-546 and KIP-612 as Kafka 3.9 has them, and stricter on purpose where Kafka stores values that
 can't have been meant (NaN, negative rates, host names as ips): docs/kafka-compatibility.md lists the differences.
+Kafka 4 is stricter than 3.9 (:func:`check_kraft`).
 
 Source: core/src/main/scala/kafka/server/ZkAdminManager.scala,
 server-common/src/main/java/org/apache/kafka/server/config/QuotaConfigs.java.
@@ -24,10 +25,11 @@ from app.domain.numbers import java_double, parse_java_double, plain_number
 from app.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from app.domain.entities import Entity
     from app.domain.facets import JsonValue
+    from app.domain.ops import Op
 
 TOLERANCE: Final = 1e-6
 """The greatest distance of a LONG or INT quota from a whole number in an alter: Kafka's, whose wire carries doubles."""
@@ -220,6 +222,32 @@ class ClientQuotas:
             for key, stored in sorted(after.items())
             if key in QUOTA_KEYS and not _readable(QUOTA_KEYS[key], stored)
         ]
+
+
+def check_kraft(ops: Sequence[Op], encoded: Mapping[str, str | None]) -> None:
+    """Refuse ops that a cluster without ZooKeeper refuses, though a cluster with ZooKeeper takes them.
+
+    Source: metadata/src/main/java/org/apache/kafka/controller/ClientQuotaControlManager.java (4.4).
+
+    Args:
+        ops: The ops of one entity.
+        encoded: Key -> the string to store, or None for a removal.
+
+    Raises:
+        InvalidRequestError: A key is named twice, or its value is 0.
+    """
+    seen: set[str] = set()
+    for op in ops:
+        value = encoded[op.key]
+        if op.key in seen:
+            raise InvalidRequestError(
+                f"{clipped(op.key)} is named twice, and Kafka 4 takes each key of an entity once", pointer=op.pointer
+            )
+        if value is not None and parse_java_double(value) == 0:
+            raise InvalidRequestError(
+                f"The value of {op.key} must be greater than 0: Kafka 4 takes no quota of 0", pointer=op.pointer
+            )
+        seen.add(op.key)
 
 
 def _check_ip(address: str, pointer: str | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity
+from app.domain.entities import Entity, EntityType
 from app.domain.errors import InvalidConfigError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.ops import Op, OpType
@@ -129,6 +129,17 @@ async def test_a_subscription_of_kafka_4(stage: Stage, monkeypatch: pytest.Monke
     found = await effective(one, SUBSCRIPTION)
     assert found["interval.ms"] == ("300000", "DEFAULT_CONFIG")
     assert found["match"][1] == "DYNAMIC_CLIENT_METRICS_CONFIG"
+
+
+@pytest.mark.parametrize("kind", [EntityType.GROUP, EntityType.CLIENT_METRICS])
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_an_alter_of_a_name_that_no_znode_has(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, kind: EntityType
+) -> None:
+    one = await on_kraft(stage, monkeypatch)
+    result = await put(one, Entity(((kind, name),)), "metrics", "*")
+    assert isinstance(result.error, InvalidRequestError)
+    assert "can't be stored in ZooKeeper" in result.error.detail
 
 
 async def test_changes_by_others_are_recorded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

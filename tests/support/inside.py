@@ -34,7 +34,10 @@ class Inside:
 
     Attributes:
         client: Sends requests to it.
+        admin_token: The token of its administrator.
     """
+
+    admin_token = _ADMIN
 
     def __init__(self, app: ASGIApp, made: Credentials) -> None:
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside", timeout=60)

@@ -178,12 +178,13 @@ class KraftNode(Server):
             pems = [Path(path).read_text() for path in (key, certificate)]
             (self.data_dir / "broker-store.pem").write_text("\n".join(pems))
             self._ports = {name: free_port() for name in _LISTENERS if name != "PLAINTEXT"}
-        self._properties_file.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         if not (self.data_dir / "logs").exists():
             self._format()
 
     @property
-    def _properties_file(self) -> Path:
+    def properties_file(self) -> Path:
+        """Its ``server.properties``."""
         return self.data_dir / "server.properties"
 
     def _properties(self) -> dict[str, str]:
@@ -257,7 +258,7 @@ class KraftNode(Server):
                     how += ["--add-scram", f'{mechanism}=[name={user},password="{password}"]']
         command = [*self._java(), "kafka.tools.StorageTool", "format", f"--cluster-id={self._shape.cluster_id}"]
         done = subprocess.run(
-            [*command, "--config", str(self._properties_file), *how],
+            [*command, "--config", str(self.properties_file), *how],
             env=self._environment(), capture_output=True, text=True, check=False, timeout=_FORMAT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -276,7 +277,7 @@ class KraftNode(Server):
         ]
 
     def _command(self) -> Sequence[str]:
-        return [*self._java(), "kafka.Kafka", str(self._properties_file)]
+        return [*self._java(), "kafka.Kafka", str(self.properties_file)]
 
     def _environment(self) -> Mapping[str, str]:
         return java_environment()

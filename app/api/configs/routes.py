@@ -95,6 +95,7 @@ def _looked_at(call: Call, kinds: Sequence[ResourceType], resources: Sequence[mo
     for kind, item in zip(kinds, resources, strict=True):
         with suppress(ConfplaneError):
             entity = resource_entity(kind, item.resource_name)
+            call.cluster.collections[FacetName.CONFIGS].facet.check_entity(entity)
             if call.access.allows(call.cluster.name, Operation.DESCRIBE_CONFIGS, entity.id):
                 found.append(entity)
     return found

@@ -9,6 +9,7 @@ from app.domain.client_configs import group_remarks
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
 from app.domain.facets import FacetName, full_path
+from app.domain.quotas import check_kraft
 from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 
 if TYPE_CHECKING:
@@ -26,9 +27,12 @@ class ClientDrafter:
 
     def encode(self, collection: Collection, edit: Edit) -> dict[str, str | None]:
         """Return key -> the string to store, or None for a removal; see ``Drafter``."""
-        del collection
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
-        return encode_ops(self._facet, edit.entity, edit.ops, exact=edit.mode is not Mode.ALTER)
+        kraft = self._facet.name is FacetName.CLIENT_QUOTAS and collection.store.target() is not None
+        encoded = encode_ops(self._facet, edit.entity, edit.ops, exact=kraft or edit.mode is not Mode.ALTER)
+        if kraft:
+            check_kraft(edit.ops, encoded)
+        return encoded
 
     async def draft(
         self,

@@ -30,7 +30,7 @@ import org.apache.kafka.common.message.RequestHeaderData;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
-import org.apache.kafka.common.protocol.MessageUtil;
+import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.requests.ResponseHeader;
 
 /**
@@ -96,12 +96,20 @@ public final class Rpc {
             .setRequestApiVersion(version)
             .setClientId(CLIENT_ID)
             .setCorrelationId(++correlation);
-        ByteBuffer head = MessageUtil.toByteBuffer(header, api.requestHeaderVersion(version));
-        ByteBuffer rest = MessageUtil.toByteBuffer(body, version);
+        ByteBuffer head = written(header, api.requestHeaderVersion(version));
+        ByteBuffer rest = written(body, version);
         out.writeInt(head.remaining() + rest.remaining());
         out.write(head.array(), head.arrayOffset() + head.position(), head.remaining());
         out.write(rest.array(), rest.arrayOffset() + rest.position(), rest.remaining());
         out.flush();
+    }
+
+    private static ByteBuffer written(ApiMessage message, short version) {
+        ObjectSerializationCache cache = new ObjectSerializationCache();
+        ByteBuffer bytes = ByteBuffer.allocate(message.size(cache, version));
+        message.write(new ByteBufferAccessor(bytes), cache, version);
+        bytes.flip();
+        return bytes;
     }
 
     private static ApiMessage request(ApiKeys api, JsonNode body) {

@@ -39,7 +39,7 @@ def sequence(seed: int, number: int) -> Sequence:
     kind = _KINDS[number % len(_KINDS)]
     planted = kind.startswith("planted")
     if kind.endswith("quotas"):
-        quotas = _Quotas(dice)
+        quotas = Quotas(dice)
         return Sequence(seed, number, quotas.start(planted=planted), tuple(quotas.step() for _ in range(STEPS)))
     configs = _Configs(dice, brokers=0.2 if kind == "topics" else 0.85 if kind == "brokers" else 0.5)
     start = configs.start(planted=planted)
@@ -53,7 +53,7 @@ def _encoded(config: dict[str, str]) -> bytes:
     return encode_entity(config)
 
 
-class _Quotas:
+class Quotas:
     """Describes and alters of client quotas, all about the same few names."""
 
     def __init__(self, dice: random.Random) -> None:
@@ -88,11 +88,11 @@ class _Quotas:
     def step(self) -> Step:
         if self._dice.random() < 0.4:
             return Step(Method.DESCRIBE_QUOTAS, self._filter())
-        entries = [self._entry() for _ in range(self._dice.choice((1, 1, 1, 1, 2, 3, 0)))]
-        if any(_alone(entry) for entry in entries):
-            entries = [next(entry for entry in entries if _alone(entry))]
+        entries = [self.entry() for _ in range(self._dice.choice((1, 1, 1, 1, 2, 3, 0)))]
+        if any(alone(entry) for entry in entries):
+            entries = [next(entry for entry in entries if alone(entry))]
         elif entries and self._dice.random() < 0.04:
-            entries.append({**self._entry(), "entity": entries[0]["entity"]})
+            entries.append({**self.entry(), "entity": entries[0]["entity"]})
         return Step(Method.ALTER_QUOTAS, {"entries": entries, "validateOnly": self._dice.random() < 0.2})
 
     def _sound(self) -> Names:
@@ -126,7 +126,8 @@ class _Quotas:
             return [*listed, {"entityType": kind, "entityName": self._dice.choice(("alice", None, ""))}]
         return []
 
-    def _entry(self) -> dict[str, Any]:
+    def entry(self) -> dict[str, Any]:
+        """Return an entry of an alter."""
         keys: tuple[str, ...] = ()
         if self._planted and self._dice.random() < 0.4:
             # Left to chance, hardly any request would touch what is planted, and fewer still its keys.
@@ -180,7 +181,7 @@ def _listed(names: Names) -> list[dict[str, str | None]]:
     return [{"entityType": kind, "entityName": name} for kind, name in names.items()]
 
 
-def _alone(entry: dict[str, Any]) -> bool:
+def alone(entry: dict[str, Any]) -> bool:
     """Say whether a JSON body can't carry this, so that the whole request is refused."""
     names = [item["entityName"] or "" for item in entry["entity"]]
     return any("\ud800" <= letter <= "\udfff" or letter == "\0" for name in names for letter in name) or any(
@@ -277,26 +278,43 @@ class _Configs:
         return {**resource, "configs": self._ops(words.VALIDATED_KEYS, ("log.cleanup.policy", "ssl.cipher.suites"))}
 
     def _ops(self, keys: Any, lists: tuple[str, ...]) -> list[dict[str, Any]]:
-        ops = [self._op(keys, lists) for _ in range(self._dice.choice((1, 1, 1, 2, 2, 3, 0)))]
-        # The same key twice is refused on both sides before all else: seldom, or nothing else would be seen.
-        if self._dice.random() < 0.95:
-            ops = list({op["name"]: op for op in ops}.values())
-        return ops
+        return config_ops(self._dice, keys, lists, words.config_value)
 
-    def _op(self, keys: Any, lists: tuple[str, ...]) -> dict[str, Any]:
-        key = self._dice.choice(keys)
-        operation = self._dice.choice((0, 0, 0, 0, 1, 1, 2, 3))
-        chance = self._dice.random()
-        if operation in {2, 3} and chance < 0.75:
-            key = self._dice.choice(lists)
-        elif chance > 0.97:
-            key = self._dice.choice(words.OTHER_KEYS)
-        elif chance > 0.96:
-            operation = self._dice.choice((4, -1, 127))
-        value: str | None = words.config_value(self._dice, key)
-        if (operation == 1 and self._dice.random() < 0.8) or self._dice.random() < 0.02:
-            value = None
-        return {"name": key, "configOperation": operation, "value": value}
+
+def config_ops(
+    dice: random.Random, keys: Any, lists: tuple[str, ...], value_of: Callable[[random.Random, str], str]
+) -> list[dict[str, Any]]:
+    """Return the ops on one resource.
+
+    Args:
+        dice: The seed's.
+        keys: The keys to choose from.
+        lists: Those of them that lists can be appended to.
+        value_of: Makes a value for a key.
+    """
+    ops = [_config_op(dice, keys, lists, value_of) for _ in range(dice.choice((1, 1, 1, 2, 2, 3, 0)))]
+    # The same key twice is refused on both sides before all else: seldom, or nothing else would be seen.
+    if dice.random() < 0.95:
+        ops = list({op["name"]: op for op in ops}.values())
+    return ops
+
+
+def _config_op(
+    dice: random.Random, keys: Any, lists: tuple[str, ...], value_of: Callable[[random.Random, str], str]
+) -> dict[str, Any]:
+    key = dice.choice(keys)
+    operation = dice.choice((0, 0, 0, 0, 1, 1, 2, 3))
+    chance = dice.random()
+    if operation in {2, 3} and chance < 0.75:
+        key = dice.choice(lists)
+    elif chance > 0.97:
+        key = dice.choice(words.OTHER_KEYS)
+    elif chance > 0.96:
+        operation = dice.choice((4, -1, 127))
+    value: str | None = value_of(dice, key)
+    if (operation == 1 and dice.random() < 0.8) or dice.random() < 0.02:
+        value = None
+    return {"name": key, "configOperation": operation, "value": value}
 
 
 def paths_of(step: Step) -> list[str | None]:

@@ -39,11 +39,11 @@ class Kafka:
 
     async def ask(self, step: Step) -> Body:
         """Send a request and return the body of its response."""
-        body: Body = await asyncio.to_thread(self._rpc.call, step.method.api, body=_wired(step))
+        body: Body = await asyncio.to_thread(self._rpc.call, step.method.api, body=wired(step))
         return body
 
 
-def _wired(step: Step) -> Body:
+def wired(step: Step) -> Body:
     """Return a body as Kafka's rendering takes it: quotas are doubles, so none may look like an integer."""
     if step.method is not Method.ALTER_QUOTAS:
         return step.body

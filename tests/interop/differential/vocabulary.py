@@ -124,13 +124,17 @@ def quota_value(dice: random.Random, key: str) -> Any:
 
 
 def config_value(dice: random.Random, key: str) -> str:
-    """Return a value for a config: one that it can have, or not."""
-    definition = definition_of(key)
+    """Return a value for a topic's or broker's config: one that it can have, or not."""
     if key in _ROWS and dice.random() < 0.5:
         good, bad = _ROWS[key]
         value = good if dice.random() < 0.75 else bad
         if value != "any":
             return value
+    return typed_value(dice, key, definition_of(key))
+
+
+def typed_value(dice: random.Random, key: str, definition: ConfigDef | None) -> str:
+    """Return a value for a config by its type alone; any text where there is no definition."""
     if definition is None:
         return dice.choice(_TEXTS)
     if "throttled.replicas" in key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -22,8 +23,9 @@ ALICE = Entity.of(user="alice")
 SET = Op("acks", OpType.SET, "all")
 
 
-def encoded(facet: ClientFacet, *ops: Op) -> dict[str, str | None]:
-    collection = cast("Any", None)  # what an edit is on its own says nothing of a cluster
+def encoded(facet: ClientFacet, *ops: Op, target: object = None) -> dict[str, str | None]:
+    # What an edit is on its own says nothing of a cluster, but for its kind.
+    collection = cast("Any", SimpleNamespace(store=SimpleNamespace(target=lambda: target)))
     return ClientDrafter(facet).encode(collection, Edit(ALICE, ops))
 
 
@@ -47,3 +49,25 @@ def test_a_removal_is_an_op_of_every_facet() -> None:
         "acks": "all",
         "session.timeout.ms": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("ops", "detail"),
+    [
+        ([("producer_byte_rate", 0)], "producer_byte_rate must be greater than 0"),
+        ([("request_percentage", -0.0)], "request_percentage must be greater than 0"),
+        ([("producer_byte_rate", 999.9999995)], "producer_byte_rate must be a whole number"),
+        ([("producer_byte_rate", 1), ("producer_byte_rate", 1)], "producer_byte_rate is named twice"),
+        ([("producer_byte_rate", None), ("producer_byte_rate", 1)], "producer_byte_rate is named twice"),
+    ],
+    ids=str,
+)
+def test_quotas_that_a_cluster_without_zookeeper_refuses(ops: list[tuple[str, float | None]], detail: str) -> None:
+    given = [
+        Op(key, OpType.DELETE if value is None else OpType.SET, value, f"/ops/{index}")
+        for index, (key, value) in enumerate(ops)
+    ]
+    assert encoded(ClientQuotas(), *given)
+    with pytest.raises(InvalidRequestError, match=detail) as caught:
+        encoded(ClientQuotas(), *given, target="a target")
+    assert caught.value.pointer == f"/ops/{len(ops) - 1}"

@@ -1,0 +1,127 @@
+"""The differences of verdicts that are meant: each names its row of docs/kafka4.md, and says exactly when it applies.
+
+A difference that none of these explains is a failure. So is, in a long run, one of these that is never met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tests.interop.differential import vocabulary as words
+from tests.kraft.verdicts.cases import GROUPS, METRICS, TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kraft.verdicts.cases import Case
+
+_NAMED: Final = {*TOPICS, *GROUPS, *METRICS, *words.NAMES, "1"}
+_APPEND, _SUBTRACT = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row of the page, and when it applies."""
+
+    row: str
+    applies: Callable[[Case], bool]
+    codes: frozenset[tuple[int, int]]
+    """Kafka's error code and ours."""
+
+
+def _codes(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
+    return frozenset(pairs)
+
+
+def _names(case: Case) -> list[str | None]:
+    if case.quotas:
+        return [item["entityName"] for item in case.part["entity"]]
+    return [case.part["resourceName"]]
+
+
+def _no_znode(case: Case) -> bool:
+    return case.kind in {0, 16, 32} and any(name in {".", ".."} for name in _names(case))
+
+
+def _unsound(case: Case) -> bool:
+    return any("\0" in (name or "") or "\ud800" in (name or "") for name in _names(case))
+
+
+def _ip_names(case: Case) -> bool:
+    return case.quotas and any(
+        item["entityType"] == "ip" and item["entityName"] in words.BAD_IPS for item in case.part["entity"]
+    )
+
+
+def _list_ops(case: Case) -> bool:
+    return case.kind in {16, 32} and any(operation in {_APPEND, _SUBTRACT} for _, operation in case.operations)
+
+
+def _unknown_operation(case: Case) -> bool:
+    return any(operation not in {0, 1, 2, 3} for _, operation in case.operations)
+
+
+def _no_topic_name(case: Case) -> bool:
+    return case.kind == 2 and case.part["resourceName"] not in {*TOPICS, "nowhere"}
+
+
+def _other_digits(case: Case) -> bool:
+    return not case.quotas and any(value == "\u0665" for _, value in case.given)
+
+
+def _jaas(case: Case) -> bool:
+    return case.kind == 4 and any(key.endswith("sasl.jaas.config") for key, _ in case.given)
+
+
+def _nothing_to_remove(case: Case) -> bool:
+    return case.part["resourceName"] == "1" and ("min.insync.replicas", 1) in case.operations
+
+
+def _several(case: Case) -> bool:
+    """More than one part of the alter may be at fault."""
+    ops = len(case.part["ops" if case.quotas else "configs"])
+    return ops + sum(name is not None and name not in _NAMED for name in _names(case)) > 1
+
+
+_REFUSED: Final = _codes((0, 42))
+
+MEANT: Final = (
+    Difference("names `.` and `..`", _no_znode, _REFUSED),
+    Difference("NUL and lone surrogates in names", _unsound, _REFUSED),
+    Difference("IPv6 addresses and host names as ips", _ip_names, _REFUSED),
+    Difference("APPEND and SUBTRACT on lists of groups and client metrics", _list_ops, _codes((40, 0))),
+    Difference("an unknown operation", _unknown_operation, _codes((-1, 42))),
+    Difference("a name that no topic can have", _no_topic_name, _codes((17, 3))),
+    Difference("digits of other scripts in whole numbers", _other_digits, _codes((0, 40), (42, 40), (0, 42))),
+    Difference("`sasl.jaas.config`", _jaas, _REFUSED),
+    Difference("removal of a broker's own `min.insync.replicas`", _nothing_to_remove, _codes((40, 0))),
+    Difference(
+        "several faults in one alter",
+        _several,
+        _codes(*((one, other) for one in (-1, 3, 17, 40, 42) for other in (3, 40, 42) if one != other)),
+    ),
+)
+"""Differences of verdicts, whether the cluster is asked or not."""
+
+
+def _absent_topic(case: Case) -> bool:
+    return case.kind == 2 and case.part["resourceName"] == "nowhere"
+
+
+def _not_loaded(case: Case) -> bool:
+    return case.kind == 4 and any("class" in key or "reporters" in key or "location" in key for key, _ in case.given)
+
+
+def _repeated(case: Case) -> bool:
+    return case.kind == 4 and any(operation == _APPEND for _, operation in case.operations)
+
+
+UNASKED: Final = (
+    Difference("topics that are not there", _absent_topic, _codes((3, 0), (3, 40))),
+    Difference("classes, reporters and stores", _not_loaded, _codes((42, 0))),
+    Difference("elements that an APPEND to a broker's list repeats", _repeated, _codes((42, 0))),
+)
+"""Refusals that Confplane's own rules leave to the cluster."""
+
+ROWS: Final = {each.row for each in (*MEANT, *UNASKED)}

@@ -1,0 +1,151 @@
+"""A service that adopted a cluster, and Kafka's own client: both are asked for verdicts on the same cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from app.kraft.views import Resource, ResourceType
+from app.services.ports.applying import Applied
+from app.services.target.asking import Asking
+from tests.interop.admin import JavaCalls
+from tests.interop.differential.sides import SOURCE
+from tests.kraft.verdicts.cases import ROUND, TOPICS, Cases
+from tests.kraft.verdicts.differences import MEANT, UNASKED
+from tests.kraft.verdicts.sides import Confplane, Kafka, verdicts
+from tests.support.commands import Commands
+from tests.support.inside import running_inside
+from tests.support.kraft_writer import KraftWriter
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.kraft.verdicts.cases import Case
+    from tests.kraft.verdicts.differences import Difference
+    from tests.support.kraft import KraftCluster
+    from tests.support.servers import Database
+
+
+@dataclass(slots=True)
+class Result:
+    """The findings of a run."""
+
+    cases: int = 0
+    refused: int = 0
+    """Cases that the cluster would refuse."""
+    met: Counter[str] = field(default_factory=Counter)
+    """Rows that explained differences."""
+    unexplained: list[str] = field(default_factory=list)
+    """A line for each difference that none explains: the codes of Kafka, of the service, and of its own rules."""
+
+    def note(self, case: Case, theirs: int, ours: int, alone: int) -> None:
+        """Judge one case."""
+        self.cases += 1
+        self.refused += theirs != 0
+        rows = _explained(case, theirs, ours, MEANT), _explained(case, theirs, alone, (*MEANT, *UNASKED))
+        if None in rows:
+            self.unexplained.append(f"{theirs} | {ours} | {alone}: {case.part}")
+        self.met.update({row for row in rows if row})
+
+
+def _explained(case: Case, theirs: int, ours: int, differences: Sequence[Difference]) -> str | None:
+    """Return the row that explains a difference, an empty one where there is no difference, None where none does."""
+    if theirs == ours:
+        return ""
+    found = (each.row for each in differences if (theirs, ours) in each.codes and each.applies(case))
+    return next(found, None)
+
+
+class Stage:
+    """Both sides, running.
+
+    Args:
+        kafka: The verdict of the cluster.
+        confplane: The verdict of the service.
+        client: Sends requests to the service.
+        writer: Writes to the cluster as others do.
+    """
+
+    def __init__(self, kafka: Kafka, confplane: Confplane, client: httpx.AsyncClient, writer: KraftWriter) -> None:
+        self._kafka = kafka
+        self._confplane = confplane
+        self._client = client
+        self._writer = writer
+        self._there: Mapping[tuple[int, str], Mapping[str, str]] = {}
+
+    async def judged(self, seed: int, count: int) -> Result:
+        """Judge a seed's first cases."""
+        cases, result = Cases(seed), Result()
+        while result.cases < count:
+            await self._have(cases.present())
+            some = [cases.next() for _ in range(min(ROUND, count - result.cases))]
+            theirs = await verdicts(self._kafka.ask, some)
+            ours = await verdicts(self._confplane.ask, some)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Asking, "_request", _taken)
+                alone = await verdicts(self._confplane.ask, some)
+            for each in zip(some, theirs, ours, alone, strict=True):
+                result.note(*each)
+        await self._have({})
+        return result
+
+    async def _have(self, configs: Mapping[tuple[int, str], Mapping[str, str]]) -> None:
+        """Have exactly these configs in the cluster, and followed by the service."""
+        for kind, name in {**self._there, **configs}:
+            ops: dict[str, str | None] = dict.fromkeys(self._there.get((kind, name), {}))
+            ops |= configs.get((kind, name), {})
+            await self._writer.configs((Resource(ResourceType(kind), name), ops))
+        self._there = configs
+        followed = await self._client.get("/v1/clusters/default/configs?consistency=strong")
+        assert followed.status_code == httpx.codes.OK, followed.text
+
+
+async def _taken(asking: Asking, name: str, asked: list[Any]) -> None:
+    """Answer for the cluster, which is not asked."""
+    del asking, name
+    for question in asked:
+        if not question.end.done():
+            question.end.set_result(Applied())
+
+
+@asynccontextmanager
+async def staged(
+    kraft: KraftCluster, class_path: str, chroot: str, database: Database, directory: Path
+) -> AsyncIterator[Stage]:
+    """Run both sides until the end of the context."""
+    (node,) = kraft.nodes
+    secret = directory / "encoder-secret"
+    secret.write_text("the encoder secret of this test")
+    cluster: dict[str, Any] = {
+        "client_configs_layout": "separate",
+        "kafka": {"bootstrap": kraft.bootstrap},
+        "password_encoder": {"secret_file": str(secret)},
+        "server_properties": {str(node.node_id): str(node.properties_file)},
+    }
+    commands = Commands(directory, connect=chroot, dsn=database.service_dsn, cluster=cluster)
+    with ExitStack() as stack:
+        java = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        log, bootstrap = directory / "rpc.log", kraft.bootstrap[0]
+        rpc = stack.enter_context(JavaCalls(SOURCE, log, class_path=class_path, bootstrap=bootstrap, options=java))
+        async with KraftWriter(bootstrap) as writer:
+            await writer.create_topics(*TOPICS)
+            for arguments in (["import", "--apply"], ["adopt", "--reason", "a test"]):
+                said = commands.run("target", *arguments)
+                assert said.code == 0, said
+            async with running_inside(chroot, database, directory, **cluster) as inside:
+                inside.client.headers["Authorization"] = f"Bearer {inside.admin_token}"
+
+                async def known() -> bool:
+                    answer = await inside.client.get("/v1/clusters/default")
+                    return bool(answer.json()["target"]["release"])
+
+                await until(known)
+                yield Stage(Kafka(rpc), Confplane(inside.client), inside.client, writer)
+            await writer.delete_topics(*TOPICS)

@@ -22,7 +22,7 @@ from app.kraft.sights import Sights, resource_of
 from app.kraft.views import Resource, ResourceType, Unchanged
 from app.kraft.wire import errors
 from app.kraft.wire.options import Address
-from app.services.pace import in_slices
+from app.services.pace import free_in_slices, in_slices
 from app.services.ports.applying import Held, Refused
 from app.services.ports.kafka import (
     Area,
@@ -154,7 +154,11 @@ class KraftCluster:
             found = await client.describe_quotas(digest or None, self._by(deadline))
             if isinstance(found, Unchanged):
                 return Look((), (), 0, 0, 0, digest, unchanged=True), {found.source}
-            return _look(await in_slices(self._quotas_of, found.entries), found.digest), {found.source}
+            made = _look(await in_slices(self._quotas_of, found.entries), found.digest)
+            entries, source = list(found.entries), found.source
+            del found
+            await free_in_slices(entries)
+            return made, {source}
 
         with translated():
             return await bracketed(client, look, frozenset(), lambda: self._by(deadline))

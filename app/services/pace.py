@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,6 +16,8 @@ SLICE_S: Final = 0.005
 """Seconds of work between two pauses."""
 _SHORT_S: Final = 0.001
 """Seconds of work behind which no pause is worth its cost."""
+PIECE: Final = 500
+"""Objects freed between two looks at the time."""
 
 
 class Pace:
@@ -50,3 +52,12 @@ async def in_slices(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
             await pace.rest()
     await pace.end()
     return done
+
+
+async def free_in_slices(objects: list[Any]) -> None:
+    """Free objects by emptying a list with their last references: a hundred thousand at once take some 50 ms."""
+    pace = Pace()
+    while objects:
+        del objects[-PIECE:]
+        if pace.due:
+            await pace.rest()

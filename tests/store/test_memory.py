@@ -174,6 +174,6 @@ async def test_a_copy_is_freed_in_slices_and_not_under_a_reader(monkeypatch: pyt
     while not freeing.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns > 3 * 5_000 / memory._PIECE
+    assert turns > 3 * 5_000 / pace.PIECE
     assert gone() is None
     assert len([first, *reader]) == 5_000

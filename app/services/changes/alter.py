@@ -290,7 +290,7 @@ class AlterService:
                         EntitiesChange(changes[at], caller, planned, validate_only=validate_only)
                         for at, planned in load
                     )
-                    jobs = [Job(change.decide, change.paths) for change in sent]
+                    jobs = [Job(change.decide, change.paths, change.waits) for change in sent]
                     await self._runner.run_together(store, jobs, caller, told, validate_only=validate_only)
             except ConfplaneError as error:
                 for number in range(len(load)):

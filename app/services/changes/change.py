@@ -52,22 +52,31 @@ class Change(Generic[D]):
         decide: Decides each attempt.
         paths: Full paths of the znodes that changes of this process write in turn.
         contended: The error's text when conflicts last until the deadline.
+        waits: The first decision waits.
 
     Attributes:
         id: The change's id, above the ids of all earlier changes of this process.
         keys: The paths, unique among all clusters.
         deadline: The caller's deadline.
+        waits: The first decision waits.
         first: The first attempt, if it is made together with other changes.
         unchanged: The first decision, if it is to write nothing. ZooKeeper has to confirm it.
     """
 
     def __init__(
-        self, submission: Submission, decide: Decide[D], paths: Sequence[str], contended: str = CONTENDED
+        self,
+        submission: Submission,
+        decide: Decide[D],
+        paths: Sequence[str],
+        contended: str = CONTENDED,
+        *,
+        waits: bool = False,
     ) -> None:
         store, caller = submission.store, submission.caller
         self.id = store.new_change_id()
         self.keys = [f"{store.name}{path}" for path in paths]
         self.deadline = caller.deadline
+        self.waits = waits
         self.first: Attempt[D] | None = None
         self.unchanged: Unchanged[D] | None = None
         self._submission = submission

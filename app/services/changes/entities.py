@@ -101,6 +101,7 @@ class EntitiesChange:
 
     Attributes:
         paths: Full paths of the znodes, each once.
+        waits: A cluster is asked about the edits.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class EntitiesChange:
         self._validate_only = validate_only
         self._store = items[0].collection.store
         self.paths = list(dict.fromkeys(full_path(item.collection.tree, item.edit.entity) for item in items))
+        self.waits = any(item.ask is not None for item in items)
 
     async def decide(self, *, again: bool) -> Draft[Decided] | Unchanged[Decided]:
         """Decide one attempt; see :data:`~app.services.changes.draft.Decide`."""
@@ -198,7 +200,7 @@ class EntitiesChange:
                 return drafted
             return drafted._replace(draft=replace(draft, warnings=(*draft.warnings, warning)))
 
-        if all(item.ask is None for item in self._items):
+        if not self.waits:
             return drafts, None
         asked: list[Drafted] = []
         for found in await asyncio.gather(*map(ask, self._items, drafts), return_exceptions=True):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PLANNED: Final = 50
-"""Changes decided at once."""
+"""Changes decided at once, of those whose decisions wait."""
 _PATHS: Final = 65_536
 """Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
 
@@ -54,6 +54,9 @@ class Job(NamedTuple, Generic[D]):
     decide: Decide[D]
     paths: Sequence[str]
     """Full paths of the znodes that changes of this process write in turn."""
+    waits: bool = False
+    """True where the first decision waits, for the word of a Kafka cluster or for a read. Such decisions are made at
+    once; each of them is a task, which costs as much as a short decision."""
 
 
 class ChangeRunner:
@@ -124,7 +127,7 @@ class ChangeRunner:
         """
         writer = store.writer()
         submission = Submission(self._audit, store, caller, validate_only=validate_only)
-        changes = [Change(submission, job.decide, job.paths) for job in jobs]
+        changes = [Change(submission, job.decide, job.paths, waits=job.waits) for job in jobs]
         await asyncio.shield(self._begin(self._together(submission, writer, changes, told)))
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -211,9 +214,13 @@ async def _first_attempts(
     """Make the first attempts of changes together; return the ends of the changes that need no more attempts."""
     ends: dict[int, Ended[D] | Exception] = {}
     pace = Pace()
-    left = iter(changes.items())
-    while some := dict(islice(left, _PLANNED)):
-        # At once, since a decision may have to wait for the word of a Kafka cluster.
+    for number, change in changes.items():
+        if not change.waits and (error := await change.plan(writer)) is not None:
+            ends[number] = error
+        if pace.due:
+            await pace.rest()
+    waiting = iter([(number, change) for number, change in changes.items() if change.waits])
+    while some := dict(islice(waiting, _PLANNED)):
         errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
         ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}
         if pace.due:

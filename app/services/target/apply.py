@@ -217,6 +217,7 @@ class Follower:
             Job(
                 partial(self._decisions.decide, seen, deadline=caller.deadline),
                 [full_path(Tree.CONFIG, seen.entity)],
+                waits=seen.emptied is not None,
             )
             for seen in load
         ]

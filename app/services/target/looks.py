@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from app.domain.entities import Entity, EntityType
 from app.domain.facets import FacetName, Tree
 from app.domain.observed import Sight
-from app.services.pace import Pace
+from app.services.pace import Pace, free_in_slices
 from app.services.ports.kafka import Area
 from app.services.ports.trail import Sighting
 from app.services.target.follow import Seen
@@ -95,6 +95,9 @@ class Looks:
         looked = Looked(look.after, look.until, look.at_ms, digest=look.digest, unchanged=look.unchanged)
         if not look.unchanged:
             await self._add_gone(looked, await self._compare(looked, look, since), since)
+        entities = list(look.entities)
+        del look
+        await free_in_slices(entities)
         return looked
 
     async def area(

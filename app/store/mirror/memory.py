@@ -12,7 +12,7 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from app.services.pace import Pace
+from app.services.pace import free_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _MOST: Final = 10_000
 """The greatest number of loaded nodes that collections walk, in some milliseconds."""
-_PIECE: Final = 500
-"""Objects freed between two looks at the time."""
 
 
 class _Collector:
@@ -76,9 +74,5 @@ async def free(mirror: Mirror) -> None:
     parts = [part for tree in mirror.trees.values() for part in tree.parts()]
     await asyncio.sleep(0)
     del mirror
-    pace = Pace()
     for part in parts:
-        while part:
-            del part[-_PIECE:]
-            if pace.due:
-                await pace.rest()
+        await free_in_slices(part)

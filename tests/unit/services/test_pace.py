@@ -61,3 +61,14 @@ async def test_lists_of_work_one_after_another_hold_the_loop_no_longer_than_one(
 
 async def test_short_lists_share_a_turn_of_the_loop(clock: _Clock) -> None:
     assert await _holds(clock, [0.0002], [0.0003], [0.0004]) == [0.0009]
+
+
+async def test_objects_are_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "SLICE_S", 0.0)
+    objects = [[number] for number in range(4 * pace.PIECE)]
+    freeing = asyncio.create_task(pace.free_in_slices(objects))
+    left = []
+    while not freeing.done():
+        left.append(len(objects))
+        await asyncio.sleep(0)
+    assert left == [pieces * pace.PIECE for pieces in (4, 3, 2, 1, 0)]

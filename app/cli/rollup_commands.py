@@ -8,7 +8,16 @@ from typing import Annotated, NoReturn
 import typer
 
 from app.cli.options import ClusterName, SettingsFile, load_settings
-from app.cli.rollup_options import address_of, day_of, moment_of, pair_of, read_yaml
+from app.cli.rollup_options import (
+    Master,
+    MaxConnections,
+    ReadDsn,
+    address_of,
+    day_of,
+    moment_of,
+    pair_of,
+    read_yaml,
+)
 from app.domain.rollups import ROLLUPS
 from app.domain.rollups import capacity as capacities
 from app.domain.teams import teams as team_names
@@ -52,10 +61,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     name: Annotated[str, typer.Argument(metavar="NAME|all", help="The rollup.", show_default=False)],
     cluster: ClusterName,
     *,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The Spark master.", show_default="local[*], or the master of spark-submit"),
-    ] = None,
+    master: Master = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -92,26 +98,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
-    read_dsn: Annotated[
-        str | None,
-        typer.Option(
-            "--read-dsn",
-            metavar="DSN",
-            help="Read this standby in place of Postgres, such as `host=standby`; what the connection string lacks, the"
-            " password among it, is that of the settings. Rows of rollups are written to the primary.",
-            show_default=False,
-        ),
-    ] = None,
-    max_connections: Annotated[
-        int | None,
-        typer.Option(
-            "--max-connections",
-            min=5,
-            metavar="N",
-            help="The most connections to Postgres at a time; tasks then read several parts in turn.",
-            show_default="three, and two for each task at a time",
-        ),
-    ] = None,
+    read_dsn: ReadDsn = None,
+    max_connections: MaxConnections = None,
     capacity: Annotated[
         Path | None,
         typer.Option(
@@ -218,7 +206,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     "    confplane rollups export trail --cluster payments --output /lake --without reason,ticket --pseudonyms key\n\n"
     "Exit codes: 0 exported; 1 it could not be, or a store is away; 2 the settings or the options are not valid.",
 )
-def export(
+def export(  # noqa: PLR0913 - one argument an option is typer's way
     name: Annotated[str, typer.Argument(metavar="NAME|all", help="The part of the history.", show_default=False)],
     cluster: ClusterName,
     output: Annotated[
@@ -226,10 +214,7 @@ def export(
         typer.Option(metavar="PATH", help="The lake, on any file system that Hadoop knows.", show_default=False),
     ],
     *,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The Spark master.", show_default="local[*], or the master of spark-submit"),
-    ] = None,
+    master: Master = None,
     full: Annotated[bool, typer.Option("--full", help="Export all days anew.")] = False,
     without: Annotated[
         str,
@@ -250,6 +235,8 @@ def export(
             show_default=False,
         ),
     ] = None,
+    read_dsn: ReadDsn = None,
+    max_connections: MaxConnections = None,
     settings_file: SettingsFile = None,
 ) -> None:
     """Export the history; the help is above."""
@@ -260,7 +247,15 @@ def export(
         _missing("export", error)
     _known(name, *command.NAMES, "all")
     names = list(command.NAMES) if name == "all" else [name]
-    wanted = command.Wanted(names, output, command.altered(without, pseudonyms), master=master, full=full)
+    wanted = command.Wanted(
+        names,
+        output,
+        command.altered(without, pseudonyms),
+        master=master,
+        full=full,
+        read_dsn=read_dsn,
+        max_connections=max_connections,
+    )
     raise typer.Exit(command.run(settings, cluster, wanted))
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.cli import callers
-from app.cli.rollups import reason, started
+from app.cli.rollups import most_parts, origin, reason, started
 from app.devstack.errors import DevStackError
 from app.domain.errors import ConfplaneError, NotFoundError
 from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.exports.altered import LEAST_KEY_BYTES, REMOVABLE, Altered
 from app.rollups.exports.exporter import NAMES, Exporter, alone
-from app.rollups.origin import Origin
 from app.rollups.stores import opened
 
 if TYPE_CHECKING:
@@ -37,6 +36,10 @@ class Wanted:
     altered: Altered
     master: str | None = None
     full: bool = False
+    read_dsn: str | None = None
+    """The standby to read in place of Postgres."""
+    max_connections: int | None = None
+    """The most connections to Postgres at a time, five or more."""
 
 
 def altered(without: str, key: Path | None) -> Altered:
@@ -63,14 +66,15 @@ def altered(without: str, key: Path | None) -> Altered:
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Export, print what was exported, and return the exit code."""
     try:
-        source = Origin.of(settings, cluster)
+        source = origin(settings, cluster, wanted.read_dsn)
         # Held before Java is started, and until the manifest is written.
         with alone(settings.postgres.dsn, cluster):
             with spark_errors():
                 spark = started(settings, wanted.master)
             # Znodes are read at once with the moment, or not at all.
             jobs: Sequence[Job] | None = None if "znodes" in wanted.names else []
-            with opened(spark, source, jobs=jobs) as (reading, stores), spark_errors():
+            parts = most_parts(wanted.max_connections, 1)
+            with opened(spark, source, jobs=jobs, most_parts=parts) as (reading, stores), spark_errors():
                 exporter = Exporter(spark, wanted.output, reading, stores, wanted.altered)
                 done = exporter.export(wanted.names, full=wanted.full)
     except (NotFoundError, ValueError) as error:

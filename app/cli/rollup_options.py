@@ -1,12 +1,12 @@
-"""Readers of the options of ``confplane rollups``.
+"""Options that several commands of ``confplane rollups`` share, and readers of the options.
 
-Each raises ``typer.BadParameter`` for a value that is not valid, with the option and the rule.
+Each reader raises ``typer.BadParameter`` for a value that is not valid, with the option and the rule.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -16,6 +16,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _Read = TypeVar("_Read")
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="The Spark master.", show_default="local[*], or the master of spark-submit"
+    ),
+]
+ReadDsn = Annotated[
+    str | None,
+    typer.Option(
+        "--read-dsn",
+        metavar="DSN",
+        help="Read this standby in place of Postgres, such as `host=standby`; what the connection string lacks, the"
+        " password among it, is that of the settings. The primary alone is written to.",
+        show_default=False,
+    ),
+]
+MaxConnections = Annotated[
+    int | None,
+    typer.Option(
+        "--max-connections",
+        min=5,
+        metavar="N",
+        help="The most connections to Postgres at a time; tasks then read several parts in turn.",
+        show_default="as many as the tasks of a session at a time need",
+    ),
+]
 
 
 def pair_of(given: str) -> tuple[str, str]:

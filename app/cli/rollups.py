@@ -96,8 +96,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Run the jobs, print their results, and return the exit code."""
     try:
         primary = settings.postgres.dsn
-        read_from = None if wanted.read_dsn is None else standby_dsn(wanted.read_dsn, primary)
-        source, jobs = Origin.of(settings, cluster, read=read_from), [JOBS[name] for name in wanted.names]
+        source, jobs = origin(settings, cluster, wanted.read_dsn), [JOBS[name] for name in wanted.names]
         other = None if wanted.other is None else _side(settings, wanted.other, cluster)
         # Checked before Java is started: no job can run without it.
         RollupRuns(primary.get_secret_value(), cluster).current(wanted.names[0])
@@ -110,7 +109,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
         with (
             _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
-            runner(spark, reading, primary, most_parts=_most_parts(wanted)) as made,
+            runner(spark, reading, primary, most_parts=most_parts(wanted.max_connections, 2)) as made,
         ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
         mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
@@ -184,18 +183,32 @@ def _reading(
         as_of=wanted.as_of,
         other=other,
         usage=usage,
-        most_parts=_most_parts(wanted),
+        # Tasks of a job read two kinds of rows at a time at most.
+        most_parts=most_parts(wanted.max_connections, 2),
     ) as reading:
         yield reading
 
 
-def _most_parts(wanted: Wanted) -> int | None:
+def origin(settings: Settings, cluster: str, read_dsn: str | None) -> Origin:
+    """Return the stores that a command reads: the settings', or a standby in place of their Postgres.
+
+    Raises:
+        NotFoundError: The settings have no such cluster.
+        ValueError: As of :func:`standby_dsn`.
+    """
+    read_from = None if read_dsn is None else standby_dsn(read_dsn, settings.postgres.dsn)
+    return Origin.of(settings, cluster, read=read_from)
+
+
+def most_parts(max_connections: int | None, kinds: int) -> int | None:
     """Return the most tasks that may read, or write, rows of one kind at a time; None for any number.
 
-    The command has three connections besides: the reading's, the run's, and a short one. Tasks of a job read two
-    kinds of rows at a time at most.
+    Args:
+        max_connections: The most connections to Postgres. A command has three besides those of its tasks: the
+            reading's, the lock's, and a short one.
+        kinds: The number of kinds of rows that tasks read at a time.
     """
-    return None if wanted.max_connections is None else (wanted.max_connections - 3) // 2
+    return None if max_connections is None else (max_connections - 3) // kinds
 
 
 def started(settings: Settings, master: str | None, *, small: bool = False) -> Any:

@@ -1,7 +1,8 @@
 """The frames that the jobs read: the rows and the Spark schema of each.
 
-Names are the trail's own (app/audit/tables.py). Times are UTC, and so is the session's time zone. A run is of one
-cluster, so no frame names it.
+Fields of the frames that are exported have a comment, in Spark's own metadata: it describes the column to readers of
+the files too. Names are the trail's own (app/audit/tables.py). Times are UTC, and so is the session's time zone. A run
+is of one cluster, so no frame names it.
 
 The frames of Postgres are read at one moment, in one snapshot that all tasks share: they agree with each other, and a
 task that runs twice reads the same. The znodes are read before that moment. A task that is run again, on another worker
@@ -30,12 +31,17 @@ CONFIG: Final = MapType(StringType(), StringType(), valueContainsNull=True)
 """Config key -> stored string; null is a value that exists and is hidden."""
 
 
-def _required(name: str, kind: object) -> StructField:
-    return StructField(name, kind, nullable=False)  # type: ignore[arg-type]  # one of the types above
+def _required(name: str, kind: object, comment: str = "") -> StructField:
+    return _field(name, kind, comment, nullable=False)
 
 
-def _optional(name: str, kind: object) -> StructField:
-    return StructField(name, kind, nullable=True)  # type: ignore[arg-type]  # one of the types above
+def _optional(name: str, kind: object, comment: str = "") -> StructField:
+    return _field(name, kind, comment, nullable=True)
+
+
+def _field(name: str, kind: object, comment: str, *, nullable: bool) -> StructField:
+    metadata = {"comment": comment} if comment else None
+    return StructField(name, kind, nullable, metadata)  # type: ignore[arg-type]  # one of the types above
 
 
 COMMITTED: Final = "committed"
@@ -45,72 +51,68 @@ OPEN: Final = "open"
 
 CHANGES: Final = StructType(
     [
-        _required("change_id", StringType()),
-        _required("attempt", IntegerType()),
-        _required("position", IntegerType()),
-        _required("kind", StringType()),
-        _required("created_at", TimestampType()),
-        _required("recorded_at", TimestampType()),
-        _required("principal", StringType()),
-        _required("source", StringType()),
-        _required("request_id", StringType()),
-        _optional("reason", StringType()),
-        _optional("ticket", StringType()),
-        _optional("writes", IntegerType()),
-        _required("entity_id", StringType()),
-        _required("facet", StringType()),
-        _required("path", StringType()),
-        _optional("version_read", IntegerType()),
-        _optional("czxid_read", LongType()),
-        _required("keys", TEXTS),
-        _required("ops", StringType()),
-        _required("before", CONFIG),
-        _required("after", CONFIG),
-        _required("outcome", StringType()),
-        _optional("revision", LongType()),
-        _optional("time", TimestampType()),
-        _optional("version", IntegerType()),
-        _optional("error_code", IntegerType()),
-        _optional("error", StringType()),
-        _optional("concluded_at", TimestampType()),
+        _required("change_id", StringType(), "UUIDv7; the order of the texts is that of time"),
+        _required("attempt", IntegerType(), "The number of the attempt, from 1"),
+        _required("position", IntegerType(), "The entity's place in an atomic batch, from 0"),
+        _required(
+            "kind",
+            StringType(),
+            "change; import and observed: followed from a Kafka cluster; external: made past the service, and found by"
+            " the recorder; recovered: lost by the trail, and found again",
+        ),
+        _required(
+            "created_at",
+            TimestampType(),
+            "The time in the change id, in milliseconds: by the process's clock, of an external change by ZooKeeper's",
+        ),
+        _required(
+            "recorded_at",
+            TimestampType(),
+            "The time of the intent's write by Postgres's clock; of an external change maybe much later",
+        ),
+        _required("principal", StringType(), "The caller"),
+        _required("source", StringType(), "The address of the caller"),
+        _required("request_id", StringType(), "The id of the request; may be empty"),
+        _optional("reason", StringType(), "The caller's reason"),
+        _optional("ticket", StringType(), "The caller's ticket"),
+        _optional("writes", IntegerType(), "Of an external change, the least number of its writes"),
+        _required("entity_id", StringType(), "The entity, as in user=alice,client-id=billing"),
+        _required(
+            "facet",
+            StringType(),
+            "client-quotas, client-configs or configs; clients: quotas and client configs of one znode; node, of"
+            " external changes: all of it; cluster, of freezes and layouts, whose entity id is no entity",
+        ),
+        _required("path", StringType(), "The znode, below the chroot"),
+        _optional("version_read", IntegerType(), "The znode's version before the change; null where it was absent"),
+        _optional("czxid_read", LongType(), "The znode's czxid before the change; null where it was absent"),
+        _required("keys", TEXTS, "The config keys whose values differ"),
+        _required("ops", StringType(), "The ops that were requested, JSON"),
+        _required("before", CONFIG, "The znode's whole map before; null values: secrets, and keys of no facet"),
+        _required("after", CONFIG, "The znode's whole map after; null values: secrets, and keys of no facet"),
+        _required("outcome", StringType(), "committed, rejected or open"),
+        _optional("revision", LongType(), "The zxid of a committed change"),
+        _optional("time", TimestampType(), "ZooKeeper's time of a committed change"),
+        _optional(
+            "version", IntegerType(), "The version that the change gave the znode; null where the znode was deleted"
+        ),
+        _optional("error_code", IntegerType(), "Kafka's error code of a rejected change"),
+        _optional("error", StringType(), "The reason of a rejection"),
+        _optional("concluded_at", TimestampType(), "The time of the outcome's write by Postgres's clock"),
     ]
 )
-"""One row per change and entity: of the attempt that the outcome names, or of the last one where there is no outcome.
-
-====================== ================================================================================================
-``change_id``          UUIDv7 as text; the order of the texts is that of time
-``attempt, position``  the number of the attempt; the entity's place in an atomic batch, from 0
-``kind``               ``change``; ``import`` and ``observed``: followed from a Kafka cluster; ``external``: made past
-                       this service, and found by the recorder
-``created_at``         the time in the change id (the process's clock; of an external change ZooKeeper's), milliseconds
-``recorded_at``        the time of the intent's write by Postgres's clock; of an external change maybe much later
-``writes``             of an external change, the least number of its writes
-``entity_id``          ``user=alice,client-id=billing``; see app/rollups/columns.py for its parts
-``facet``              ``client-quotas``, ``client-configs``, ``configs``; ``clients``: quotas and client configs of one
-                       znode; ``node`` of external changes: all of it; or ``cluster`` of freezes and layouts, whose
-                       entity id is no entity
-``path``               the znode, below the chroot; ``/confplane/client-configs/...`` is the separate tree
-``version_read``       its version before the change, null where it was absent; ``czxid_read`` the znode's czxid
-``keys``               the keys whose values differ
-``ops``                the ops asked for, JSON as in the trail
-``before, after``      the znode's whole map. Null values: secrets and keys of no facet
-``outcome``            ``committed``, ``rejected`` or ``open``
-``revision, time``     zxid and ZooKeeper's time of a committed change
-``version``            the znode's version that the change gave it; null where it was deleted
-``concluded_at``       the time of the outcome's write
-====================== ================================================================================================
-"""
+"""One row per change and entity: of the attempt that the outcome names, or of the last one where there is none."""
 
 REGISTRATION_EVENTS: Final = StructType(
     [
-        _required("id", LongType()),
-        _required("event", StringType()),
-        _optional("entity_id", StringType()),
-        _optional("software_name", StringType()),
-        _optional("software_version", StringType()),
-        _optional("supported_configs", TEXTS),
-        _optional("seen_at", TimestampType()),
-        _required("recorded_at", TimestampType()),
+        _required("id", LongType(), "The number of the event, in the order of commits"),
+        _required("event", StringType(), "seen; or cleared, which hides all seen with lower ids"),
+        _optional("entity_id", StringType(), "The client; null of a cleared event of the whole cluster"),
+        _optional("software_name", StringType(), "The name of the client's software"),
+        _optional("software_version", StringType(), "The version of the client's software"),
+        _optional("supported_configs", TEXTS, "The configs that the client supports"),
+        _optional("seen_at", TimestampType(), "The time at which the client registered"),
+        _required("recorded_at", TimestampType(), "The time of the write by Postgres's clock"),
     ]
 )
 """One row per event, in the order of ``id``: ``seen`` (at most one a day and registration), or ``cleared``, which hides
@@ -145,34 +147,41 @@ and in a lake, there are none."""
 
 ZNODES: Final = StructType(
     [
-        _required("tree", StringType()),
-        _required("path", StringType()),
-        _optional("entity_id", StringType()),
-        _required("config", CONFIG),
-        _required("fingerprints", CONFIG),
-        _required("version", IntegerType()),
-        _required("czxid", LongType()),
-        _required("mzxid", LongType()),
-        _required("mtime", TimestampType()),
-        _optional("defect", StringType()),
-        _required("undecodable", BooleanType()),
-        _required("forbidden", BooleanType()),
+        _required("tree", StringType(), "/config or /confplane/client-configs"),
+        _required("path", StringType(), "The path, below the chroot, tree included"),
+        _optional(
+            "entity_id",
+            StringType(),
+            "The entity; null where the path is none that Kafka would spell so: no request reaches such a node",
+        ),
+        _required(
+            "config",
+            CONFIG,
+            "The stored map; null values: secrets, and keys that belong to no facet (SCRAM credentials among them)",
+        ),
+        _required(
+            "fingerprints",
+            CONFIG,
+            "Sensitive key to keyed fingerprint (16 hex digits); null where no secret of the encoder is known",
+        ),
+        _required("version", IntegerType(), "Version of the Stat"),
+        _required("czxid", LongType(), "The zxid of the creation"),
+        _required("mzxid", LongType(), "The zxid of the last write"),
+        _required("mtime", TimestampType(), "ZooKeeper's time of the last write"),
+        _optional(
+            "defect",
+            StringType(),
+            "The reason why the content can't be read or written back, as the rest of: The znode PATH ...",
+        ),
+        _required("undecodable", BooleanType(), "True where the content can't be read at all, and config is empty"),
+        _required(
+            "forbidden",
+            BooleanType(),
+            "True where the service may not read the node; all except the path is unknown (empty, -1, or 1970)",
+        ),
     ]
 )
-"""One row per znode of an entity, of both trees.
-
-================ ======================================================================================================
-``tree``         ``/config`` or ``/confplane/client-configs``
-``path``         of the znode, below the chroot, tree included
-``entity_id``    null where the path is none that Kafka would spell so; no request reaches such a node
-``config``       the stored map; null values: secrets, and keys that belong to no facet (SCRAM credentials among them)
-``fingerprints`` sensitive key -> keyed fingerprint (16 hex digits), null where no secret of the encoder is known
-``version``      and ``czxid``, ``mzxid``, ``mtime``: the Stat
-``defect``       the reason why the content can't be read or written back, as the rest of "The znode <path> ..."
-``undecodable``  true where the content can't be read at all, and ``config`` is empty
-``forbidden``    true where this service may not read the node; all except the path is unknown (empty, -1, or the epoch)
-================ ======================================================================================================
-"""
+"""One row per znode of an entity, of both trees."""
 
 OTHER_ZNODES: Final = StructType(
     [ZNODES[name] for name in ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")]
@@ -183,18 +192,17 @@ content is not known is ``undecodable``."""
 
 STATES: Final = StructType(
     [
-        _required("tree", StringType()),
-        _required("entity_id", StringType()),
-        _required("present", BooleanType()),
-        _required("czxid", LongType()),
-        _required("version", IntegerType()),
-        _required("mzxid", LongType()),
-        _required("content", CONFIG),
+        _required("tree", StringType(), "/config or /confplane/client-configs"),
+        _required("entity_id", StringType(), "The entity"),
+        _required("present", BooleanType(), "True where the znode is there"),
+        _required("czxid", LongType(), "The zxid of the creation"),
+        _required("version", IntegerType(), "Version of the Stat"),
+        _required("mzxid", LongType(), "The zxid of the last write; of an absent entity a revision of its absence"),
+        _required("content", CONFIG, "The stored map; null values: secrets, and keys of no facet"),
     ]
 )
 """One row per entity that the recorder has a state of (``entity_states``): the last state that the trail explains.
-Empty where the recorder never ran. Columns as of ``entity_states``; of an absent entity ``mzxid`` is a revision at
-which it was absent. Null values of ``content``: secrets, and keys of no facet."""
+Empty where the recorder never ran."""
 
 USAGE: Final = StructType(
     [

@@ -7,6 +7,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import jsonschema_rs
 import psycopg
 import pytest
 from pydantic import SecretStr
@@ -16,7 +17,7 @@ from app.cli.commands import cli
 from app.domain.errors import ConcurrentChangeError
 from app.rollups import stores
 from app.rollups.exports import manifest
-from app.rollups.exports.altered import Altered, pseudonym
+from app.rollups.exports.altered import REMOVABLE, Altered, pseudonym
 from app.rollups.exports.exporter import NAMES, Exporter, alone
 from app.rollups.exports.manifest import UnreadableLakeError
 from app.rollups.exports.reading import read_lake
@@ -29,12 +30,14 @@ from app.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
 from tests.rollups.driver import rows_of
 from tests.rollups.lake import exported
+from tests.rollups.published import plain as plain_value
 from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
 from tests.support.commands import Commands
 from tests.support.stores import rate
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -70,13 +73,14 @@ def export(
     *names: str,
     altered: Altered = Altered(),  # noqa: B008 - it is frozen
     full: bool = False,
+    most_parts: int | None = None,
 ) -> Manifest:
     """Export as the command does."""
     wanted = names or ("trail", "registrations")
     jobs: list[Job] | None = None if "znodes" in wanted else []
     with (
         alone(origin.dsn, origin.name),
-        stores.opened(spark, origin, jobs=jobs) as (reading, frames),
+        stores.opened(spark, origin, jobs=jobs, most_parts=most_parts) as (reading, frames),
     ):
         return Exporter(spark, str(lake), reading, frames, altered).export(wanted, full=full)
 
@@ -86,6 +90,24 @@ def assert_is_the_tables(lake: Path, database: servers.Database, *names: str) ->
         columns = TABLES[frame].schema.names
         rows = [{column: row[column] for column in columns} for row in exported(lake, name, CLUSTER)]
         assert same(rows, expected(database.owner_dsn, frame))
+
+
+def assert_described(lake: Path, *names: str, without: Collection[str] = ()) -> None:
+    """Assert that the rows have the columns that the schemas in the lake name, and are valid by them."""
+    for name in names:
+        described = json.loads((lake / "_schemas" / f"export={name}" / "1.json").read_text())
+        rows = exported(lake, name, CLUSTER)
+        assert [column for column in described["properties"] if column not in without] == [
+            column for column in rows[0] if column not in {"export", "cluster", "day", "export_id"}
+        ]
+        assert {*described["properties"]} - {*described["required"]} == ({*REMOVABLE} if name == "trail" else set())
+        check = jsonschema_rs.validator_for(described).validate
+        for row in rows:
+            check({column: _json(row[column]) for column in described["properties"] if column in row})
+
+
+def _json(value: Any) -> Any:
+    return value if isinstance(value, dict) else plain_value(value)
 
 
 class History:
@@ -265,6 +287,23 @@ def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
     assert before.datasets["states"].export_id not in {path.name for path in tmp_path.glob("export=states/*/*/*")}
 
 
+def test_a_lake_never_goes_back_in_time(spark: SparkSession, migrated: servers.Database, tmp_path: Path) -> None:
+    fill(migrated.service_dsn)
+    origin = origin_of(migrated)
+    # Few connections, so that tasks read several parts in turn.
+    export(spark, origin, tmp_path, most_parts=1)
+    path = tmp_path / "_exports" / f"{CLUSTER}.json"
+    found = json.loads(path.read_text())
+    # As of a moment that a standby that is behind does not have yet.
+    found["datasets"]["registrations"]["as_of"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    path.write_text(json.dumps(found))
+    with pytest.raises(UnreadableLakeError, match="already, and this reading of "):
+        export(spark, origin, tmp_path)
+    export(spark, origin, tmp_path, "trail")
+    export(spark, origin, tmp_path, full=True)
+    assert_is_the_tables(tmp_path, migrated)
+
+
 def test_two_exports_of_a_cluster_are_not_made_at_once(migrated: servers.Database) -> None:
     dsn = SecretStr(migrated.service_dsn)
     with alone(dsn, CLUSTER):
@@ -294,6 +333,7 @@ def test_columns_are_left_out_and_principals_replaced(
     assert {row["principal"] for row in rows} == {pseudonym(KEY, name) for name in names}
     assert "External:unknown" in {row["principal"] for row in rows}
     assert not {"reason", "ticket"} & {*rows[0]}
+    assert_described(tmp_path, "trail", without=("reason", "ticket"))
     assert {*rows[0]} >= {"source", "request_id"}
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for secret in (b"person's words", b"T-1", "zoë".encode(), KEY):
@@ -329,6 +369,7 @@ def test_every_job_finds_the_same_in_the_lake_as_in_the_stores(
     assert (dict(lake.position), dict(lake.options)) == (position, options)
     assert {name: rows_of(lake, job) for name, job in COMPARED.items()} == wanted
     assert all(wanted.values())
+    assert_described(tmp_path, *FRAMES, "znodes")
     assert b"in-clear" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     # The days before a job's position are not read.
     low = datetime.fromtimestamp(START_MS / 1000, UTC) + timedelta(seconds=3)
@@ -374,12 +415,14 @@ def test_the_commands_export_and_run_on_the_lake(
         (("export", "all", *to, "--without", "principal"), "'principal' is none; there are: reason, request_id,"),
         (("export", "all", *to, "--pseudonyms", str(short)), "the key has fewer than 16 bytes"),
         (("run", "activity", "--source", str(lake), "--as-of", "2026-01-31T12:00:00Z"), "either --source"),
+        (("export", "all", *to, "--read-dsn", "postgresql://u:open@a"), "A command line must not have a password"),
+        (("export", "all", *to, "--max-connections", "4"), "--max-connections"),
     ):
         code, said = invoke(*arguments)
         assert code == 2
         assert why.replace(" ", "") in said.replace(" ", "")
     assert not lake.exists()
-    assert invoke("export", "trail", *to, "--without", "reason, ticket") == (
+    assert invoke("export", "trail", *to, "--without", "reason, ticket", "--max-connections", "5") == (
         0, "trail: 1 rows, 1 of them written now, in 1 of 1 days"
     )  # fmt: skip
     code, said = invoke("export", "trail", *to)

@@ -11,6 +11,9 @@ from pydantic import SecretStr
 
 from app.audit.dsn import parse_dsn
 from app.rollups import standby, stores
+from app.rollups.exports.altered import Altered
+from app.rollups.exports.exporter import Exporter, alone
+from app.rollups.exports.manifest import UnreadableLakeError
 from app.rollups.jobs import integrity
 from app.rollups.origin import Origin
 from app.rollups.sinks.postgres import ordered
@@ -19,6 +22,7 @@ from app.rollups.sources.parts import put_together
 from app.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.rollups.made import counted
+from tests.rollups.test_exports import assert_is_the_tables
 from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
 from tests.support import servers
 from tests.support.commands import Commands
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
+
+    from tests.support.forgetful import Standby
 
 PRIMARY = SecretStr("postgresql://confplane:secret@primary:5433/trail?sslmode=require&target_session_attrs=read-write")
 
@@ -125,11 +131,37 @@ def test_what_a_standby_lacks_is_pending_until_it_has_it(
             wait_for(lambda: replica.query(outcomes, database.name) == "5")
             monkeypatch.setattr(standby, "WAIT_S", 120)
             assert found(origin) == ([], False)
+            assert_exported(spark, origin, database, replica, tmp_path / "lake")
             with (
                 pytest.raises(ValueError, match="no standby"),
                 stores.read(spark, Origin(CLUSTER, origin.cluster, primary, primary), jobs=[]),
             ):
                 pass
+
+
+def assert_exported(
+    spark: SparkSession, origin: Origin, database: servers.Database, replica: Standby, lake: Path
+) -> None:
+    """Assert that exports of the standby have each row once, and none takes a row away that the primary's had."""
+
+    def export() -> None:
+        with alone(origin.primary or origin.dsn, CLUSTER), stores.opened(spark, origin, jobs=[]) as (reading, frames):
+            Exporter(spark, str(lake), reading, frames, Altered()).export(["trail"])
+
+    export()
+    changed(database.service_dsn, 6, "user=late", 2**40, after={"producer_byte_rate": "6"})
+    export()
+    assert_is_the_tables(lake, database, "trail")
+    replica.query("SELECT pg_wal_replay_pause()")
+    wait_for(lambda: replica.query("SELECT pg_get_wal_replay_pause_state()") == "paused")
+    changed(database.service_dsn, 7, "user=later", 2**40 + 1, after={"producer_byte_rate": "7"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(standby, "WAIT_S", 0)
+        with pytest.raises(UnreadableLakeError, match="or a standby that is not behind"):
+            export()
+    replica.query("SELECT pg_wal_replay_resume()")
+    export()
+    assert_is_the_tables(lake, database, "trail")
 
 
 def test_parts_are_put_together_in_order() -> None:

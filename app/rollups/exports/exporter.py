@@ -3,7 +3,8 @@
 ::
 
     OUTPUT/export=trail/cluster=payments/day=2026-01-31/export_id=UUID/*.parquet
-    OUTPUT/_exports/payments.json                                                  the manifest, replaced last
+    OUTPUT/_exports/payments.json            the manifest, replaced last
+    OUTPUT/_schemas/export=trail/1.json      the columns by version, as JSON Schema
 
 An export writes each day that has changed anew and whole, in a directory of its own, so that a day is always one set of
 sorted files, however many exports wrote rows of it. The manifest then names the new directories in place of the old,
@@ -12,6 +13,7 @@ which stay for an hour for readers that found them before. Files of an export th
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Final
@@ -24,6 +26,7 @@ from uuid_utils.compat import uuid7
 from app.audit.rollup_runs import RollupRuns
 from app.rollups import schemas
 from app.rollups.exports import changed, manifest
+from app.rollups.exports.columns import export_schema
 from app.rollups.exports.manifest import Dataset, Day, Manifest
 from app.rollups.sinks.files import Files
 from app.rollups.sinks.parquet import UNMARKED
@@ -93,11 +96,13 @@ class Exporter:
         """Export what changed since the last exports, or everything, and return the new manifest.
 
         Raises:
-            UnreadableLakeError: The lake was exported with other alterations, or by another release.
+            UnreadableLakeError: The lake was exported with other alterations, or by another release, or is of a later
+                moment than the reading.
         """
         cluster = self._reading.cluster
         before = manifest.read(self._files, self._root, cluster) or Manifest(cluster)
         earlier = {} if full else before.datasets
+        self._check_moment([each for name, each in earlier.items() if name in names])
         if "trail" in names:
             self._check_alterations(earlier.get("trail"))
         if self._files.exists(self._under_way):
@@ -116,6 +121,9 @@ class Exporter:
                 made[name] = self._whole(name, schemas.ZNODES.names)
         now = self._reading.as_of
         after = before.with_exports(made, now, now - timedelta(seconds=KEEP_S))
+        for name in made:
+            described = json.dumps(export_schema(name), ensure_ascii=False, indent=2) + "\n"
+            self._files.update(f"{self._root}/_schemas/export={name}/{manifest.VERSION}.json", described)
         manifest.write(self._files, self._root, after)
         for each in {*before.superseded} - {*after.superseded}:
             self._files.delete(self._directory(each.name, str(each.day), each.export_id))
@@ -186,6 +194,15 @@ class Exporter:
             self._altered.pseudonyms,
             tuple(sorted(days, key=lambda each: each.day)),
         )
+
+    def _check_moment(self, before: Sequence[Dataset]) -> None:
+        """Check that the lake does not go back in time: a standby that is behind lacks rows that the lake has."""
+        newest = max((each.as_of for each in before), default=self._reading.as_of)
+        if newest > self._reading.as_of:
+            raise manifest.UnreadableLakeError(
+                f"The lake is of {newest.isoformat()} already, and this reading of {self._reading.as_of.isoformat()}:"
+                " read the primary, or a standby that is not behind, or export anew with --full"
+            )
 
     def _check_alterations(self, before: Dataset | None) -> None:
         if before is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.rollups import schemas
 from app.rollups.exports import manifest
+from app.rollups.exports.columns import EXPORTED
 from app.rollups.exports.manifest import UnreadableLakeError
 from app.rollups.kept import KeptFrames
 from app.rollups.reading import NotInReadingError, reading_of
@@ -16,19 +17,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from app.rollups.exports.manifest import Dataset
     from app.rollups.job import Job
     from app.rollups.reading import Reading
 
-_FRAMES: Final[dict[str, tuple[str, StructType]]] = {
-    "changes": ("trail", schemas.CHANGES),
-    "registration_events": ("registrations", schemas.REGISTRATION_EVENTS),
-    "states": ("states", schemas.STATES),
-    "znodes": ("znodes", schemas.ZNODES),
+_EXPORTS: Final = {
+    "changes": "trail",
+    "registration_events": "registrations",
+    "states": "states",
+    "znodes": "znodes",
 }
-_EXPORT_OF: Final = {"registrations": "registrations", **{name: export for name, (export, _) in _FRAMES.items()}}
+"""Frame -> the export that has it."""
+_EXPORT_OF: Final = {"registrations": "registrations", **_EXPORTS}
 
 
 def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job]) -> Reading:
@@ -54,9 +55,10 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
     def read(name: str, columns: Sequence[str], low: int | datetime | None) -> DataFrame:
         if name == "reports":
             return spark.createDataFrame([], schemas.REPORTS)
-        if name not in _FRAMES:
+        if name not in _EXPORTS:
             raise NotInReadingError(f"There are no {name} in a lake")
-        export, schema = _FRAMES[name]
+        export = _EXPORTS[name]
+        schema, _ = EXPORTED[export]
         dataset = datasets.get(export)
         if dataset is None or dataset.as_of != newest.as_of:
             raise NotInReadingError(

@@ -104,6 +104,11 @@ class Files:
             # Object stores show a file once it is whole.
             self._write(path, text)
 
+    def update(self, path: str, text: str) -> None:
+        """Replace a small file, unless it has this text."""
+        if self.read(path) != text:
+            self.replace(path, text)
+
     def _replace_local(self, path: Path, text: str) -> None:
         # Hadoop's local file system removes the old file first, and keeps checksums, which would be those of the old.
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -148,9 +148,7 @@ class Output:
         }
 
     def _describe_columns(self) -> None:
-        text, path = _json(row_schema(self._rollup)), f"{self._root}/{self._schema}"
-        if self._files.read(path) != text:
-            self._files.replace(path, text)
+        self._files.update(f"{self._root}/{self._schema}", _json(row_schema(self._rollup)))
 
     def _point(self) -> None:
         """Make the pointer name the newest run, also where several processes do so at once.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from app.domain.rollups import Column, ColumnType
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
     from app.domain.rollups import Rollup
 
 OF_THE_RUN: Final = (
@@ -31,18 +33,37 @@ _TYPES: Final[dict[ColumnType, dict[str, Any]]] = {
 def row_schema(rollup: Rollup) -> dict[str, Any]:
     """Return the JSON Schema of a row; its properties are in the order of the columns."""
     columns = (*OF_THE_RUN, *rollup.columns)
+    name = f"{rollup.name}:{rollup.version}"
+    return document(name, rollup.question, {column.name: _described(column) for column in columns})
+
+
+def document(
+    name: str, description: str, properties: Mapping[str, Mapping[str, Any]], absent: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the JSON Schema of a file's rows.
+
+    Args:
+        name: The rows, and the version of their columns: ``drift:1``.
+        description: One row, in words.
+        properties: Column -> its schema, in order.
+        absent: Columns that files may lack.
+    """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:confplane:rollups:{rollup.name}:{rollup.version}",
-        "title": rollup.name,
-        "description": rollup.question,
+        "$id": f"urn:confplane:rollups:{name}",
+        "title": name.partition(":")[0],
+        "description": description,
         "type": "object",
-        "properties": {column.name: _described(column) for column in columns},
-        "required": [column.name for column in columns],
+        "properties": properties,
+        "required": [column for column in properties if column not in absent],
         "additionalProperties": False,
     }
 
 
+def or_null(described: Mapping[str, Any], *, nullable: bool) -> dict[str, Any]:
+    """Return the schema of a column that may be null too."""
+    return {**described, "type": [described["type"], "null"]} if nullable else dict(described)
+
+
 def _described(column: Column) -> dict[str, Any]:
-    found = {**_TYPES[column.type], "description": column.description}
-    return {**found, "type": [found["type"], "null"]} if column.nullable else found
+    return or_null({**_TYPES[column.type], "description": column.description}, nullable=column.nullable)

@@ -2,7 +2,6 @@
 
 from app.client.awaiting import AsyncConfplane
 from app.client.blocking import Confplane
-from app.client.client import ConfplaneClient
 from app.client.core.calls import Answer
 from app.client.core.pages import AsyncPages, Pages
 from app.client.errors import (
@@ -47,7 +46,6 @@ __all__ = [
     "ClientError",
     "ClusterAuthorizationFailedError",
     "Confplane",
-    "ConfplaneClient",
     "ConnectionFailedError",
     "DuplicateResourceError",
     "FrozenError",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
 
 
 @pytest.fixture

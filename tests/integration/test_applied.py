@@ -12,7 +12,7 @@ from tests.audit.rows import count, fetch
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.stage import Stage
 
 

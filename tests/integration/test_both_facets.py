@@ -22,8 +22,8 @@ from tests.support.stores import ALICE, content, held_back, notify, soon, until
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from app.services.collections import Collection
+    from tests.support.facets import ConfplaneClient
     from tests.support.replicas import Replica
     from tests.support.service import Service
     from tests.support.stage import Stage

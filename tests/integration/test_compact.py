@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from tests.support import servers
     from tests.support.commands import Said
+    from tests.support.facets import ConfplaneClient
 
 EMPTY = b'{"version":1,"config":{}}'
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer
+    from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 
 SECRET = "the-secret-of-the-encoders"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from app.client import ConfplaneClient
     from tests.support import servers
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"

@@ -10,7 +10,7 @@ import orjson
 from app.domain.entities import Entity
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 ALICE = {"entityType": "user", "matchType": "exact", "match": "alice"}

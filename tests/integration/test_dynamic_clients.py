@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 LIBRARIES = pytest.mark.parametrize(

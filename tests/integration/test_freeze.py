@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 REASON = "upgrade to 3.9, CHG-1"

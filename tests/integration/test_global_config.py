@@ -13,7 +13,8 @@ from app.domain.global_config import LOCAL_ONLY
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer
+    from tests.support.facets import ConfplaneClient
 
 NODE = "/config/brokers/<default>"
 

@@ -18,8 +18,8 @@ from tests.support.stores import kafka_writes, soon
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from app.services.changes.edits import EditResult
+    from tests.support.facets import ConfplaneClient
     from tests.support.replicas import Replica
     from tests.support.stage import Stage
 

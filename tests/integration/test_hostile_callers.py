@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest_asyncio
 
-from app.client import ConfplaneClient
 from tests.support import hostile
 from tests.support.credentials import credentials
+from tests.support.facets import ConfplaneClient
 from tests.support.forged import forged
 from tests.support.honest import honest
 from tests.support.issuer import Issuer, Signer

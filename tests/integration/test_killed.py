@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 
 WRITERS = 16

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 QUOTAS: Final = "/v1/clusters/{cluster}/client-quotas"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.client import ConfplaneClient
 from app.domain.entities import Entity
+from tests.support.facets import ConfplaneClient
 
 if TYPE_CHECKING:
     from tests.support.service import Service

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
 
 
 async def register(client: ConfplaneClient, user: str, client_id: str, version: str) -> None:

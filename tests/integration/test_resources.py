@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import ConfplaneClient, ProblemError
+from app.client import ProblemError
 from app.domain.entities import Entity
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+    from tests.support.facets import ConfplaneClient
 
 
 async def problem(awaitable: Any) -> ProblemError:

@@ -13,7 +13,7 @@ from app.domain.entities import Entity
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 RATE: Final = "producer_byte_rate"

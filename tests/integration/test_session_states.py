@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.metrics import Scraped
     from tests.support.proxy import Proxy
     from tests.support.servers import Database

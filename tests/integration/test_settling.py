@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer
+    from tests.support.facets import ConfplaneClient
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
 

@@ -25,8 +25,8 @@ from tests.support.stores import soon, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-    from app.client import ConfplaneClient
     from tests.support.adopting import Opener
+    from tests.support.facets import ConfplaneClient
     from tests.support.observing import Observing
     from tests.support.stage import Stage
 

@@ -13,7 +13,7 @@ from app.client import ProblemError
 from app.domain.entities import Entity
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 WRITERS = 7

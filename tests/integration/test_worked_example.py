@@ -10,7 +10,7 @@ from app.domain.entities import Entity
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
 
 ALICE = Entity.of(user="alice")
 OVERRIDE = Entity.of(user="alice", client_id="clientid-override")

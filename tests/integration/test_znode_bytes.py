@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
 
 NAMES = ["CN=Alice, O=Acme/x y*é", "<default>", "n" * 200, "user with spaces", "client1?@%", "~tilde+plus", "日本𝄞"]
 # What Kafka's Sanitizer makes of them.

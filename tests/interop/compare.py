@@ -11,8 +11,8 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
+    from tests.support.facets import ConfplaneClient
 
 BOUND_S = 60.0
 """Seconds within which the other side must see a change."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
 
 
 @pytest.fixture(scope="session")

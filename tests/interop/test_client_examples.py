@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

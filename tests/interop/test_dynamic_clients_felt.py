@@ -25,9 +25,9 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

@@ -15,9 +15,9 @@ from tests.interop.compare import new_topics, our_alter, same_configs
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

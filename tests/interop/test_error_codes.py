@@ -13,9 +13,9 @@ from tests.interop.compare import new_topics, our_alter_code, our_quota_code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.cases import ConfigCase
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

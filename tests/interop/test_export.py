@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
     from tests.interop.entities import Names
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]

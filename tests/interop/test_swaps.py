@@ -18,9 +18,9 @@ from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, arrived
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
+    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]

@@ -27,10 +27,10 @@ from tests.support.catalogs import ZOOKEEPER
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
     from tests.interop.entities import Names
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

@@ -17,9 +17,9 @@ from tests.interop.values import AS_DEFAULT, ON_BROKER, ON_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.entities import Names
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

@@ -18,8 +18,8 @@ from tests.interop.values import ON_BROKER, ON_TOPIC
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

@@ -25,11 +25,11 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from tests.interop.admin import Admin
     from tests.interop.broker import Broker
     from tests.interop.compare import Quotas
     from tests.interop.entities import Names
+    from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from app.client import ConfplaneClient
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
 RATE = "producer_byte_rate"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from app.client import ConfplaneClient
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
 PASSWORD = PASSWORDS["carol"]

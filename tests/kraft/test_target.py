@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import ConfplaneClient
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
 CLUSTER, TOPIC, GROUP = 4, 2, 3

@@ -11,7 +11,7 @@ from app.client import ProblemError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
 
 ALTER = "configs:incrementalAlter"
 

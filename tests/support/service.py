@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from app.client import ConfplaneClient
 from app.devstack.process import free_port
 from tests.support import zygote
+from tests.support.facets import ConfplaneClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

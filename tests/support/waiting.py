@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.client import ConfplaneClient
+    from tests.support.facets import ConfplaneClient
 
 PATIENCE_S: Final = 120.0
 """Long after the slowest machine has done it."""

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.cli.remote.profiles import Profile
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 
-async def whoami(client: ConfplaneClient, profile: Profile, *, as_json: bool) -> int:
+async def whoami(client: AsyncConfplane, profile: Profile, *, as_json: bool) -> int:
     """Print the principal of a profile's token and its grants, and return the exit code."""
-    caller = (await client.request("GET", "/v1/whoami")).body
+    caller = (await client.service.whoami()).body
     if as_json:
         print_json(caller)
         return DONE
@@ -56,9 +56,9 @@ def _grant(grant: Mapping[str, Any]) -> tuple[str, ...]:
     return grant["principal"], grant["permission"], granted, resource or "all of the role", grant["cluster"] or "all"
 
 
-async def clusters(client: ConfplaneClient, *, as_json: bool) -> int:
+async def clusters(client: AsyncConfplane, *, as_json: bool) -> int:
     """Print the clusters of the service, and return the exit code."""
-    found = [item async for item in client.items("/v1/clusters")]
+    found = (await client.clusters.list()).body["items"]
     if as_json:
         for item in found:
             print_json(item)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.cli.remote.changes import Terms
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 
-async def put(client: ConfplaneClient, name: str, words: Sequence[str], terms: Terms, *, as_json: bool) -> int:
+async def put(client: AsyncConfplane, name: str, words: Sequence[str], terms: Terms, *, as_json: bool) -> int:
     """Set keys, print what changed, and return the exit code."""
     change = Change.of(entity_of(name), values_of(words))
     on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
@@ -39,7 +39,7 @@ async def put(client: ConfplaneClient, name: str, words: Sequence[str], terms: T
 
 
 async def delete(
-    client: ConfplaneClient, name: str, keys: Sequence[str], terms: Terms, *, everything: bool, as_json: bool
+    client: AsyncConfplane, name: str, keys: Sequence[str], terms: Terms, *, everything: bool, as_json: bool
 ) -> int:
     """Remove keys, or all keys; print what changed, and return the exit code.
 

@@ -16,7 +16,8 @@ from app.cli.remote.session import DONE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
+    from app.client.types import AuditedChange
 
 _LARGEST_PAGE: Final = 1000
 _CLUSTER: Final = "cluster"
@@ -34,13 +35,13 @@ class Search:
     until: str | None
     outcome: str | None
 
-    def parameters(self) -> dict[str, str]:
-        """Return the parameters of the API.
+    def filters(self) -> dict[str, Any]:
+        """Return the filters as the client library takes them.
 
         Raises:
             InvalidRequestError: No entity can have the name, or a time is none.
         """
-        given = {
+        return {
             "entity": self.entity if self.entity is None or self.entity == _CLUSTER else entity_of(self.entity).id,
             "key": self.key,
             "principal": self.principal,
@@ -48,12 +49,11 @@ class Search:
             "until": None if self.until is None else time_of(self.until, "--until"),
             "outcome": self.outcome,
         }
-        return {name: value for name, value in given.items() if value is not None}
 
 
-async def search(client: ConfplaneClient, wanted: Search, *, limit: int, as_json: bool) -> int:
+async def search(client: AsyncConfplane, wanted: Search, *, limit: int, as_json: bool) -> int:
     """Print the newest changes, at most so many, and return the exit code."""
-    found = [item async for item in counted(_newest(client, wanted.parameters(), limit), "changes")]
+    found = [item async for item in counted(_newest(client, wanted, limit), "changes")]
     if as_json:
         for item in found:
             print_json(item)
@@ -65,9 +65,9 @@ async def search(client: ConfplaneClient, wanted: Search, *, limit: int, as_json
     return DONE
 
 
-async def show(client: ConfplaneClient, change_id: str, *, as_json: bool) -> int:
+async def show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int:
     """Print one change, and return the exit code."""
-    item = (await client.request("GET", f"audit/{change_id}")).body
+    item = (await client.audit.get(change_id)).body
     if as_json:
         print_json(item)
         return DONE
@@ -92,9 +92,9 @@ async def show(client: ConfplaneClient, change_id: str, *, as_json: bool) -> int
     return DONE
 
 
-async def _newest(client: ConfplaneClient, wanted: Mapping[str, str], limit: int) -> AsyncIterator[dict[str, Any]]:
+async def _newest(client: AsyncConfplane, wanted: Search, limit: int) -> AsyncIterator[AuditedChange]:
     taken = 0
-    async for item in client.items("audit", pageSize=str(min(limit, _LARGEST_PAGE)), **wanted):
+    async for item in client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE)):
         yield item
         taken += 1
         if taken == limit:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from app.cli.remote.entities import facets_of
-from app.cli.remote.session import new_key
+from app.client import Change as Altered
+from app.client import ClientChange
 from app.domain.entities import EntityType
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -20,7 +21,7 @@ from app.domain.quotas import ClientQuotas
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
     from app.domain.entities import Entity
 
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
@@ -38,6 +39,15 @@ class Terms:
     configs_etag: str | None = None
     wait_applied_ms: int | None = None
     """The longest wait for a Kafka 4 cluster to take the change; None: no wait."""
+
+    def of_request(self) -> dict[str, Any]:
+        """Return all but the ETags as the client library takes them."""
+        return {
+            "validate_only": self.validate_only,
+            "reason": self.reason,
+            "ticket": self.ticket,
+            "wait_applied_ms": self.wait_applied_ms,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +78,16 @@ class Change:
             )
         return cls(entity, quotas, configs)
 
-    async def send(self, client: ConfplaneClient, terms: Terms | None = None) -> dict[str, Any]:
-        """Make the change with an Idempotency-Key, print its warnings, and return its result as the API has it."""
+    async def send(self, client: AsyncConfplane, terms: Terms | None = None) -> dict[str, Any]:
+        """Make the change, print its warnings, and return its result as the API has it."""
         terms = terms or Terms()
+        result: Any
         if facets_of(self.entity) == (FacetName.CONFIGS,):
-            answer = await client.alter_configs(
-                [(self.entity, self.configs)],
-                etag=terms.configs_etag,
-                validate_only=terms.validate_only,
-                reason=terms.reason,
-                ticket=terms.ticket,
-                idempotency_key=new_key(),
-                wait_applied_ms=terms.wait_applied_ms,
-            )
-            [result] = answer.body["responses"]
+            change = Altered(self.entity, self.configs, terms.configs_etag)
+            [result] = (await client.configs.alter([change], **terms.of_request())).body["responses"]
         else:
-            answer = await client.alter_clients(
-                [(self.entity, self.quotas, self.configs)],
-                quotas_etag=terms.quotas_etag,
-                configs_etag=terms.configs_etag,
-                validate_only=terms.validate_only,
-                reason=terms.reason,
-                ticket=terms.ticket,
-                idempotency_key=new_key(),
-                wait_applied_ms=terms.wait_applied_ms,
-            )
-            [result] = answer.body["entries"]
+            both = ClientChange(self.entity, self.quotas, self.configs, terms.quotas_etag, terms.configs_etag)
+            [result] = (await client.clients.alter([both], **terms.of_request())).body["entries"]
         for warning in result["warnings"]:
             typer.echo(f"Warning: {warning}", err=True)
         found: dict[str, Any] = result

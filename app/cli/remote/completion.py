@@ -15,10 +15,10 @@ import typer  # noqa: TC002 - typer reads the annotations of completions
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 _PATIENCE_S: Final = 2.0
-_MOST: Final = "1000"
+_MOST: Final = 1000
 """Entities that are asked for."""
 _BEGUN: Final = "_CONFPLANE_BEGUN"
 """Variable with the part of an argument that bash has cut off."""
@@ -85,8 +85,8 @@ def profile_names(incomplete: str) -> list[str]:
 def cluster_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of clusters."""
 
-    async def names(client: ConfplaneClient) -> list[str]:
-        return [item["name"] async for item in client.items("/v1/clusters")]
+    async def names(client: AsyncConfplane) -> list[str]:
+        return [item["name"] for item in (await client.clusters.list()).body["items"]]
 
     return _completed(_asked(ctx, names), incomplete)
 
@@ -101,14 +101,14 @@ def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     if len(kinds) != 1:
         return _completed([f"{each}=" for each in kinds], incomplete)
 
-    async def ids(client: ConfplaneClient) -> list[str]:
+    async def ids(client: AsyncConfplane) -> list[str]:
         from app.cli.remote.entities import PAIR, facets_of_kind  # noqa: PLC0415 - as above
 
         wanted = PAIR if "," in begun else kinds[0]
         found: dict[str, None] = {}
         for facet in facets_of_kind(wanted):
-            page = await client.request("GET", facet.value, params={"pageSize": _MOST, "kind": wanted})
-            found |= dict.fromkeys(item["id"] for item in page.body["items"])
+            page = await anext(client.resources(facet).list(kind=wanted, page_size=_MOST).pages())
+            found |= dict.fromkeys(item["id"] for item in page["items"])
         return list(found)
 
     return _completed(_asked(ctx, ids) or ([] if equals else [f"{kinds[0]}="]), incomplete)
@@ -119,7 +119,7 @@ def keys_to_set(ctx: typer.Context, incomplete: str) -> list[str]:
     if "=" in os.environ.get(_BEGUN, "") + incomplete:
         return []
 
-    async def possible(client: ConfplaneClient) -> list[str]:
+    async def possible(client: AsyncConfplane) -> list[str]:
         from app.cli.remote.definitions import keys_of_type  # noqa: PLC0415 - help needs none of it
         from app.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
 
@@ -131,7 +131,7 @@ def keys_to_set(ctx: typer.Context, incomplete: str) -> list[str]:
 def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return keys that the entity before them has."""
 
-    async def present(client: ConfplaneClient) -> list[str]:
+    async def present(client: AsyncConfplane) -> list[str]:
         from app.cli.remote.declared import declared, keys_of  # noqa: PLC0415 - help needs none of it
         from app.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
 
@@ -141,7 +141,7 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
     return _completed(_asked(ctx, present), incomplete)
 
 
-def _asked(ctx: typer.Context, work: Callable[[ConfplaneClient], Coroutine[Any, Any, list[str]]]) -> list[str]:
+def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, Any, list[str]]]) -> list[str]:
     """Return what the service of a command line answers; nothing where it does not, or not in time."""
     import asyncio  # noqa: PLC0415 - help needs none of it
     import threading  # noqa: PLC0415 - as above

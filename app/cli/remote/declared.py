@@ -9,7 +9,7 @@ from app.cli.remote.entities import MEMBERS, facets_of
 from app.client import ProblemError
 
 if TYPE_CHECKING:
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer, AsyncConfplane
     from app.domain.entities import Entity
     from app.domain.facets import FacetName
 
@@ -18,16 +18,16 @@ _NOT_SET: Final = 91
 """Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
 
 
-async def declared(client: ConfplaneClient, entity: Entity, moment: str | None = None) -> dict[FacetName, Answer[Any]]:
+async def declared(client: AsyncConfplane, entity: Entity, moment: str | None = None) -> dict[FacetName, Answer[Any]]:
     """Return the answers of the facets that have keys of an entity, now or at a moment of the past."""
     facets = facets_of(entity)
     answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))
     return {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
 
 
-async def _of(client: ConfplaneClient, facet: FacetName, entity: Entity, moment: str | None) -> Answer[Any] | None:
+async def _of(client: AsyncConfplane, facet: FacetName, entity: Entity, moment: str | None) -> Answer[Any] | None:
     try:
-        return await client.get(facet.value, entity, at=moment)
+        return await client.resources(facet).get(entity, at=moment)
     except ProblemError as error:
         if error.status == _NOT_FOUND and error.kafka_error_code == _NOT_SET:
             return None

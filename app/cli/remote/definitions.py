@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from app.client import ClientError
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 
-async def keys_of_type(client: ConfplaneClient, kind: str) -> list[str]:
+async def keys_of_type(client: AsyncConfplane, kind: str) -> list[str]:
     """Return the keys that entities of a type can have; none where the service does not say."""
     try:
-        definitions = await client.request("GET", "config-definitions", params={"entityType": kind})
+        definitions = await client.config_definitions.list(entity_type=kind)
     except ClientError:
         return []
     return sorted({item["name"] for item in definitions.body["items"]})

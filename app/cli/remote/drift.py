@@ -9,12 +9,12 @@ import typer
 
 from app.cli.remote.entities import entity_of
 from app.cli.remote.output import ABSENT, HIDDEN, print_json, print_table, sides_of, value_text
-from app.cli.remote.session import DONE, FAILED, new_key
+from app.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 _UNSEEN: Final = "(not seen)"
 """The place of a value in a cluster that did not answer."""
@@ -31,23 +31,24 @@ class Given:
     reason: str | None = None
     ticket: str | None = None
 
-    def body(self) -> dict[str, Any]:
-        """Return the body of the request.
+    def of_request(self) -> dict[str, Any]:
+        """Return the entities and the terms as the client library takes them.
 
         Raises:
             InvalidRequestError: No entity can have a name.
         """
-        keys = {"keys": list(self.keys)} if self.keys else {}
-        entities = [{"id": entity_of(each).id, **keys} for each in self.entities]
-        return {"entities": entities, "validateOnly": self.validate_only}
+        return {
+            "entities": [entity_of(each) for each in self.entities],
+            "keys": self.keys or None,
+            "validate_only": self.validate_only,
+            "reason": self.reason,
+            "ticket": self.ticket,
+        }
 
 
-async def adopt(client: ConfplaneClient, given: Given, *, as_json: bool) -> int:
+async def adopt(client: AsyncConfplane, given: Given, *, as_json: bool) -> int:
     """Take over the cluster's values, print the differences, and return the exit code."""
-    params = {name: value for name, value in (("reason", given.reason), ("ticket", given.ticket)) if value is not None}
-    answer = await client.request(
-        "POST", "drift:adopt", json=given.body(), params=params, headers={"Idempotency-Key": new_key()}
-    )
+    answer = await client.drift.adopt(**given.of_request())
     results = answer.body["results"]
     if as_json:
         print_json(answer.body)
@@ -63,9 +64,9 @@ async def adopt(client: ConfplaneClient, given: Given, *, as_json: bool) -> int:
     return FAILED if answer.body["failed"] else DONE
 
 
-async def reapply(client: ConfplaneClient, given: Given, *, as_json: bool) -> int:
+async def reapply(client: AsyncConfplane, given: Given, *, as_json: bool) -> int:
     """Have values sent again, print their keys, and return the exit code."""
-    answer = await client.request("POST", "drift:reapply", json=given.body())
+    answer = await client.drift.reapply(**given.of_request())
     if as_json:
         print_json(answer.body)
         return DONE
@@ -77,9 +78,9 @@ async def reapply(client: ConfplaneClient, given: Given, *, as_json: bool) -> in
     return DONE
 
 
-async def listed(client: ConfplaneClient, *, as_json: bool) -> int:
+async def listed(client: AsyncConfplane, *, as_json: bool) -> int:
     """Print the entities that differ, by id, and return the exit code."""
-    found = [item async for item in client.items("drift", pageSize="1000")]
+    found = [item async for item in client.drift.list(page_size=1000)]
     if as_json:
         for item in found:
             print_json(item)

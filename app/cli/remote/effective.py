@@ -14,12 +14,12 @@ from app.cli.remote.session import DONE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 _DEFAULT: Final = "DEFAULT_CONFIG"
 
 
-async def effective(client: ConfplaneClient, name: str, *, key: str | None, everything: bool, as_json: bool) -> int:
+async def effective(client: AsyncConfplane, name: str, *, key: str | None, everything: bool, as_json: bool) -> int:
     """Print the values and their sources, and return the exit code.
 
     Args:
@@ -31,7 +31,7 @@ async def effective(client: ConfplaneClient, name: str, *, key: str | None, ever
     """
     entity = entity_of(name)
     facets = facets_of(entity)
-    answers = await asyncio.gather(*(client.effective(each.value, entity) for each in facets))
+    answers = await asyncio.gather(*(client.resources(each).effective(entity) for each in facets))
     found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
     if as_json:
         print_json({"id": entity.id} | {facet.value: body for facet, body in found.items()})

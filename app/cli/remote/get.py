@@ -13,11 +13,11 @@ from app.cli.remote.output import NOT_KEPT, note_inexact, print_json, print_tabl
 from app.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer, AsyncConfplane
     from app.domain.facets import FacetName
 
 
-async def get(client: ConfplaneClient, name: str, *, at: str | None, as_json: bool) -> int:
+async def get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bool) -> int:
     """Print what all facets of an entity have, and return the exit code."""
     entity = entity_of(name)
     moment = None if at is None else moment_of(at)

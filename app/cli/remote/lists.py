@@ -13,10 +13,10 @@ from app.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from app.cli.remote.selection import Selection
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 
-async def listed(client: ConfplaneClient, selection: Selection, *, as_json: bool) -> int:
+async def listed(client: AsyncConfplane, selection: Selection, *, as_json: bool) -> int:
     """Print the entities with their keys, by id, and return the exit code: 1 where one can't be read.
 
     A table of entities that set a key shows nothing else of them.

@@ -15,8 +15,8 @@ import typer
 from app.cli.remote.changes import differences
 from app.cli.remote.load_file import pieces
 from app.cli.remote.progress import counted
-from app.cli.remote.session import DONE, FAILED, UNKNOWN, new_key
-from app.client import ClientError, ProblemError
+from app.cli.remote.session import DONE, FAILED, UNKNOWN
+from app.client import Change, ClientChange, ClientError, ProblemError
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from app.cli.remote.load_file import Loaded
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer, AsyncConfplane
 
 _STANDARD_INPUT: Final = Path("-")
 _Result = dict[str, Any]
 
 
-async def load(client: ConfplaneClient, path: Path, *, validate_only: bool, reason: str | None) -> int:
+async def load(client: AsyncConfplane, path: Path, *, validate_only: bool, reason: str | None) -> int:
     """Set the keys of a file, some hundred entities at a time until one is refused, and return the exit code.
 
     The whole file is read first, so that a defect at its end leaves the cluster as it is.
@@ -101,7 +101,7 @@ def _checked(path: Path, stream: BinaryIO) -> int:
 class _Sending:
     """Requests that set entities."""
 
-    client: ConfplaneClient
+    client: AsyncConfplane
     validate_only: bool
     reason: str | None
 
@@ -117,23 +117,21 @@ class _Sending:
                 if any(result["errorCode"] for result in results):
                     return
 
+    @property
+    def _terms(self) -> dict[str, Any]:
+        return {"validate_only": self.validate_only, "reason": self.reason}
+
     async def _resources(self, items: Sequence[Loaded]) -> list[_Result]:
-        request = self.client.alter_configs(
-            [(item.entity, item.values[FacetName.CONFIGS]) for item in items],
-            validate_only=self.validate_only,
-            reason=self.reason,
-            idempotency_key=new_key(),
-        )
+        changes = [Change(item.entity, item.values[FacetName.CONFIGS]) for item in items]
+        request = self.client.configs.alter(changes, **self._terms)
         return await _results_of(request, "responses", len(items))
 
     async def _clients(self, items: Sequence[Loaded]) -> list[_Result]:
-        entries = [
-            (item.entity, item.values.get(FacetName.CLIENT_QUOTAS, {}), item.values.get(FacetName.CLIENT_CONFIGS, {}))
-            for item in items
+        quotas, configs = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS
+        changes = [
+            ClientChange(item.entity, item.values.get(quotas, {}), item.values.get(configs, {})) for item in items
         ]
-        request = self.client.alter_clients(
-            entries, validate_only=self.validate_only, reason=self.reason, idempotency_key=new_key()
-        )
+        request = self.client.clients.alter(changes, **self._terms)
         return await _results_of(request, "entries", len(items))
 
 

@@ -24,12 +24,13 @@ from app.cli.remote.session import DONE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
+    from app.client.types import HistoryItem, PastDiff
     from app.domain.entities import Entity
     from app.domain.facets import FacetName
 
 
-async def history(client: ConfplaneClient, name: str, *, limit: int, as_json: bool) -> int:
+async def history(client: AsyncConfplane, name: str, *, limit: int, as_json: bool) -> int:
     """Print the changes of an entity, newest first, and return the exit code."""
     entity = entity_of(name)
     changes = await _changes(client, entity, limit)
@@ -47,12 +48,12 @@ async def history(client: ConfplaneClient, name: str, *, limit: int, as_json: bo
     return DONE
 
 
-async def _changes(client: ConfplaneClient, entity: Entity, limit: int) -> list[dict[str, Any]]:
+async def _changes(client: AsyncConfplane, entity: Entity, limit: int) -> list[HistoryItem]:
     """Return the newest changes; a change of quotas and client configs together is one of them."""
-    by_id: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, HistoryItem] = {}
     for facet in facets_of(entity):
         taken = 0
-        async for item in counted(client.history(facet.value, entity), "changes"):
+        async for item in counted(aiter(client.resources(facet).history(entity)), "changes"):
             known = by_id.setdefault(item["changeId"], item)
             if known is not item:
                 known["changes"] += item["changes"]
@@ -73,7 +74,7 @@ def _rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [(*first, *beside), *(("", "", "", *each, "", "") for each in shown[1:])]
 
 
-async def diff(client: ConfplaneClient, name: str, *, before: str, after: str | None, as_json: bool) -> int:
+async def diff(client: AsyncConfplane, name: str, *, before: str, after: str | None, as_json: bool) -> int:
     """Print the keys that differ between two moments, and return the exit code."""
     entity = entity_of(name)
     facets = facets_of(entity)
@@ -91,7 +92,8 @@ async def diff(client: ConfplaneClient, name: str, *, before: str, after: str | 
 
 
 async def _differences(
-    client: ConfplaneClient, entity: Entity, facets: Sequence[FacetName], before: str, after: str | None
-) -> list[dict[str, Any]]:
-    answers = await asyncio.gather(*(client.diff(each.value, entity, before=before, after=after) for each in facets))
+    client: AsyncConfplane, entity: Entity, facets: Sequence[FacetName], before: str, after: str | None
+) -> list[PastDiff]:
+    diffs = (client.resources(facet).diff(entity, before=before, after=after) for facet in facets)
+    answers = await asyncio.gather(*diffs)
     return [answer.body for answer in answers]

@@ -13,14 +13,14 @@ from app.cli.remote.declared import declared
 from app.cli.remote.entities import entity_of, facets_of
 from app.cli.remote.moments import moment_of, time_of
 from app.cli.remote.output import print_json, print_table, sides_of
-from app.cli.remote.session import DONE, FAILED, UNKNOWN, new_key
+from app.cli.remote.session import DONE, FAILED, UNKNOWN
 from app.client import ClientError, ProblemError
 from app.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
     from app.domain.entities import Entity
     from app.domain.facets import FacetName
 
@@ -50,6 +50,15 @@ class Terms:
     reason: str | None
     ticket: str | None
 
+    def of_request(self, *, validate_only: bool) -> dict[str, Any]:
+        """Return the terms as the client library takes them."""
+        return {
+            "force": self.force,
+            "reason": self.reason,
+            "ticket": self.ticket,
+            "validate_only": validate_only,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Manner:
@@ -63,11 +72,11 @@ class Manner:
 class _Revert(Protocol):
     """A revert that can be tried, and made."""
 
-    async def send(self, client: ConfplaneClient, *, validate_only: bool) -> _Body:
-        """Try the revert, or make it, with an Idempotency-Key."""
+    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
+        """Try the revert, or make it."""
 
 
-async def revert(client: ConfplaneClient, given: Given, terms: Terms, manner: Manner) -> int:
+async def revert(client: AsyncConfplane, given: Given, terms: Terms, manner: Manner) -> int:
     """Show what a revert would change, ask, make it, and return the exit code."""
     wanted = await _wanted(client, given, terms, manner)
     plan = await wanted.send(client, validate_only=True)
@@ -95,25 +104,17 @@ class _OfChanges:
     keys: tuple[str, ...]
     terms: Terms
 
-    async def send(self, client: ConfplaneClient, *, validate_only: bool) -> _Body:
+    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
         """Try the revert, or make it; a refusal of all entities is an answer too."""
-        terms = self.terms
         try:
-            answer = await client.revert_changes(
-                self.selection,
-                keys=self.keys,
-                force=terms.force,
-                validate_only=validate_only,
-                reason=terms.reason,
-                ticket=terms.ticket,
-                idempotency_key=new_key(),
+            answer = await client.audit.revert(
+                self.selection, keys=self.keys or None, **self.terms.of_request(validate_only=validate_only)
             )
         except ProblemError as error:
             if "results" not in error.body:
                 raise
             return error.body
-        body: _Body = answer.body
-        return body
+        return {**answer.body}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +125,24 @@ class _OfEntity:
     """Of the content that was read before the plan."""
     terms: Terms
 
-    async def send(self, client: ConfplaneClient, *, validate_only: bool) -> _Body:
+    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
         """Try the return of each facet, or make it; others' changes since the command began refuse it."""
-        terms = self.terms
+        terms = self.terms.of_request(validate_only=validate_only)
         results: list[_Body] = []
         for facet in facets_of(self.entity):
             try:
-                answer = await client.revert(
-                    facet.value,
-                    self.entity,
-                    self.to,
-                    force=terms.force,
-                    validate_only=validate_only,
-                    if_match=self.etags.get(facet),
-                    reason=terms.reason,
-                    ticket=terms.ticket,
-                    idempotency_key=new_key(),
-                )
+                conditions = {**terms, "if_match": self.etags.get(facet)}
+                answer = await client.resources(facet).revert(self.entity, self.to, **conditions)
             except ClientError:
                 done = _body(results)
                 if not validate_only and _shown(done):
                     typer.echo(f"Reverted {_count(done)}; then:", err=True)
                 raise
-            results.append(answer.body)
+            results.append({**answer.body})
         return _body(results)
 
 
-async def _wanted(client: ConfplaneClient, given: Given, terms: Terms, manner: Manner) -> _Revert:
+async def _wanted(client: AsyncConfplane, given: Given, terms: Terms, manner: Manner) -> _Revert:
     """Return the revert that the command line names.
 
     Raises:

@@ -15,12 +15,12 @@ from app.domain.facets import FacetName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 Value = str | int | float | None
 """A quota, a config, or None for a secret."""
 
-_PAGE_SIZE: Final = "1000"
+_PAGE_SIZE: Final = 1000
 _REASONS: Final = 20
 
 
@@ -78,11 +78,11 @@ class Selection:
         object.__setattr__(self, "facets", tuple(facet for facet in FacetName if facet in found))
 
     @property
-    def query(self) -> dict[str, str]:
-        """The query of a list."""
-        given = {**self.names, "kind": self.kind, "key": self.key, "at": self.at, "pageSize": _PAGE_SIZE}
-        given |= {"applied": "false"} if self.not_applied else {}
-        return {name: value for name, value in given.items() if value is not None}
+    def filters(self) -> dict[str, Any]:
+        """The filters of a list, as the client library takes them."""
+        names = {name.replace("-", "_"): value for name, value in self.names.items()}
+        applied = False if self.not_applied else None
+        return {**names, "kind": self.kind, "key": self.key, "at": self.at, "applied": applied}
 
     def has(self, entity_id: str) -> bool:
         """Say whether the name of an entity has the prefix."""
@@ -93,7 +93,7 @@ class Selection:
 class Source:
     """The selected entities of a cluster, and counts of those that were read."""
 
-    client: ConfplaneClient
+    client: AsyncConfplane
     selection: Selection
     noun: str = "entities"
     """The plural of what a form has of each read item."""
@@ -138,7 +138,7 @@ class Source:
         return f"# Left out: {reason}\n"
 
     async def _list(self, facet: FacetName) -> AsyncIterator[dict[str, Any]]:
-        async for page in self.client.pages(facet.value, **self.selection.query):
+        async for page in self.client.resources(facet).list(**self.selection.filters, page_size=_PAGE_SIZE).pages():
             self.unreadable |= dict.fromkeys(page["skipped"])
             for item in page["items"]:
                 if self.selection.has(item["id"]):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from app.cli.remote import profiles
 from app.cli.remote.credentials import tls_of, token_of
-from app.client import ClientError, ConfplaneClient, ConnectionFailedError, ProblemError
+from app.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
 from app.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ FAILED: Final = 1
 INVALID: Final = 2
 UNKNOWN: Final = 3
 """A write whose answer was lost, although it was repeated: it may be done or not."""
-_TRIES: Final = 4
 _NEXT: Final = {
     401: "Check the token: `confplane profiles list` shows its place; `confplane login` renews a login.",
     403: "`confplane whoami` shows your grants.",
@@ -32,7 +30,7 @@ _NEXT: Final = {
 """The next step after a problem, by its HTTP status."""
 
 
-def run(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClient], Awaitable[int]]) -> typer.Exit:
+def run(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> typer.Exit:
     """Run a command's work with a client of the chosen profile, and return the exit with its code.
 
     Errors of the work are printed on standard error. Requests without an answer are repeated by the client.
@@ -40,7 +38,7 @@ def run(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClien
     return typer.Exit(code_of(lambda: connected(profile, cluster, work)))
 
 
-def connected(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClient], Awaitable[int]]) -> int:
+def connected(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
     """Do a command's work with a client of the chosen profile, and return its exit code; errors are the caller's."""
     return asyncio.run(_run(profiles.chosen(profile, cluster), work))
 
@@ -66,20 +64,13 @@ def code_of(work: Callable[[], int]) -> int:
         return FAILED
 
 
-def client_of(profile: Profile) -> ConfplaneClient:
+def client_of(profile: Profile) -> AsyncConfplane:
     """Return a client of a profile.
 
     Raises:
         ProfileError: The token or a file of TLS can't be had.
     """
-    return ConfplaneClient(
-        profile.url, token=token_of(profile), cluster=profile.cluster, verify=tls_of(profile), tries=_TRIES
-    )
-
-
-def new_key() -> str:
-    """Return an Idempotency-Key: with one, the client may repeat a write, which is done once."""
-    return str(uuid.uuid4())
+    return AsyncConfplane(profile.url, token=token_of(profile), cluster=profile.cluster, verify=tls_of(profile))
 
 
 def problem_text(error: ProblemError) -> str:
@@ -108,6 +99,6 @@ def _no_answer(error: ConnectionFailedError) -> str:
     return f"The service did not answer: {error}\n{step}"
 
 
-async def _run(profile: Profile, work: Callable[[ConfplaneClient], Awaitable[int]]) -> int:
+async def _run(profile: Profile, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
     async with client_of(profile) as client:
         return await work(client)

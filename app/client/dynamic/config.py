@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.client import ConfplaneClient
+from app.client.awaiting import AsyncConfplane
 from app.client.dynamic.follower import Follower
 from app.client.dynamic.kept import Kept
 from app.client.dynamic.names import CLIENT_ID
@@ -72,9 +72,9 @@ class Service:
     cluster: str = "default"
     verify: ssl.SSLContext | bool = True
 
-    def client(self) -> ConfplaneClient:
-        """Make a client of the service."""
-        return ConfplaneClient(self.url, token=self.token, cluster=self.cluster, verify=self.verify)
+    def client(self) -> AsyncConfplane:
+        """Make a client of the service, which repeats nothing: the next poll or report does."""
+        return AsyncConfplane(self.url, token=self.token, cluster=self.cluster, verify=self.verify, tries=1)
 
 
 class _Dynamic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.client.dynamic.source import lacking
 from app.client.errors import ClientError, ProblemError
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from app.client.client import ConfplaneClient
+    from app.client.awaiting import AsyncConfplane
     from app.client.dynamic.source import Registration
+    from app.client.types import AppliedConfigs, ClientInformation
     from app.domain.entities import Entity
 
 _log: Final = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Reporter:
 
     def __init__(
         self,
-        client: ConfplaneClient,
+        client: AsyncConfplane,
         entity: Entity,
         registration: Registration,
         instance: str,
@@ -71,8 +72,8 @@ class Reporter:
         label: str,
     ) -> None:
         self._client = client
-        self._path = f"client-configs/{entity.id}/instances/{instance}"
-        self._software = {
+        self._entity, self._instance = entity, instance
+        self._software: ClientInformation = {
             "softwareName": _sendable(registration.software_name),
             "softwareVersion": _sendable(registration.software_version),
         }
@@ -118,7 +119,7 @@ class Reporter:
             return True
         self._sent = None
         try:
-            await self._client.request("PUT", self._path, json=self._body(applied))
+            await self._client.client_configs.report(self._entity, self._instance, self._body(applied))
         except ClientError as error:
             if isinstance(error, ProblemError) and lacking(error.status, error.kafka_error_code):
                 _log.warning("%s: the service takes no reports, they are off: %s", self._label, error)
@@ -131,7 +132,7 @@ class Reporter:
             self._sent, self._sent_at = applied, now
         return True
 
-    def _body(self, applied: Applied) -> dict[str, Any]:
+    def _body(self, applied: Applied) -> AppliedConfigs:
         return {
             **self._software,
             "appliedRevision": str(applied.revision),

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from app.client.errors import ClientError, ProblemError
+from app.domain.entities import EntityType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from app.client import Answer, ConfplaneClient
+    from app.client import Answer, AsyncConfplane
+    from app.client.types import ConfigFilterComponent
     from app.domain.entities import Entity
 
-_FACET: Final = "client-configs"
 _LACKING_STATUSES: Final = frozenset({404, 405, 501})
 _LACKING_CODES: Final = frozenset({35, 42})
 """UNSUPPORTED_VERSION and INVALID_REQUEST: the answers of a service that does not know the request."""
@@ -120,7 +121,7 @@ class Poll:
 
     def __init__(
         self,
-        client: ConfplaneClient,
+        client: AsyncConfplane,
         entity: Entity,
         registration: Registration,
         *,
@@ -169,7 +170,7 @@ class Poll:
             self._registered_at = now
             self._etag = None
             return Values(configs, answer.revision)
-        answer = await self._client.effective(_FACET, self._entity, if_none_match=self._etag)
+        answer = await self._client.client_configs.effective.if_none_match(self._etag, self._entity)
         if answer.body is None:
             return Unchanged(answer.revision)
         configs = _pairs(answer.body, "configs")
@@ -177,12 +178,15 @@ class Poll:
         return Values(configs, answer.revision)
 
     async def _register(self) -> Answer[Any]:
-        return await self._client.describe(
-            _FACET,
-            [{"entityType": kind, "matchType": "exact", "match": name} for kind, name in self._entity.components],
-            resolveEntity=True,
-            supportedConfigs=list(self._registration.supported_configs),
-            clientInformation={
+        components: list[ConfigFilterComponent] = [
+            {"entityType": "user" if kind is EntityType.USER else "client-id", "matchType": "exact", "match": name}
+            for kind, name in self._entity.components
+        ]
+        return await self._client.client_configs.describe(
+            components,
+            resolve_entity=True,
+            supported_configs=self._registration.supported_configs,
+            client_information={
                 "softwareName": self._registration.software_name,
                 "softwareVersion": self._registration.software_version,
             },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from app.client.core.operations import Family, S
 from app.client.families.access import Access, Grants, Tokens
 from app.client.families.audit import Audit
@@ -13,6 +15,9 @@ from app.client.families.configs import Configs
 from app.client.families.kips import EntityConfigs, GlobalConfigs
 from app.client.families.rollups import Rollups
 from app.client.families.service import Process
+
+if TYPE_CHECKING:
+    from app.client.families.resources import Resources
 
 
 class Families(Family[S]):
@@ -37,3 +42,12 @@ class Families(Family[S]):
         self.rollups = Rollups(sender, cluster)
         self.service = Process(sender, cluster)
         self.tokens = Tokens(sender, cluster)
+
+    def resources(self, facet: str) -> Resources[S, Any, Any, Any, Any]:
+        """Return the resources of a facet by its name in paths, such as ``client-quotas``.
+
+        Raises:
+            KeyError: No facet has this name.
+        """
+        families: tuple[Resources[S, Any, Any, Any, Any], ...] = (self.client_quotas, self.client_configs, self.configs)
+        return {family.facet: family for family in families}[facet]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.cli.remote import session
-from app.client import ConfplaneClient
+from app.client import AsyncConfplane
 from tests.unit.cli.answers import Recorded
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     )
     monkeypatch.setenv("CONFPLANE_URL", "http://confplane.test")
 
-    def client(profile: Profile) -> ConfplaneClient:
-        return ConfplaneClient(profile.url, token=None, transport=httpx.MockTransport(recorded))
+    def client(profile: Profile) -> AsyncConfplane:
+        return AsyncConfplane(profile.url, token=None, transport=httpx.MockTransport(recorded))
 
     monkeypatch.setattr(session, "client_of", client)
     return recorded

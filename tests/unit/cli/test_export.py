@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli.commands import cli
 from app.cli.remote import session
-from app.client import ConfplaneClient
+from app.client import AsyncConfplane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[httpx.Requ
                 raise made
             return made
 
-        def client(profile: Profile) -> ConfplaneClient:
-            return ConfplaneClient(profile.url, token=None, tries=_TRIES, transport=httpx.MockTransport(sent))
+        def client(profile: Profile) -> AsyncConfplane:
+            return AsyncConfplane(profile.url, token=None, tries=_TRIES, transport=httpx.MockTransport(sent))
 
         monkeypatch.setattr(session, "client_of", client)
 

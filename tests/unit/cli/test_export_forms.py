@@ -10,7 +10,7 @@ import pytest
 from app.cli.remote.configs import arguments, options
 from app.cli.remote.export import kafka_configs, terraform
 from app.cli.remote.selection import Selection, Source
-from app.client import ConfplaneClient
+from app.client import AsyncConfplane
 from app.domain.entities import Entity
 from tests.support.odd_configs import NAMES
 from tests.support.scripts import calls
@@ -46,7 +46,7 @@ def source(quotas: Items | None = None, client_configs: Items | None = None, con
         items = [{"id": entity.id, member: values} for entity, values in found]
         return httpx.Response(200, json={"items": items, "nextPageToken": None, "skipped": []})
 
-    client = ConfplaneClient("http://confplane.test", token=None, transport=httpx.MockTransport(answer))
+    client = AsyncConfplane("http://confplane.test", token=None, transport=httpx.MockTransport(answer))
     return Source(client, Selection({}))
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.cli.remote import session
-from app.client import ConfplaneClient
+from app.client import AsyncConfplane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +24,16 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[httpx.Reque
     monkeypatch.setenv("CONFPLANE_URL", "http://confplane.test")
 
     def answer(made: Callable[[httpx.Request], httpx.Response]) -> None:
-        def client(profile: Profile) -> ConfplaneClient:
-            return ConfplaneClient(profile.url, token=None, transport=httpx.MockTransport(made))
+        def client(profile: Profile) -> AsyncConfplane:
+            return AsyncConfplane(profile.url, token=None, tries=1, transport=httpx.MockTransport(made))
 
         monkeypatch.setattr(session, "client_of", client)
 
     return answer
 
 
-async def _write(client: ConfplaneClient) -> int:
-    await client.put("client-quotas", "user=alice", {})
+async def _write(client: AsyncConfplane) -> int:
+    await client.client_quotas.put("user=alice", {})
     return session.DONE
 
 

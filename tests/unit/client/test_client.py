@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app import client as package
-from app.client import Answer, ClientError, ConfplaneClient, ConnectionFailedError, ProblemError
+from app.client import Answer, AsyncConfplane, Change, ClientError, ConnectionFailedError, ProblemError
 from app.client import errors as client_errors
 from app.domain.entities import Entity
 from tests.support.both_clients import Flaky
@@ -33,14 +33,14 @@ PROBLEM = {
 }
 
 
-def _client(answer: Callable[[httpx.Request], httpx.Response]) -> ConfplaneClient:
-    return ConfplaneClient("http://confplane.test", token="secret", transport=httpx.MockTransport(answer))
+def _client(answer: Callable[[httpx.Request], httpx.Response]) -> AsyncConfplane:
+    return AsyncConfplane("http://confplane.test", token="secret", tries=1, transport=httpx.MockTransport(answer))
 
 
 async def _error(response: httpx.Response) -> ProblemError:
     async with _client(lambda _: response) as client:
         with pytest.raises(ProblemError) as raised:
-            await client.get("client-quotas", "user=alice")
+            await client.client_quotas.get("user=alice")
     return raised.value
 
 
@@ -81,7 +81,7 @@ async def test_no_answer(failure: type[httpx.TransportError]) -> None:
         with pytest.raises(
             ConnectionFailedError, match=rf"GET /v1/clusters/default/client-quotas/user=alice: {failure.__name__}"
         ):
-            await client.get("client-quotas", Entity.of(user="alice"))
+            await client.client_quotas.get(Entity.of(user="alice"))
 
 
 async def test_an_answer_is_read() -> None:
@@ -98,7 +98,7 @@ async def test_an_answer_is_read() -> None:
         return httpx.Response(200, json={"id": "user=alice"}, headers=headers)
 
     async with _client(answer) as client:
-        found = await client.put("client-quotas", "user=alice", {"producer_byte_rate": 1}, if_match='"b"')
+        found: Answer[Any] = await client.client_quotas.put("user=alice", {"producer_byte_rate": 1}, if_match='"b"')
     assert found == Answer(200, {"id": "user=alice"}, 8589934635, "c-1", '"a"', 12)
     (request,) = seen
     assert request.headers["authorization"] == "Bearer secret"
@@ -115,12 +115,12 @@ async def test_a_write_has_the_key_that_it_is_given() -> None:
 
     async with _client(answer) as client:
         quota, alice = {"producer_byte_rate": 1}, Entity.of(user="alice")
-        answers = [
-            await client.put("client-quotas", alice, quota, idempotency_key="k1"),
-            await client.create("client-quotas", alice, quota, idempotency_key="k2"),
-            await client.delete("client-quotas", alice, idempotency_key="k3"),
-            await client.alter("client-quotas", [(alice, quota)], idempotency_key="k4"),
-            await client.put("client-quotas", alice, quota),
+        answers: list[Answer[Any]] = [
+            await client.client_quotas.put(alice, quota, idempotency_key="k1"),
+            await client.client_quotas.create(alice, quota, idempotency_key="k2"),
+            await client.client_quotas.delete(alice, idempotency_key="k3"),
+            await client.client_quotas.alter([Change(alice, quota)], idempotency_key="k4"),
+            await client.client_quotas.put(alice, quota),
         ]
     assert seen == ["k1", "k2", "k3", "k4", None]
     assert [answer.replayed for answer in answers] == [True, True, True, True, False]
@@ -128,7 +128,7 @@ async def test_a_write_has_the_key_that_it_is_given() -> None:
 
 async def test_not_modified_has_no_body() -> None:
     async with _client(lambda _: httpx.Response(304, headers={"ETag": '"a"'})) as client:
-        found = await client.get("client-configs", "user=alice", if_none_match='"a"')
+        found = await client.client_configs.get.if_none_match('"a"', "user=alice")
     assert (found.status, found.body, found.etag) == (304, None, '"a"')
 
 
@@ -143,7 +143,15 @@ async def test_lists_are_read_to_their_end() -> None:
         return httpx.Response(200, json=page)
 
     async with _client(answer) as client:
-        assert [item["id"] async for item in client.items("client-quotas", user="x y")] == ["a", "b"]
+        assert [item["id"] async for item in client.client_quotas.list(user="x y")] == ["a", "b"]
+
+
+async def test_the_resources_of_a_facet_are_those_of_its_family() -> None:
+    async with _client(lambda _: httpx.Response(200, json={"id": "user=alice"})) as client:
+        for family in (client.client_quotas, client.client_configs, client.configs):
+            assert client.resources(family.facet) is family
+        with pytest.raises(KeyError):
+            client.resources("quotas")
 
 
 def test_what_the_package_exports() -> None:
@@ -154,8 +162,8 @@ def test_what_the_package_exports() -> None:
         assert inspect.getdoc(getattr(package, name))
 
 
-def _patient(answer: Callable[[httpx.Request], httpx.Response]) -> ConfplaneClient:
-    return ConfplaneClient("http://confplane.test", token=None, tries=3, transport=httpx.MockTransport(answer))
+def _patient(answer: Callable[[httpx.Request], httpx.Response]) -> AsyncConfplane:
+    return AsyncConfplane("http://confplane.test", token=None, tries=3, transport=httpx.MockTransport(answer))
 
 
 def _away() -> httpx.Response:
@@ -165,20 +173,21 @@ def _away() -> httpx.Response:
 async def test_reads_and_writes_with_a_key_are_repeated() -> None:
     reads, writes, described = (Flaky(_away(), httpx.ReadError("cut")) for _ in range(3))
     async with _patient(reads) as client:
-        assert (await client.get("client-quotas", "user=alice")).body == {"ok": True}
+        found: Answer[Any] = await client.client_quotas.get("user=alice")
+    assert found.body == {"ok": True}
     async with _patient(writes) as client:
-        await client.put("client-quotas", "user=alice", {}, idempotency_key="one")
+        await client.client_quotas.put("user=alice", {}, idempotency_key="one")
     async with _patient(described) as client:
-        await client.describe("client-quotas")
+        await client.client_quotas.describe()
     assert [len(each.keys) for each in (reads, writes, described)] == [3, 3, 3]
     assert writes.keys == ["one", "one", "one"]
 
 
-async def test_by_default_a_write_is_sent_once_and_without_a_key() -> None:
+async def test_with_one_try_a_write_is_sent_once_and_without_a_key() -> None:
     service = Flaky(_away())
     async with _client(service) as client:
         with pytest.raises(ProblemError):
-            await client.put("client-quotas", "user=alice", {})
+            await client.client_quotas.put("user=alice", {})
     assert service.keys == [None]
 
 
@@ -186,12 +195,12 @@ async def test_the_last_failure_is_raised_and_a_final_one_at_once() -> None:
     service = Flaky(*(httpx.ReadError("cut") for _ in range(3)))
     async with _patient(service) as client:
         with pytest.raises(ConnectionFailedError) as raised:
-            await client.put("client-quotas", "user=alice", {}, idempotency_key="one")
+            await client.client_quotas.put("user=alice", {}, idempotency_key="one")
     assert raised.value.may_be_applied
     refused = Flaky(httpx.Response(412, json=PROBLEM))
     async with _patient(refused) as client:
         with pytest.raises(ProblemError):
-            await client.get("client-quotas", "user=alice")
+            await client.client_quotas.get("user=alice")
     assert (len(service.keys), len(refused.keys)) == (3, 1)
 
 
@@ -205,10 +214,10 @@ async def test_a_rotated_token_is_sent_with_the_next_request(kind: str, tmp_path
         return httpx.Response(200, json={})
 
     token = file if kind == "file" else file.read_text
-    async with ConfplaneClient("http://confplane.test", token=token, transport=httpx.MockTransport(answer)) as client:
+    async with AsyncConfplane("http://confplane.test", token=token, transport=httpx.MockTransport(answer)) as client:
         for text in ("first", "second\n"):
             file.write_text(text)
-            await client.get("client-quotas", "user=alice")
+            await client.client_quotas.get("user=alice")
     assert sent == ["Bearer first", "Bearer second"]
 
 
@@ -232,9 +241,9 @@ async def test_without_a_token_nothing_is_sent_and_no_part_of_it_is_shown(token:
     def never(request: httpx.Request) -> httpx.Response:
         raise AssertionError(request)
 
-    async with ConfplaneClient("http://confplane.test", token=token, transport=httpx.MockTransport(never)) as client:
+    async with AsyncConfplane("http://confplane.test", token=token, transport=httpx.MockTransport(never)) as client:
         with pytest.raises(ClientError) as raised:
-            await client.get("client-quotas", "user=alice")
+            await client.client_quotas.get("user=alice")
     assert str(raised.value) == reason
     assert "secret" not in "".join(traceback.format_exception(raised.value))
 
@@ -251,6 +260,6 @@ async def test_certificates_are_verified_whatever_the_case_of_the_scheme(
         return make(**options)
 
     monkeypatch.setattr(httpx, "AsyncClient", recorded)
-    async with ConfplaneClient(f"{scheme}://confplane.test", token=None):
+    async with AsyncConfplane(f"{scheme}://confplane.test", token=None):
         pass
     assert given == [True]

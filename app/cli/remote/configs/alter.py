@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from app.cli.remote.configs.arguments import Command
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 
-def altering(command: Command) -> Callable[[ConfplaneClient], Coroutine[Any, Any, int]]:
+def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any, int]]:
     """Return what makes a change, prints the line of its success, and returns the exit code.
 
     Raises:
@@ -29,7 +29,7 @@ def altering(command: Command) -> Callable[[ConfplaneClient], Coroutine[Any, Any
     """
     change = Change.of(command.entity, {**command.added, **dict.fromkeys(command.deleted)})
 
-    async def alter(client: ConfplaneClient) -> int:
+    async def alter(client: AsyncConfplane) -> int:
         if command.quotas:
             await _alter_clients(client, command, change)
         else:
@@ -40,7 +40,7 @@ def altering(command: Command) -> Callable[[ConfplaneClient], Coroutine[Any, Any
     return alter
 
 
-async def _alter_clients(client: ConfplaneClient, command: Command, change: Change) -> None:
+async def _alter_clients(client: AsyncConfplane, command: Command, change: Change) -> None:
     removes = {
         FacetName.CLIENT_QUOTAS: None in change.quotas.values(),
         FacetName.CLIENT_CONFIGS: None in change.configs.values(),
@@ -59,10 +59,10 @@ async def _alter_clients(client: ConfplaneClient, command: Command, change: Chan
     if registrations:
         # Registrations are no configs, and in another store. Their endpoint takes no Idempotency-Key: to clear them
         # twice is to clear them once.
-        await client.request("DELETE", "registrations", params={"id": command.entity.id})
+        await client.registrations.clear(command.entity)
 
 
-async def _alter_resource(client: ConfplaneClient, command: Command, change: Change) -> None:
+async def _alter_resource(client: AsyncConfplane, command: Command, change: Change) -> None:
     [kind], [name] = command.types, command.names
     if command.deleted:
         async for result in of_resources(client, kind, [name], synonyms=False):

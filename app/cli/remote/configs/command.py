@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from app.cli.remote.configs.arguments import Command
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 
 def run(words: Sequence[str]) -> int:
@@ -48,7 +48,7 @@ def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:
     return session.FAILED if code == session.INVALID else code
 
 
-def work_of(command: Command) -> Callable[[ConfplaneClient], Coroutine[Any, Any, int]]:
+def work_of(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any, int]]:
     """Return what a command does with a client.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from app.cli.remote.configs.arguments import Command
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
+    from app.client.types import ConfigResource
 
+_Type = Literal["TOPIC", "BROKER", "GROUP", "CLIENT_METRICS"]
 _RESOURCES: Final = 100
 """Resources of one request: their answer has all configs of each."""
-_PAGE: Final = "1000"
-RESOURCE_TYPES: Final = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP", "client-metrics": "CLIENT_METRICS"}
+_PAGE: Final = 1000
+RESOURCE_TYPES: Final[dict[str, _Type]] = {
+    "topics": "TOPIC",
+    "brokers": "BROKER",
+    "groups": "GROUP",
+    "client-metrics": "CLIENT_METRICS",
+}
 _OWN_SOURCES: Final = {
     "topics": "DYNAMIC_TOPIC_CONFIG",
     "brokers": "DYNAMIC_BROKER_CONFIG",
@@ -33,7 +40,7 @@ _OWN_SOURCES: Final = {
 _DEFAULT_SOURCE: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
-async def describe(client: ConfplaneClient, command: Command) -> int:
+async def describe(client: AsyncConfplane, command: Command) -> int:
     """Print what a command asks for, and return the exit code: 1 where a part can't be read."""
     if command.quotas:
         return await _describe_clients(client, command)
@@ -43,10 +50,11 @@ async def describe(client: ConfplaneClient, command: Command) -> int:
 # ---------------------------------------------------------------- users, clients, ips
 
 
-async def of_clients(client: ConfplaneClient, facet: FacetName, command: Command) -> dict[str, Any]:
+async def of_clients(client: AsyncConfplane, facet: FacetName, command: Command) -> dict[str, Any]:
     """Return the answer to a strict describe of a command's entities in a facet."""
     components = [_matching(*each) for each in zip_longest(command.types, command.names)]
-    body: dict[str, Any] = (await client.describe(facet, components, strict=True)).body
+    family: Any = client.resources(facet)
+    body: dict[str, Any] = (await family.describe(components, strict=True)).body
     return body
 
 
@@ -57,7 +65,7 @@ def _matching(kind: str, name: str | None) -> dict[str, str]:
     return {"entityType": TYPES[kind], "matchType": "any" if name is None else "default"}
 
 
-async def _describe_clients(client: ConfplaneClient, command: Command) -> int:
+async def _describe_clients(client: AsyncConfplane, command: Command) -> int:
     facets = [FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS][: 2 if "users" in command.types else 1]
     answers = await asyncio.gather(*(of_clients(client, facet, command) for facet in facets))
     printed: dict[str, list[str]] = {}
@@ -84,16 +92,15 @@ def _id(entry: dict[str, Any]) -> str:
 
 
 async def of_resources(
-    client: ConfplaneClient, kind: str, names: Sequence[str], *, synonyms: bool
+    client: AsyncConfplane, kind: str, names: Sequence[str], *, synonyms: bool
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the results of a describe of resources of one type, in order."""
     for start in range(0, len(names), _RESOURCES):
-        resources = [
+        resources: list[ConfigResource] = [
             {"resourceType": RESOURCE_TYPES[kind], "resourceName": name} for name in names[start : start + _RESOURCES]
         ]
-        body = {"resources": resources, "includeSynonyms": synonyms}
-        for result in (await client.request("POST", "configs:describe", json=body, read=True)).body["results"]:
-            yield result
+        for result in (await client.configs.describe(resources, include_synonyms=synonyms)).body["results"]:
+            yield {**result}
 
 
 def own(kind: str, result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -102,7 +109,7 @@ def own(kind: str, result: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in result["configs"] if each["configSource"] == source]
 
 
-async def _describe_resources(client: ConfplaneClient, command: Command) -> int:
+async def _describe_resources(client: AsyncConfplane, command: Command) -> int:
     kind = command.types[0]
     names = command.names[:1] or await _all_names(client, kind)
     failed: list[str] = []
@@ -117,11 +124,11 @@ async def _describe_resources(client: ConfplaneClient, command: Command) -> int:
     return _unread(failed)
 
 
-async def _all_names(client: ConfplaneClient, kind: str) -> tuple[str, ...]:
+async def _all_names(client: AsyncConfplane, kind: str) -> tuple[str, ...]:
     """Return the names of all entities of a type with a config, and the default of all brokers at the end."""
     listed = [
         Entity.from_id(item["id"]).components[0][1]
-        async for item in client.items("configs", kind=TYPES[kind], pageSize=_PAGE)
+        async for item in client.configs.list(kind=TYPES[kind], page_size=_PAGE)
     ]
     named = sorted(filter(None, listed), key=int if kind == "brokers" else str)
     return (*named, "") if kind == "brokers" else tuple(named)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from app.cli.remote.configs.arguments import Command
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
 _PROMPT: Final = "confplane> "
 _ENDS: Final = ("exit", "quit")
@@ -69,7 +69,7 @@ def _typed() -> Iterator[str]:
         yield line
 
 
-def _code_of(line: str, runner: asyncio.Runner, client: ConfplaneClient) -> int:
+def _code_of(line: str, runner: asyncio.Runner, client: AsyncConfplane) -> int:
     """Run one line and return its exit code; errors are printed."""
     try:
         words = shlex.split(line, comments=True)
@@ -86,7 +86,7 @@ def _code_of(line: str, runner: asyncio.Runner, client: ConfplaneClient) -> int:
     return command.code_of(words, lambda read: _carried_out(read, runner, client))
 
 
-def _carried_out(read: Command, runner: asyncio.Runner, client: ConfplaneClient) -> int:
+def _carried_out(read: Command, runner: asyncio.Runner, client: AsyncConfplane) -> int:
     if read.profile is not None or read.cluster is not None:
         raise InvalidRequestError(
             "The shell keeps to one service and one cluster: start another with --profile and --cluster"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.cli.remote.selection import Selection
-    from app.client import ConfplaneClient
+    from app.client import AsyncConfplane
 
     Form = Callable[[Source], AsyncIterator[str]]
     """Writes a source piece by piece."""
@@ -34,7 +34,7 @@ def form_of(name: str, command: str | None) -> Form:
     return forms[name]
 
 
-async def export(client: ConfplaneClient, form: Form, selection: Selection, output: Path | None) -> int:
+async def export(client: AsyncConfplane, form: Form, selection: Selection, output: Path | None) -> int:
     """Write the selected entities of a cluster, and return the exit code.
 
     Raises:

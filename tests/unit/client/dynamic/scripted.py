@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from app.client import ConfplaneClient
+from app.client import AsyncConfplane
 from app.client.dynamic import Service
 from app.client.dynamic.source import Poll, Registration
 from app.domain.entities import Entity
@@ -44,8 +44,8 @@ class Answering(Service):
 
     answer: Callable[[httpx.Request], httpx.Response] = field(kw_only=True)
 
-    def client(self) -> ConfplaneClient:
-        return ConfplaneClient(self.url, token="secret", transport=httpx.MockTransport(self.answer))
+    def client(self) -> AsyncConfplane:
+        return AsyncConfplane(self.url, token="secret", tries=1, transport=httpx.MockTransport(self.answer))
 
 
 class Served:
@@ -59,7 +59,9 @@ class Served:
             self.requests.append((self.now, request))
             return answer(request)
 
-        self.client = ConfplaneClient("http://confplane.test", token="secret", transport=httpx.MockTransport(respond))
+        self.client = AsyncConfplane(
+            "http://confplane.test", token="secret", tries=1, transport=httpx.MockTransport(respond)
+        )
         self.poll = Poll(
             self.client,
             Entity.of(user="alice", client_id="billing"),

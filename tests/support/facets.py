@@ -1,4 +1,4 @@
-"""The asynchronous client for callers that have a facet by its name, and bodies as they are.
+"""A client for tests that have a facet by its name, and bodies as they are, valid or not.
 
 Example::
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import httpx
 
     from app.client.core.calls import Answer
-    from app.client.core.senders import Awaiting
-    from app.client.families.resources import Resources
     from app.client.tokens import Token
     from app.domain.entities import Entity
 
@@ -48,9 +46,6 @@ class ConfplaneClient(AsyncConfplane):
         super().__init__(
             url, token=token, cluster=cluster, timeout_s=timeout_s, tries=tries, verify=verify, transport=transport
         )
-        self._facets: dict[str, Resources[Awaiting, Any, Any, Any, Any]] = {
-            each.facet: each for each in (self.client_quotas, self.client_configs, self.configs)
-        }
 
     async def request(
         self,
@@ -91,39 +86,39 @@ class ConfplaneClient(AsyncConfplane):
         **fresh: Any,
     ) -> Answer[Any]:
         """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
-        return await self._facets[facet].get.if_none_match(if_none_match, entity, full=full, at=at, **fresh)
+        return await self.resources(facet).get.if_none_match(if_none_match, entity, full=full, at=at, **fresh)
 
     async def effective(
         self, facet: str, entity: Entity | str, *, if_none_match: str | None = None, **fresh: Any
     ) -> Answer[Any]:
         """Read the effective values of an entity."""
-        return await self._facets[facet].effective.if_none_match(if_none_match, entity, **fresh)
+        return await self.resources(facet).effective.if_none_match(if_none_match, entity, **fresh)
 
     async def diff(self, facet: str, entity: Entity | str, *, before: str, after: str | None = None) -> Answer[Any]:
         """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
-        return await self._facets[facet].diff(entity, before=before, after=after)
+        return await self.resources(facet).diff(entity, before=before, after=after)
 
     def history(self, facet: str, entity: Entity | str) -> AsyncIterator[dict[str, Any]]:
         """Iterate over the changes of an entity, newest first."""
-        return aiter(cast("AsyncPages[Any, dict[str, Any]]", self._facets[facet].history(entity)))
+        return aiter(cast("AsyncPages[Any, dict[str, Any]]", self.resources(facet).history(entity)))
 
     async def put(self, facet: str, entity: Entity | str, values: Mapping[str, Any], **terms: Any) -> Answer[Any]:
         """Replace all keys of a facet."""
-        return await self._facets[facet].put(entity, values, **terms)
+        return await self.resources(facet).put(entity, values, **terms)
 
     async def create(self, facet: str, entity: Entity | str, values: Mapping[str, Any], **terms: Any) -> Answer[Any]:
         """Create an entity's content; equal existing content is no error."""
-        return await self._facets[facet].create(entity, values, **terms)
+        return await self.resources(facet).create(entity, values, **terms)
 
     async def delete(self, facet: str, entity: Entity | str, **terms: Any) -> Answer[Any]:
         """Remove all keys of a facet."""
-        return await self._facets[facet].delete(entity, **terms)
+        return await self.resources(facet).delete(entity, **terms)
 
     async def revert(
         self, facet: str, entity: Entity | str, to: int | str, *, force: bool = False, **terms: Any
     ) -> Answer[Any]:
         """Give an entity the keys of a facet that it had at a moment."""
-        return await self._facets[facet].revert(entity, to, force=force, **terms)
+        return await self.resources(facet).revert(entity, to, force=force, **terms)
 
     def items(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
         """Iterate over all items of a list, page by page (``client-quotas``, ``audit``, ``/v1/clusters``)."""

@@ -8,11 +8,16 @@ which nobody uses the old client:
 3. switch,
 4. close the old one. A consumer leaves its group here, after it has committed, and only then the new one joins:
    members that rebalance at leisure see both as one rebalance.
+
+A consumer that took the place of another stays for some time: nothing is read while it joins its group, so consumers
+that follow each other faster than they join would read nothing at all.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -22,6 +27,31 @@ if TYPE_CHECKING:
     from app.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
 
 C = TypeVar("C")
+
+REST_S: Final = 30.0
+"""Seconds between two swaps of a consumer, at least: several times the join of a group with a slow broker. Polls
+at the default ``metadata.max.age.ms`` are four minutes apart."""
+
+
+class Rest:
+    """The time after a swap in which none follows.
+
+    Args:
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._end = -math.inf
+
+    def begin(self) -> None:
+        """Begin after a swap."""
+        self._end = self._clock() + REST_S
+
+    @property
+    def over(self) -> bool:
+        """True where a swap may follow."""
+        return self._clock() >= self._end
 
 
 class SwappedProducer(Generic[C]):
@@ -122,6 +152,7 @@ class SwappedConsumer(Generic[C]):
         join: Subscribes it.
         close: Closes a consumer, which commits under ``enable.auto.commit``.
         commit: Commits before a close.
+        clock: Seconds that never go back.
     """
 
     def __init__(
@@ -132,6 +163,7 @@ class SwappedConsumer(Generic[C]):
         join: Callable[[C], object],
         close: Callable[[C], object],
         commit: Callable[[C], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._build: Final = build
         self._join: Final = join
@@ -139,6 +171,7 @@ class SwappedConsumer(Generic[C]):
         self._commit: Final = commit
         self._dynamic: Final = dynamic
         self._lock: Final = threading.Lock()
+        self._rest: Final = Rest(clock)
         self._made: C | None = None
         self.waiting = False
         """True while a consumer is built that :meth:`current` has not put in place of the old one."""
@@ -146,8 +179,8 @@ class SwappedConsumer(Generic[C]):
         join(self._current)
 
     def current(self) -> C:
-        """Return the consumer, a new one where its settings have changed."""
-        if self._made is not None:
+        """Return the consumer, a new one where its settings have changed and the last change was some time ago."""
+        if self._made is not None and self._rest.over:
             if self._commit is not None:
                 self._commit(self._current)  # where this fails, the next call tries again
             old, self._current = self._current, self._taken()
@@ -155,6 +188,7 @@ class SwappedConsumer(Generic[C]):
                 self._close(old)
             finally:
                 self._join(self._current)
+                self._rest.begin()
             with self._lock:
                 self.waiting = self._made is not None
             self._dynamic.taken_over()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from app.client.dynamic.swap import Rest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -107,6 +110,7 @@ class AsyncSwappedConsumer(Generic[C]):
         join: Starts it.
         close: Closes a consumer, started or not; commits under ``enable_auto_commit``.
         commit: Commits before a close.
+        clock: Seconds that never go back.
     """
 
     def __init__(
@@ -117,12 +121,14 @@ class AsyncSwappedConsumer(Generic[C]):
         join: Callable[[C], Awaitable[object]],
         close: Callable[[C], Awaitable[object]],
         commit: Callable[[C], Awaitable[object]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dynamic: Final = dynamic
         self._build: Final = build
         self._join: Final = join
         self._close: Final = close
         self._commit: Final = commit
+        self._rest: Final = Rest(clock)
         self._made: C | None = None
         self.waiting = False
         """True while a consumer is built that :meth:`current` has not put in place of the old one."""
@@ -134,8 +140,8 @@ class AsyncSwappedConsumer(Generic[C]):
         await self._join(self._current)
 
     async def current(self) -> C:
-        """Return the consumer, a new one where its settings have changed."""
-        if self._made is not None:
+        """Return the consumer, a new one where its settings have changed and the last change was some time ago."""
+        if self._made is not None and self._rest.over:
             if self._commit is not None:
                 await self._commit(self._current)  # where this fails, the next call tries again
             old, self._current, self._made = self._current, self._made, None
@@ -143,6 +149,7 @@ class AsyncSwappedConsumer(Generic[C]):
                 await self._close(old)
             finally:
                 await self._join(self._current)
+                self._rest.begin()
             self.waiting = self._made is not None
             self._dynamic.taken_over()
         return self._current

@@ -13,7 +13,7 @@ from app.client.dynamic import (
     DynamicConsumerConfig,
     DynamicProducerConfig,
 )
-from app.client.dynamic.swap import SwappedConsumer, SwappedProducer
+from app.client.dynamic.swap import REST_S, SwappedConsumer, SwappedProducer
 from app.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
 from tests.support.waiting import until
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
@@ -71,10 +71,19 @@ def producer(steps: list[str]) -> SwappedProducer[Fake]:
     return SwappedProducer(dynamic, build=lambda settings: Fake(settings, steps), flush=Fake.flush, close=Fake.close)
 
 
-def consumer(steps: list[str], commit: Callable[[Fake], object] | None = Fake.commit) -> SwappedConsumer[Fake]:
+def consumer(
+    steps: list[str],
+    commit: Callable[[Fake], object] | None = Fake.commit,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> SwappedConsumer[Fake]:
     dynamic = DynamicConsumerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
     return SwappedConsumer(
-        dynamic, build=lambda settings: Fake(settings, steps), join=Fake.join, close=Fake.close, commit=commit
+        dynamic,
+        build=lambda settings: Fake(settings, steps),
+        join=Fake.join,
+        close=Fake.close,
+        commit=commit,
+        clock=clock,
     )
 
 
@@ -181,6 +190,21 @@ def test_a_consumer_that_was_never_asked_for_is_closed() -> None:
     assert steps[5:] == ["close own", "close 30000"]
 
 
+def test_a_consumer_that_took_the_place_of_another_stays_until_it_can_have_joined_its_group() -> None:
+    steps: list[str] = []
+    now = 0.0
+    swapped = consumer(steps, commit=None, clock=lambda: now)
+    swapped.reconfigure({"session.timeout.ms": "20000"})
+    assert swapped.current().name == "20000", "the first change is taken over at once"
+    now = REST_S / 2
+    swapped.reconfigure({"session.timeout.ms": "30000"})
+    swapped.reconfigure({"session.timeout.ms": "40000"})
+    assert (swapped.current().name, swapped.waiting) == ("20000", True)
+    now = REST_S
+    assert (swapped.current().name, swapped.waiting) == ("40000", False)
+    assert [step for step in steps if "join" in step] == ["join own", "join 20000", "join 40000"]
+
+
 def test_a_failed_commit_leaves_the_old_consumer_until_the_next_call() -> None:
     steps: list[str] = []
     failures = [OSError("not committed")]
@@ -224,19 +248,26 @@ async def test_in_tasks_the_steps_are_the_same() -> None:
     assert steps == ["build own", "build all", "flush own", "close own", "flush all", "close all"]
 
     steps.clear()
+    now = 0.0
     consumers = AsyncSwappedConsumer(
         AsyncDynamicConsumerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script()),
         build=lambda settings: AsyncFake(settings, steps),
         join=AsyncFake.joined,
         close=AsyncFake.closed,
         commit=AsyncFake.committed,
+        clock=lambda: now,
     )
     await consumers.start()
     await consumers.reconfigure({"session.timeout.ms": "20000"})
     await consumers.reconfigure({"session.timeout.ms": "30000"})
     assert (await consumers.current()).name == "30000"
+    await consumers.reconfigure({"session.timeout.ms": "40000"})
+    assert (await consumers.current()).name == "30000", "it may not have joined its group yet"
+    now = REST_S
+    assert (await consumers.current()).name == "40000"
     await consumers.close()
     assert steps == [
         *("build own", "join own", "build 20000", "build 30000", "close 20000"),
-        *("commit own", "close own", "join 30000", "commit 30000", "close 30000"),
+        *("commit own", "close own", "join 30000", "build 40000"),
+        *("commit 30000", "close 30000", "join 40000", "commit 40000", "close 40000"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,11 @@ class Broker(Server):
             elif wanted:
                 found[-1] += f"\n{line}"
         return found
+
+    def timeouts_of_leavers(self, group: str) -> list[int]:
+        """The session timeouts, milliseconds, of the members that have left a group."""
+        left = rf"sessionTimeoutMs=(\d+),[^\n]*\) has left group {re.escape(group)} "
+        return [int(timeout) for timeout in re.findall(left, self.said())]
 
     def _prepare(self) -> None:
         self._said_before += self._said_now()  # the next start puts it away

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import subprocess
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import pytest_asyncio
 
+from app.devstack.java import find_java
 from tests.interop.admin import Admin
 from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.compare import our_alter, same_configs
 from tests.support import servers, tools
-from tests.support.service import Service
+from tests.support.java import java_environment
+from tests.support.service import ROOT, Service
+
+_JAVA_FILES: Final = (ROOT / "examples/clients/DynamicConfigs.java", ROOT / "tests/interop/Vectors.java")
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -58,6 +64,19 @@ def admin(broker: Broker, kafka_class_path: str, tmp_path_factory: pytest.TempPa
     """Kafka's own tools."""
     with Admin(tmp_path_factory.mktemp("admin"), class_path=kafka_class_path, bootstrap=broker.bootstrap) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def compiled(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path with the example in Java, compiled without a warning, and with the vectors' program."""
+    classes = tmp_path_factory.mktemp("classes")
+    done = subprocess.run(
+        [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-Xlint:all", "-Xlint:-path", "-Werror",
+         "-d", str(classes), "-cp", kafka_class_path, *map(str, _JAVA_FILES)],
+        capture_output=True, text=True, check=False, timeout=300, env=java_environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    return f"{classes}{os.pathsep}{kafka_class_path}"
 
 
 @pytest.fixture(scope="session")

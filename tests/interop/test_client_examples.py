@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
-
-JAVA_FILES: Final = (ROOT / "examples/clients/DynamicConfigs.java", ROOT / "tests/interop/Vectors.java")
 
 
 class Example:
@@ -112,19 +110,6 @@ async def test_the_examples_in_python(
     example = Example([sys.executable, f"examples/clients/{file}"], environment, tmp_path / "said")
     await example.follows(service, client, broker, admin)
     assert "Traceback" not in example.text
-
-
-@pytest.fixture(scope="module")
-def compiled(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The class path with the example in Java, compiled without a warning, and with the vectors' program."""
-    classes = tmp_path_factory.mktemp("classes")
-    done = subprocess.run(
-        [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-Xlint:all", "-Xlint:-path", "-Werror",
-         "-d", str(classes), "-cp", kafka_class_path, *map(str, JAVA_FILES)],
-        capture_output=True, text=True, check=False, timeout=300, env=java_environment(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr + done.stdout
-    return f"{classes}{os.pathsep}{kafka_class_path}"
 
 
 async def test_the_example_in_java(

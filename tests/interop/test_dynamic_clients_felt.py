@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 import aiokafka
 import kafka
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
-from app.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, AsyncDynamicProducerConfig, Library
+from app.client.dynamic import (
+    AIOKAFKA,
+    CONFLUENT_KAFKA,
+    AsyncDynamicConsumerConfig,
+    AsyncDynamicProducerConfig,
+    Library,
+)
 from app.client.dynamic import Service as Reached
 from app.domain.entities import Entity
 from tests.interop.compare import new_topics
 from tests.interop.swapping import LIBRARIES
 from tests.support.service import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +81,54 @@ async def _sent_by_aiokafka(settings: dict[str, Any], topic: str) -> int | None:
     async with aiokafka.AIOKafkaProducer(**settings) as producer:
         found = await producer.send_and_wait(topic, b"value", b"key")
     return None if found is None else found.offset
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+async def test_a_dynamic_session_timeout_is_the_members_until_its_key_is_removed(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, library: Library
+) -> None:
+    user = f"timeout-{uuid.uuid4().hex}"
+    await new_topics(client, admin, user)
+    await client.put("client-configs", Entity.of(user=user), {"session.timeout.ms": "20000"})
+    values = {"bootstrap.servers": broker.bootstrap, "session.timeout.ms": 25_000, "metadata.max.age.ms": 200}
+    own = {library.spelled(name): value for name, value in values.items()}
+    async with AsyncDynamicConsumerConfig(
+        own, library=library, service=Reached(service.url, user, service.token)
+    ) as dynamic:
+        first = dynamic.settings
+        await client.delete("client-configs", Entity.of(user=user))
+        await until(lambda: dynamic.settings != first)
+        groups = {f"{user}-dynamic": first, f"{user}-own": dynamic.settings}
+    await asyncio.gather(
+        *(
+            _member(library, {**settings, library.spelled("group.id"): group}, user)
+            for group, settings in groups.items()
+        )
+    )
+    await until(lambda: [broker.timeouts_of_leavers(group) for group in groups] == [[20_000], [25_000]])
+
+
+async def _member(library: Library, settings: dict[str, Any], topic: str) -> None:
+    """Be a member of a group for a moment."""
+    if library is AIOKAFKA:
+        async with aiokafka.AIOKafkaConsumer(topic, **settings):
+            return
+    await asyncio.to_thread(
+        _joined_by_confluent if library is CONFLUENT_KAFKA else _joined_by_kafka_python, settings, topic
+    )
+
+
+def _joined_by_confluent(settings: dict[str, Any], topic: str) -> None:
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    wait_for(lambda: consumer.poll(0.1) or consumer.assignment())
+    consumer.close()
+
+
+def _joined_by_kafka_python(settings: dict[str, Any], topic: str) -> None:
+    consumer = kafka.KafkaConsumer(topic, **settings)
+    wait_for(lambda: consumer.poll(timeout_ms=100) or consumer.assignment())
+    consumer.close()
 
 
 @pytest.mark.long

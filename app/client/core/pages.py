@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ class Paged(Generic[PageT, ItemT]):
     """The call of the first page, or of the page at which the list is taken up again."""
 
     def page(self, token: str | None) -> Call[PageT]:
-        """Return the call of the page of a token; None for the first."""
-        return self.first if token is None else replace(self.first, params={**self.first.params, "pageToken": token})
+        """Return the call of the page of a token; None for the first. Only that one may find the list unchanged."""
+        if token is None:
+            return self.first
+        headers = {name: value for name, value in self.first.headers.items() if name != "If-None-Match"}
+        return replace(self.first, params={**self.first.params, "pageToken": token}, headers=headers)
 
 
 class _Position:
@@ -32,10 +36,15 @@ class _Position:
     def __init__(self) -> None:
         self.next_token: str | None = None
         """``page_token`` of the page after the last that was read; None before the first and after the last page."""
+        self.etag: str | None = None
+        """The ETag of the last page that was read; None of a list without ETags."""
+        self.unchanged = False
+        """True where the list still has the ETag of its ``if_none_match``: then no item was read."""
 
-    def _read(self, page: Any) -> bool:
+    def _read(self, answer: Answer[Any]) -> bool:
         """Take over the token of a page, and say whether another page follows."""
-        self.next_token = page["nextPageToken"]
+        self.etag, self.unchanged = answer.etag, answer.status == HTTPStatus.NOT_MODIFIED
+        self.next_token = None if self.unchanged else answer.body["nextPageToken"]
         return self.next_token is not None
 
 
@@ -50,9 +59,10 @@ class Pages(_Position, Generic[PageT, ItemT]):
         """Iterate over the pages, for members beside the items such as ``skipped``."""
         more = True
         while more:
-            page = self._send(self._paged.page(self.next_token)).body
-            more = self._read(page)
-            yield page
+            answer = self._send(self._paged.page(self.next_token))
+            more = self._read(answer)
+            if not self.unchanged:
+                yield answer.body
 
     def __iter__(self) -> Iterator[ItemT]:
         for page in self.pages():
@@ -72,9 +82,10 @@ class AsyncPages(_Position, Generic[PageT, ItemT]):
         """Iterate over the pages, for members beside the items such as ``skipped``."""
         more = True
         while more:
-            page = (await self._send(self._paged.page(self.next_token))).body
-            more = self._read(page)
-            yield page
+            answer = await self._send(self._paged.page(self.next_token))
+            more = self._read(answer)
+            if not self.unchanged:
+                yield answer.body
 
     async def __aiter__(self) -> AsyncIterator[ItemT]:
         async for page in self.pages():

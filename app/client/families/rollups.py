@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from app.client.core.calls import call
 from app.client.core.operations import Family, S, listing, operation
@@ -11,6 +11,7 @@ from app.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
     from app.client.core.calls import Call
     from app.client.types import (
@@ -36,6 +37,17 @@ if TYPE_CHECKING:
     Where = Mapping[str, str | int | float | bool]
 
 
+class Reading(TypedDict, total=False):
+    """The way in which the rows of a rollup are read."""
+
+    page_size: int
+    """Rows of a page, 1000 at most."""
+    page_token: str
+    """The page at which a list is taken up again."""
+    if_none_match: str
+    """``etag`` of an earlier list: no row is read while its run is still the latest one."""
+
+
 class Rollups(Family[S]):
     """The latest complete run of each rollup; ``where`` has values of columns, all of which a row has to have."""
 
@@ -46,63 +58,50 @@ class Rollups(Family[S]):
 
     @listing
     def compatibility(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
+        self, where: Where | None = None, **reading: Unpack[Reading]
     ) -> Paged[CompatibilityRollup, CompatibilityRow]:
         """List which software supports which configs."""
-        return Paged(self._page("compatibility", where, page_size, page_token))
+        return Paged(self._page("compatibility", where, reading))
 
     @listing
-    def drift(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[DriftRollup, DriftRow]:
+    def drift(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[DriftRollup, DriftRow]:
         """List the values in which brokers and topics differ from most."""
-        return Paged(self._page("drift", where, page_size, page_token))
+        return Paged(self._page("drift", where, reading))
 
     @listing
-    def impact(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[ImpactRollup, ImpactRow]:
+    def impact(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[ImpactRollup, ImpactRow]:
         """List who would see a changed default."""
-        return Paged(self._page("impact", where, page_size, page_token))
+        return Paged(self._page("impact", where, reading))
 
     @listing
-    def quotas(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[QuotasRollup, QuotasRow]:
+    def quotas(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[QuotasRollup, QuotasRow]:
         """List what all quotas come to."""
-        return Paged(self._page("quotas", where, page_size, page_token))
+        return Paged(self._page("quotas", where, reading))
 
     @listing
-    def activity(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[ActivityRollup, ActivityRow]:
+    def activity(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[ActivityRollup, ActivityRow]:
         """List who changed how much on which day."""
-        return Paged(self._page("activity", where, page_size, page_token))
+        return Paged(self._page("activity", where, reading))
 
     @listing
-    def integrity(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[IntegrityRollup, IntegrityRow]:
+    def integrity(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[IntegrityRollup, IntegrityRow]:
         """List the places where the trail and ZooKeeper differ."""
-        return Paged(self._page("integrity", where, page_size, page_token))
+        return Paged(self._page("integrity", where, reading))
 
     @listing
-    def compare(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[CompareRollup, CompareRow]:
+    def compare(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[CompareRollup, CompareRow]:
         """List the keys in which two clusters differ, or one cluster from its past."""
-        return Paged(self._page("compare", where, page_size, page_token))
+        return Paged(self._page("compare", where, reading))
 
     @listing
-    def usage(
-        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[UsageRollup, UsageRow]:
+    def usage(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[UsageRollup, UsageRow]:
         """List what clients used beside their quotas, with quotas to consider."""
-        return Paged(self._page("usage", where, page_size, page_token))
+        return Paged(self._page("usage", where, reading))
 
-    def _page(self, name: str, where: Where | None, page_size: int | None, page_token: str | None) -> Call[Any]:
+    def _page(self, name: str, where: Where | None, reading: Reading) -> Call[Any]:
         columns = {column: _text(value) for column, value in (where or {}).items()}
-        return call("GET", f"{self._base}/rollups/{name}", params={**columns, **page_params(page_size, page_token)})
+        page = page_params(reading.get("page_size"), reading.get("page_token"))
+        return call("GET", f"{self._base}/rollups/{name}", reading, params={**columns, **page})
 
 
 def _text(value: object) -> str:

@@ -167,6 +167,7 @@ class Listed:
     """A service with a list of three pages."""
 
     TOKENS: Final = (None, "t1", "t2")
+    ETAG: Final = '"run"'
 
     def __init__(self) -> None:
         self.asked: list[dict[str, str]] = []
@@ -180,7 +181,9 @@ class Listed:
             "nextPageToken": following,
             "skipped": [str(place)],
         }
-        return httpx.Response(200, json=page)
+        if request.headers.get("If-None-Match") == self.ETAG:
+            return httpx.Response(304, headers={"ETag": self.ETAG})
+        return httpx.Response(200, json=page, headers={"ETag": self.ETAG})
 
 
 async def test_a_list_is_read_to_its_end(kind: Kind) -> None:
@@ -191,6 +194,17 @@ async def test_a_list_is_read_to_its_end(kind: Kind) -> None:
     assert [item["id"] for item in found] == ["0a", "0b", "1a", "1b", "2a", "2b"]
     assert skipped == [["0"], ["1"], ["2"]]
     assert service.asked[:2] == [{"user": "x y", "pageSize": "2"}, {"user": "x y", "pageSize": "2", "pageToken": "t1"}]
+
+
+async def test_a_list_with_an_etag_is_read_only_when_it_has_changed(kind: Kind) -> None:
+    service = Listed()
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        changed = client.rollups.drift(if_none_match='"an earlier run"')
+        assert [item["id"] for item in await items(changed)] == ["0a", "0b", "1a", "1b", "2a", "2b"]
+        assert (changed.etag, changed.unchanged, len(service.asked)) == (Listed.ETAG, False, 3)
+        same = client.rollups.drift(if_none_match=changed.etag)
+        assert await items(same) == []
+        assert (same.etag, same.unchanged, same.next_token, len(service.asked)) == (Listed.ETAG, True, None, 4)
 
 
 async def test_a_page_is_read_when_it_is_reached_and_a_list_is_taken_up_again(kind: Kind) -> None:

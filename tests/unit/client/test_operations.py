@@ -68,7 +68,7 @@ def _rollup(name: str) -> Row:
         for each in parameters
         if each["in"] == "query" and each["name"] not in {*GENERAL, "pageSize", "pageToken"}
     }
-    return f"rollups.{name.lower()}", (columns,), _PAGE
+    return f"rollups.{name.lower()}", (columns,), {**_PAGE, "if_none_match": '"a"'}
 
 
 def _resolve(item: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
 from app.audit.tables import LEFT_ALONE, TO_BE_SENT
+from app.domain.entities import EntityType
 from app.services.ports.applying import Author, Cause, Drift, Refused, TargetState
+from app.services.ports.kafka import area_of_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from app.audit.database import Database
     from app.services.ports.applying import Correction, Ending, Sending
+    from app.services.ports.kafka import Area
 
 _DAY_S: Final = 86_400
 _MOST_SENT: Final = 200
@@ -181,7 +184,9 @@ CROSS JOIN LATERAL (
 ) AS found
 """)
 
-_FORGET: Final = text("DELETE FROM target_states WHERE cluster = :cluster")
+_FORGET: Final = text("""
+DELETE FROM target_states WHERE cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)
+""").bindparams(bindparam("types", type_=ARRAY(Text)))
 
 
 class PostgresTargetStates:
@@ -288,11 +293,12 @@ class PostgresTargetStates:
 
         return await self._database.read(work) if asked else {}
 
-    async def forget(self, cluster: str) -> None:
-        """Drop the states of a cluster: see the port."""
+    async def forget(self, cluster: str, areas: Collection[Area]) -> None:
+        """Drop the states of some of a cluster's entity types: see the port."""
+        types = [kind.value for kind in EntityType if area_of_type(kind) in areas]
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_FORGET, {"cluster": cluster})
+            await connection.execute(_FORGET, {"cluster": cluster, "types": types})
 
         await self._database.read(work)
 

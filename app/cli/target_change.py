@@ -13,10 +13,11 @@ from app.services.target.state import TargetService
 from app.wiring import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from app.services.changes.callers import Caller
     from app.services.ports.cluster_states import Target
+    from app.services.ports.kafka import Area
     from app.settings import Settings
 
 
@@ -24,14 +25,14 @@ class Act(Enum):
     """A change of the target, with its result in words."""
 
     ADOPT = (
-        "Cluster {name} takes quotas and configs from callers, and applies them to the Kafka cluster {id}. `confplane"
+        "Cluster {name} takes {what} from callers, and applies them to the Kafka cluster {id}. `confplane"
         " target observe` ends this"
     )
     ENFORCE = (
-        "Cluster {name} takes quotas and configs from callers, applies them to the Kafka cluster {id}, and puts back"
+        "Cluster {name} takes {what} from callers, applies them to the Kafka cluster {id}, and puts back"
         " what others change. `confplane target adopt` or `observe` ends this"
     )
-    OBSERVE = "Cluster {name} takes no quotas and configs from callers: it follows the Kafka cluster {id}"
+    OBSERVE = "Cluster {name} takes no {what} from callers: it follows the Kafka cluster {id}"
     PAUSE = (
         "Cluster {name} does not follow the Kafka cluster {id} any more: its copy stays as it is. `confplane target"
         " resume` ends this"
@@ -39,21 +40,29 @@ class Act(Enum):
     RESUME = "Cluster {name} follows the Kafka cluster {id}"
 
 
-def run(settings: Settings, cluster: str, reason: str, act: Act) -> int:
-    """Change the target of a cluster, print the result, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, act), "Not done")
+def run(settings: Settings, cluster: str, reason: str, act: Act, types: Sequence[Area] = ()) -> int:
+    """Change the target of a cluster, print the result, and return the exit code.
+
+    Args:
+        settings: The settings of the service.
+        cluster: The cluster's name.
+        reason: The reason, for the trail.
+        act: The change.
+        types: The entity types of a change of the mode; none named: all.
+    """
+    return callers.run(_change(settings, cluster, reason, act, types), "Not done")
 
 
-async def _change(settings: Settings, cluster: str, reason: str, act: Act) -> int:
+async def _change(settings: Settings, cluster: str, reason: str, act: Act, types: Sequence[Area]) -> int:
     async with opened(settings, cluster) as parts:
         service = TargetService(parts.runner, parts.stores[cluster])
         changes: dict[Act, Callable[[Caller], Awaitable[Target]]] = {
-            Act.ADOPT: partial(service.adopt, parts.target_states),
-            Act.ENFORCE: partial(service.enforce, parts.target_states),
-            Act.OBSERVE: service.observe,
+            Act.ADOPT: partial(service.adopt, parts.target_states, areas=types),
+            Act.ENFORCE: partial(service.enforce, parts.target_states, areas=types),
+            Act.OBSERVE: partial(service.observe, areas=types),
             Act.PAUSE: service.pause,
             Act.RESUME: service.resume,
         }
         target = await changes[act](callers.caller(reason))
-    typer.echo(act.value.format(name=cluster, id=target.cluster_id))
+    typer.echo(act.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
     return callers.DONE

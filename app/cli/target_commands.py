@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from app.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from app.services.ports.kafka import Area
 
 commands = typer.Typer(add_completion=False)
 target = typer.Typer(
@@ -19,6 +20,10 @@ commands.add_typer(target)
 
 _CODES = "Exit codes: 0 done; 1 not done, or not all; 2 invalid options or settings"
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the trail.")]
+Types = Annotated[
+    list[Area] | None,
+    typer.Option("--type", help="An entity type; may be repeated. Without it the mode is that of all types."),
+]
 
 
 @target.command(
@@ -85,7 +90,7 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
 @target.command(
     epilog=f'Example:\n\n    confplane target adopt --cluster payments --reason "quotas as code"\n\n{_CODES}.'
 )
-def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+def adopt(cluster: ClusterName, reason: Reason, types: Types = None, settings_file: SettingsFile = None) -> None:
     """Let callers write quotas and configs, which are then applied to the Kafka cluster.
 
     A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
@@ -97,35 +102,36 @@ def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     """
     from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ADOPT))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ADOPT, types or ()))
 
 
 @target.command(
-    epilog=f'Example:\n\n    confplane target enforce --cluster payments --reason "quotas as code"\n\n{_CODES}.'
+    epilog='Examples:\n\n    confplane target enforce --cluster payments --reason "quotas as code"\n\n'
+    f'    confplane target enforce --cluster payments --type topics --reason "topics as code"\n\n{_CODES}.'
 )
-def enforce(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+def enforce(cluster: ClusterName, reason: Reason, types: Types = None, settings_file: SettingsFile = None) -> None:
     """Let callers write quotas and configs, as `adopt` does, and put back those that others change.
 
-    A change by others in the Kafka cluster is put back once a look shows it, and is in the trail with both values (kind
-    put-back). A key that was put back three times in ten minutes is left alone, and listed as contested by `confplane
-    drift list` and `confplane target status`. A key that was never set here is left alone too, as extra.
+    A change by others in the Kafka cluster is put back once a look shows it, and is in the trail with both values and
+    the kind put-back. A key that was put back three times in ten minutes is left alone, and listed as contested by
+    `confplane drift list` and `confplane target status`. A key that was never set here is left alone too, as extra.
 
     Needs what `adopt` needs. `confplane target adopt` or `observe` ends it.
     """
     from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ENFORCE))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ENFORCE, types or ()))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
-def observe(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+def observe(cluster: ClusterName, reason: Reason, types: Types = None, settings_file: SettingsFile = None) -> None:
     """Refuse quotas and configs from callers again, and send nothing more to the Kafka cluster.
 
     Changes of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
     """
     from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.OBSERVE))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.OBSERVE, types or ()))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')

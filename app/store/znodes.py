@@ -24,6 +24,7 @@ from app.domain.errors import InvalidRequestError, InvalidTopicError
 from app.domain.facets import Tree
 from app.domain.topics import check_topic_name
 from app.services.ports.cluster_states import Freeze, Layout, Target, TargetMode
+from app.services.ports.kafka import Area
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -480,16 +481,17 @@ _LAYOUTS: Final = {tree.layout: tree for tree in Tree}
 
 def encode_target(target: Target) -> bytes:
     """Return the target node's data."""
-    return orjson.dumps(
-        {
-            "version": 1,
-            "kind": "kraft",
-            "mode": target.mode,
-            "cluster_id": target.cluster_id,
-            "imported": target.imported,
-            "paused": target.paused,
-        }
-    )
+    known = {
+        "version": 2 if target.modes else 1,
+        "kind": "kraft",
+        "mode": target.mode,
+        "cluster_id": target.cluster_id,
+        "imported": target.imported,
+        "paused": target.paused,
+    }
+    # An earlier release, which knows one mode for all, reads no version 2, and so writes no config of the cluster.
+    modes = {area.value: mode for area, mode in target.modes.items()}
+    return orjson.dumps(known | {"modes": modes} if modes else known)
 
 
 def decode_target(data: bytes | None) -> Target | None:
@@ -502,14 +504,18 @@ def decode_target(data: bytes | None) -> Target | None:
         return None
     match orjson.loads(data):
         case {
-            "version": 1,
+            "version": 1 | 2,
             "kind": "kraft",
             "mode": str(mode),
             "cluster_id": str(cluster_id),
             "imported": bool(imported),
             "paused": bool(paused),
+            **more,
         } if mode in set(TargetMode):
-            return Target(cluster_id, TargetMode(mode), imported, paused)
+            modes = more.get("modes", {})
+            if isinstance(modes, dict):
+                by_area = {Area(area): TargetMode(each) for area, each in modes.items()}
+                return Target(cluster_id, TargetMode(mode), imported, paused, by_area)
     raise ValueError("it is not of a form that this version knows")
 
 

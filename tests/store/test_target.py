@@ -12,6 +12,7 @@ from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError, ObservedError
 from app.domain.facets import Tree
 from app.services.ports.cluster_states import Freeze, Target, TargetMode
+from app.services.ports.kafka import Area
 from app.services.ports.transactions import Committed, Conflict, EntityWrite, Guarded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
@@ -85,6 +86,40 @@ async def test_quotas_of_an_observed_cluster_only_follow_it(store: ZooKeeperStor
     frozen = StateWrite("/confplane/freeze", state.version, Freeze("upgrade", "User:bob", 1_700_000_000_000))
     assert isinstance(await store.commit(transaction(store, frozen, guarded=Guarded.NONE), soon()), Committed)
     assert isinstance(await store.commit(following(store, write(ALICE, {}, 0)), soon()), Committed)
+
+
+async def test_entity_types_have_modes_of_their_own(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    mixed = OBSERVED.with_mode(TargetMode.ENFORCE, [Area.QUOTAS]).with_mode(TargetMode.ADOPT, [Area.TOPICS])
+    await set_target(store, mixed)
+    data = json.loads(raw_zk.get(PATH)[0])
+    # No earlier release, which knows one mode for all, reads this version; so such a process writes nothing.
+    assert (data["version"], data["mode"]) == (2, "observe")
+    assert data["modes"] == {"client-quotas": "enforce", "topics": "adopt"}
+    assert store.target() == (await store.read_target(soon())).target == mixed
+    assert str(mixed) == f"observe cluster {OBSERVED.cluster_id} (imported; client-quotas: enforce; topics: adopt)"
+    topic, group = Entity.of(topic="t"), Entity.of(group="g")
+    for entity in (ALICE, topic):
+        await store.check_admission([EntityWrite(Tree.CONFIG, entity, None, {}, applied=True)], soon())
+    refused = EntityWrite(Tree.CONFIG, group, None, {}, applied=True)
+    with pytest.raises(ObservedError, match="its groups are followed"):
+        await store.check_admission([refused], soon())
+    with pytest.raises(ObservedError):
+        await commit(store, refused)
+    # The mode of all types, and the same mode named for a type, leave the earlier form.
+    same = mixed.with_mode(TargetMode.OBSERVE, [Area.QUOTAS, Area.TOPICS])
+    assert same == mixed.with_mode(TargetMode.OBSERVE, []) == OBSERVED
+    await set_target(store, same)
+    assert json.loads(raw_zk.get(PATH)[0])["version"] == 1
+
+
+@pytest.mark.parametrize("modes", [[], {"topics": "adopts"}, {"topic": "adopt"}, {"topics": ["adopt"]}])
+async def test_modes_of_another_form_stop_all_writes(store: ZooKeeperStore, raw_zk: KazooClient, modes: Any) -> None:
+    await set_target(store, OBSERVED.with_mode(TargetMode.ADOPT, [Area.TOPICS]))
+    data = json.loads(raw_zk.get(PATH)[0])
+    raw_zk.set(PATH, json.dumps({**data, "modes": modes}).encode())
+    await until(lambda: store._guard.target_defect is not None)
+    with pytest.raises(CorruptZnodeError):
+        await store.check_admission([EntityWrite(Tree.CONFIG, Entity.of(topic="t"), None, {}, applied=True)], soon())
 
 
 async def test_a_pause_stops_what_follows(store: ZooKeeperStore) -> None:

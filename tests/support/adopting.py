@@ -12,8 +12,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.access import of_operator
 from app.services.changes.alter import Part
-from app.services.ports.kafka import Area
-from app.services.target.looks import area_of
+from app.services.ports.kafka import Area, area_of
 from tests.support.observing import Observing, caller
 from tests.support.stores import soon, until
 

@@ -26,8 +26,8 @@ from app.services.ports.kafka import (
     Observed,
     Permission,
     Unmanaged,
+    area_of,
 )
-from app.services.target.looks import area_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence

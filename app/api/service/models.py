@@ -79,6 +79,10 @@ class ObservedArea(AnswerModel):
     problem: str | None = Field(description="The reason why the last look did not count")
 
 
+EntityTypeName = Literal["client-quotas", "topics", "brokers", "groups", "client-metrics"]
+Mode = Literal["observe", "adopt", "enforce"]
+
+
 class ApplyingData(AnswerModel):
     """The application of quotas and configs that callers wrote to the Kafka cluster."""
 
@@ -102,10 +106,11 @@ class TargetData(AnswerModel):
     kind: Literal["zookeeper", "kraft"] = Field(
         description="zookeeper: the brokers read ZooKeeper themselves, and all other members are null"
     )
-    mode: Literal["observe", "adopt", "enforce"] | None = Field(
+    mode: Mode | None = Field(
         description="observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it;"
         " enforce: what others change there is put back, too"
     )
+    modes: dict[EntityTypeName, Mode] | None = Field(description="The mode of each entity type")
     cluster_id: str | None
     imported: bool | None = Field(description="All configs were imported")
     paused: bool | None
@@ -114,8 +119,8 @@ class TargetData(AnswerModel):
     reported_at: Time | None = Field(description="The time of the leader's report, which all of this is from")
     log_offset: str | None = Field(description="The offset up to which the metadata log was followed; null: it is not")
     problem: str | None = Field(description="The reason why nothing is followed now")
-    areas: dict[Literal["client-quotas", "topics", "brokers", "groups", "client-metrics"], ObservedArea] | None
-    applying: ApplyingData | None = Field(description="null where the mode is not adopt, or nothing was heard yet")
+    areas: dict[EntityTypeName, ObservedArea] | None
+    applying: ApplyingData | None = Field(description="null where callers write nothing, or nothing was heard yet")
 
 
 class ClusterDetails(ClusterData):

@@ -25,6 +25,7 @@ def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
     return {
         "kind": "zookeeper" if target is None else "kraft",
         "mode": None if target is None else target.mode.value,
+        "modes": None if target is None else {area.value: mode.value for area, mode in target.by_area.items()},
         "clusterId": None if target is None else target.cluster_id,
         "imported": None if target is None else target.imported,
         "paused": None if target is None else target.paused,

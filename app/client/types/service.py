@@ -212,6 +212,8 @@ class TargetData(TypedDict):
     # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: what
     # others change there is put back, too
     mode: Literal["observe", "adopt", "enforce"] | None
+    # The mode of each entity type
+    modes: dict[str, Literal["observe", "adopt", "enforce"]] | None
     clusterId: str | None
     # All configs were imported
     imported: bool | None
@@ -226,7 +228,7 @@ class TargetData(TypedDict):
     # The reason why nothing is followed now
     problem: str | None
     areas: dict[str, ObservedArea] | None
-    # null where the mode is not adopt, or nothing was heard yet
+    # null where callers write nothing, or nothing was heard yet
     applying: ApplyingData | None
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
+    from app.services.ports.kafka import Area
     from app.services.ports.trail import Intent
 
 Values = dict[str, str | None]
@@ -288,5 +289,5 @@ class TargetStates(Protocol):
             Entity id and key -> the author; left out where the newest hundred changes of an entity do not name the key.
         """
 
-    async def forget(self, cluster: str) -> None:
-        """Drop the states of a cluster."""
+    async def forget(self, cluster: str, areas: Collection[Area]) -> None:
+        """Drop the states of some of a cluster's entity types."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from app.services.ports.kafka import Area
+
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from app.domain.facets import Tree
 
 ENTITY: Final = "cluster"
@@ -120,21 +124,39 @@ class Target:
     kind ``import``."""
     paused: bool = False
     """True while nothing follows the cluster, and nothing is applied to it."""
+    modes: Mapping[Area, TargetMode] = field(default_factory=dict, hash=False)
+    """The modes of the entity types that have another than the cluster."""
+
+    @property
+    def by_area(self) -> dict[Area, TargetMode]:
+        """The mode of each entity type."""
+        return {area: self.modes.get(area, self.mode) for area in Area}
 
     @property
     def applies(self) -> bool:
-        """True where callers write quotas and configs."""
-        return self.mode is not TargetMode.OBSERVE
+        """True where callers write quotas or configs of any entity type."""
+        return any(map(self.applies_to, Area))
 
-    @property
-    def enforces(self) -> bool:
-        """True where quotas and configs that others change are put back."""
-        return self.mode is TargetMode.ENFORCE
+    def applies_to(self, area: Area) -> bool:
+        """Say whether callers write the quotas or configs of an entity type."""
+        return self.modes.get(area, self.mode) is not TargetMode.OBSERVE
+
+    def enforces(self, area: Area) -> bool:
+        """Say whether quotas or configs of an entity type are put back where others change them."""
+        return self.modes.get(area, self.mode) is TargetMode.ENFORCE
+
+    def with_mode(self, mode: TargetMode, areas: Collection[Area]) -> Target:
+        """Return the target with another mode of some entity types; with no type named, of all."""
+        if not areas:
+            return replace(self, mode=mode, modes={})
+        modes = self.by_area | dict.fromkeys(areas, mode)
+        return replace(self, modes={area: each for area, each in modes.items() if each is not self.mode})
 
     def __str__(self) -> str:
         """Return the target as part of a sentence."""
         state = "paused" if self.paused else "imported" if self.imported else "not imported yet"
-        return f"{self.mode} cluster {self.cluster_id} ({state})"
+        others = "".join(f"; {area}: {mode}" for area, mode in self.modes.items())
+        return f"{self.mode} cluster {self.cluster_id} ({state}{others})"
 
 
 @dataclass(frozen=True, slots=True)

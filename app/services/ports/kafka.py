@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from app.domain.entities import EntityType
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -27,6 +28,26 @@ class Area(StrEnum):
     BROKERS = "brokers"
     GROUPS = "groups"
     CLIENT_METRICS = "client-metrics"
+
+
+KINDS: Final = {
+    Area.TOPICS: EntityType.TOPIC,
+    Area.BROKERS: EntityType.BROKER,
+    Area.GROUPS: EntityType.GROUP,
+    Area.CLIENT_METRICS: EntityType.CLIENT_METRICS,
+}
+"""The entity type of each area but client quotas."""
+_AREAS: Final = {kind: area for area, kind in KINDS.items()}
+
+
+def area_of(entity: Entity) -> Area:
+    """Return the area of an entity."""
+    return area_of_type(entity.types[0])
+
+
+def area_of_type(kind: EntityType) -> Area:
+    """Return the area of the entities whose first component is of a type."""
+    return _AREAS.get(kind, Area.QUOTAS)
 
 
 class Permission(StrEnum):

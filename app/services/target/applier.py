@@ -161,7 +161,7 @@ class Applier:
             return False
         await self._frontier.publish(self._waiting, deadline)
         for name, line in due.items():
-            sending = asyncio.create_task(line.send(deadline), name=f"applier-{self._store.name}-{name}")
+            sending = asyncio.create_task(line.send(target, deadline), name=f"applier-{self._store.name}-{name}")
             self._under_way[name] = sending
             self._sendings.add(sending)
             sending.add_done_callback(partial(self._ended, self._under_way, name))

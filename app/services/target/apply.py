@@ -20,6 +20,7 @@ from app.domain.facets import Tree, full_path
 from app.services.changes.bulk import AT_ONCE
 from app.services.changes.callers import Caller
 from app.services.changes.runner import Job
+from app.services.ports.kafka import area_of
 from app.services.recorder.recorded import PRINCIPAL
 from app.services.target import topics
 from app.services.target.enforce import SOURCE, Enforcer
@@ -150,7 +151,8 @@ class Follower:
 
     async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
         """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
-        adopted = {each.entity.id for each in seen if not each.of_log} if self._decisions.applies else set()
+        applies_to = self._decisions.applies_to
+        adopted = {each.entity.id for each in seen if not each.of_log and applies_to(area_of(each.entity))}
         if not adopted:
             return seen
         known = await self._states.known(self._store.name, sorted(adopted))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
-from app.services.ports.kafka import Area, Permission
-from app.services.target.looks import PIECE, area_of
+from app.services.ports.kafka import Area, Permission, area_of
+from app.services.target.looks import PIECE
 from app.services.target.report import AreaReport, Names
 
 if TYPE_CHECKING:

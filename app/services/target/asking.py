@@ -23,6 +23,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.services.ports.applying import Alteration, Applied, Refused, Unknown
+from app.services.ports.kafka import area_of
 from app.services.target.line import line_of
 from app.services.target.secrets import without
 
@@ -92,7 +93,7 @@ class Asking:
                 is Kafka's.
         """
         target = self._store.target()
-        if target is None or not target.applies:
+        if target is None or not target.applies_to(area_of(entity)):
             return None
         name = line_of(entity)
         until, reason = self._quiet.get(name, (0.0, ""))

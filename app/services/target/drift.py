@@ -21,6 +21,7 @@ from app.domain.ops import Op, OpType
 from app.services.altered import altered
 from app.services.changes.edits import Edit
 from app.services.ports.applying import Cause
+from app.services.ports.kafka import area_of
 from app.services.recorder.recorded import PRINCIPAL
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class DriftService:
             known = await self._states.known(cluster, some)
             for each in some:
                 candidate = _Candidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
-                if candidate.differs:
+                if candidate.differs and target.applies_to(area_of(candidate.entity)):
                     yield candidate
 
     # -- decisions of callers
@@ -192,14 +193,13 @@ class DriftService:
     async def edits(self, chosen: Sequence[Chosen], deadline: float) -> list[tuple[FacetName, Edit]]:
         """Return the edits that take over the values of the Kafka cluster as it has them now, in order, with facets.
 
-        An entity that does not differ has an edit without ops, and so has every entity in the mode ``observe``.
+        An entity that does not differ has an edit without ops, and so has every entity that is observed.
 
         Raises:
             UnavailableError: The Kafka cluster can't be looked at now.
         """
-        target = self._store.target()
-        taken = target is not None and target.applies
-        seen = await self._look([each.entity for each in chosen], deadline) if taken and chosen else {}
+        applied = [each.entity for each in chosen if self._applies(each.entity)]
+        seen = await self._look(applied, deadline) if applied else {}
         if seen is None:
             raise UnavailableError(
                 f"The Kafka cluster of {self._store.name} can't be looked at now: it does not answer, or is paused",
@@ -245,14 +245,17 @@ class DriftService:
         return keys
 
     def _reapplied(self, chosen: Chosen, state: TargetState | None) -> list[str]:
-        target = self._store.target()
-        if state is None or target is None or not target.applies:
+        if state is None or not self._applies(chosen.entity):
             return []
         candidate = _Candidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
         keys = {key for key, drift in state.drift.items() if drift.cause is Cause.CONTESTED}
         if candidate.refused is not None:
             keys |= candidate.waiting - state.drift.keys()
         return sorted(filter(chosen.names, keys))
+
+    def _applies(self, entity: Entity) -> bool:
+        target = self._store.target()
+        return target is not None and target.applies_to(area_of(entity))
 
     # -- looks
 

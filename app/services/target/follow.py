@@ -19,6 +19,7 @@ from app.domain.observed import Sight
 from app.domain.ops import Op, OpType
 from app.services.altered import altered
 from app.services.changes.draft import Draft, Unchanged
+from app.services.ports.kafka import area_of
 from app.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
 from app.services.ports.transactions import EntityWrite, Guarded
 from app.services.target import members
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from app.domain.facets import Facet
     from app.domain.observed import Rules
     from app.services.ports.applying import TargetState
+    from app.services.ports.kafka import Area
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
     from app.services.target.members import Members
@@ -101,11 +103,10 @@ class Decisions:
         """
         return self._judge(seen, self._store.get(Tree.CONFIG, seen.entity.id))[0] is not Verdict.SAME
 
-    @property
-    def applies(self) -> bool:
-        """Say whether callers write the quotas and configs of the cluster."""
+    def applies_to(self, area: Area) -> bool:
+        """Say whether callers write the quotas or configs of an entity type."""
         target = self._store.target()
-        return target is not None and target.applies
+        return target is not None and target.applies_to(area)
 
     def followed(self, seen: Seen, node: Node | None) -> dict[str, str]:
         """Return the map that a look's sight would leave in a znode."""
@@ -184,18 +185,18 @@ class Decisions:
     def _judge_in_mode(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict in the target's mode, and the map to be stored."""
         verdict, after = self._judge(seen, node)
-        target = self._store.target()
-        if verdict is Verdict.SAME or target is None or not target.applies:
+        target, area = self._store.target(), area_of(seen.entity)
+        if verdict is Verdict.SAME or target is None or not target.applies_to(area):
             return verdict, after
         verdict = _of_adopted(seen, node, verdict)
-        if verdict is Verdict.WRITTEN and target.enforces:
+        if verdict is Verdict.WRITTEN and target.enforces(area):
             return self._of_enforced(seen, node, after)
         return verdict, after
 
     def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict, and the map to be stored."""
         known = _known(seen, node)
-        if seen.of_log and self.applies:
+        if seen.of_log and self.applies_to(area_of(seen.entity)):
             # The log does not say which of the records are this service's own; looks follow the others.
             return Verdict.SAME, stored(node)
         if not seen.of_log:

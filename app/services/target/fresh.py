@@ -7,8 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import UnavailableError
-from app.services.ports.kafka import Permission
-from app.services.target.looks import area_of
+from app.services.ports.kafka import Permission, area_of
 from app.services.target.report import parse
 
 if TYPE_CHECKING:

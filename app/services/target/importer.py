@@ -148,8 +148,8 @@ class Importer:
         blockers = await self._blockers(areas, deadline)
         if state.target is not None and state.target.applies:
             mode = (
-                "Callers write client quotas here (mode adopt), and an import would make them those of the Kafka"
-                f" cluster. `confplane target observe --cluster {self._store.name}` ends the mode"
+                "Callers write quotas and configs here (mode adopt or enforce), and an import would make them those of"
+                f" the Kafka cluster. `confplane target observe --cluster {self._store.name}` ends the mode"
             )
             blockers += (mode,)
         return Survey(identity, state.target, areas, blockers)

@@ -18,15 +18,15 @@ from app.domain.errors import ConfplaneError, UnavailableError
 from app.domain.facets import Tree
 from app.services.altered import altered
 from app.services.ports.applying import Alteration, Applied, Ending, Held, Refused, Sending, Unknown
-from app.services.ports.kafka import Area
+from app.services.ports.kafka import Area, area_of
 from app.services.target import members, topics
-from app.services.target.looks import area_of
 from app.services.target.secrets import Secret, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from app.services.ports.applying import AlteredCluster, End, TargetState, TargetStates, Values
+    from app.services.ports.cluster_states import Target
     from app.services.target.ports import ObservedStore
     from app.services.target.secrets import Secrets
 
@@ -140,14 +140,14 @@ class Line:
         now = time.monotonic()
         return self.due <= now and any(self._held_until.get(each, 0.0) <= now for each in self.pending)
 
-    async def send(self, deadline: float) -> None:
-        """Send what waits, and write down the ends.
+    async def send(self, target: Target, deadline: float) -> None:
+        """Send what waits, and write down the ends. What waits of observed entity types is left.
 
         Raises:
             UnavailableError: The cluster or a store is away. Values that were sent are sent again.
         """
         try:
-            await self._send(deadline)
+            await self._send(target, deadline)
         except UnavailableError as error:
             self._trouble(error.detail)
             raise
@@ -168,9 +168,9 @@ class Line:
         longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 4)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
-    async def _send(self, deadline: float) -> None:
+    async def _send(self, target: Target, deadline: float) -> None:
         parts = self._parts
-        sent = await self._next(deadline)
+        sent = await self._next(target, deadline)
         if not sent:
             return
         allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
@@ -211,8 +211,10 @@ class Line:
 
     # -- what is to be sent
 
-    async def _next(self, deadline: float) -> list[_Sent]:
-        """Return what is to be sent now; entities of which nothing is to be sent are settled."""
+    async def _due(self, target: Target) -> tuple[dict[str, Node], dict[str, TargetState]]:
+        """Return the znodes to be sent now, and the states; entities of which nothing is to be sent are settled."""
+        for each in [each for each in self.pending if not target.applies_to(area_of(Entity.from_id(each)))]:
+            self._settle(each, None)
         now, store = time.monotonic(), self._parts.store
         ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MOST]
         known = await self._parts.states.known(store.name, ids)
@@ -228,11 +230,16 @@ class Line:
                 self._settle(entity_id, None if state is None else state.refused)
             else:
                 nodes[entity_id] = node
+        return nodes, known
+
+    async def _next(self, target: Target, deadline: float) -> list[_Sent]:
+        """Return what is to be sent now, in clear."""
+        nodes, known = await self._due(target)
         entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
         topic_ids = await topics.ids_of(self._parts.cluster, entities.values(), deadline)
         outlived = topics.outlived(topic_ids, nodes, known)
         if outlived:
-            await self._parts.states.drop(store.name, outlived)
+            await self._parts.states.drop(self._parts.store.name, outlived)
             self._again = {entity_id: keys for entity_id, keys in self._again.items() if entity_id not in outlived}
             known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         sent = []

@@ -15,11 +15,10 @@ from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.altered import altered
 from app.services.ports.journal import TooOld
-from app.services.ports.kafka import Area, NotPermittedError, Permission
+from app.services.ports.kafka import Area, NotPermittedError, Permission, area_of
 from app.services.target.apply import Followed
 from app.services.target.areas import AGAIN_S, AreaState, Topics
 from app.services.target.log import LogFollower
-from app.services.target.looks import area_of
 from app.services.target.report import AreaReport
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Looking:
         """Entity id -> keys that others set in the cluster, and that are left alone."""
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
-        self._mode: TargetMode | None = None
+        self._modes: Mapping[Area, TargetMode] = {}
         self._left: set[str] | None = None
         """The entities that may have durable drift; None: not known."""
 
@@ -102,9 +101,9 @@ class Looking:
         """
         async with self._lock:
             target = self._store.target()
-            if target is not None and target.mode is not self._mode:
+            if target is not None and target.by_area != self._modes:
                 # What another mode left alone counts now.
-                self._mode = target.mode
+                self._modes, self.drift, self._left = target.by_area, {}, None
                 self._anew()
             await self._put_back()
             for state in self.areas.values():
@@ -143,8 +142,8 @@ class Looking:
         self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
         if not looked.unchanged:
             await self._settle(state, looked)
-        # Of a cluster that callers write the log is not followed.
-        beside_log = self._follows_log and not self._decisions.applies
+        # Of what callers write the log is not followed.
+        beside_log = self._follows_log and not self._decisions.applies_to(state.area)
         state.count(looked, followed.refused, cost, beside_log=beside_log)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
@@ -153,7 +152,7 @@ class Looking:
 
     async def _settle(self, state: AreaState, looked: Looked | None) -> None:
         """Forget the drift of entities that a look found equal; None: the cluster has no topics at all."""
-        if not self._decisions.applies:
+        if not self._decisions.applies_to(state.area):
             return
         if self._left is None:
             self._left = set(await self._follower.left_alone())
@@ -270,5 +269,6 @@ class Looking:
         """Say whether a write is compared with the cluster: no follower made it, nor has the applier to send it."""
         if self._follower.wrote(entry.revision):
             return False
-        applied = entry.after is not None and altered(entry.after.extra)
-        return not (applied and self._decisions.applies)
+        if entry.after is None or not altered(entry.after.extra):
+            return True
+        return not self._decisions.applies_to(area_of(Entity.from_id(entry.entity_id)))

@@ -9,7 +9,7 @@ from app.domain.entities import Entity, EntityType
 from app.domain.facets import FacetName, Tree
 from app.domain.observed import Sight
 from app.services.pace import Pace, free_in_slices
-from app.services.ports.kafka import Area
+from app.services.ports.kafka import KINDS, Area, area_of
 from app.services.ports.trail import Sighting
 from app.services.target.follow import Seen
 
@@ -27,24 +27,6 @@ PIECE: Final = 100
 """Topics in one look."""
 _PAGE: Final = 1_000
 _NO_BROKERS: Final[Mapping[str, int]] = {}
-
-KINDS: Final = {
-    area: EntityType(name)
-    for area, name in {
-        Area.TOPICS: "topic",
-        Area.BROKERS: "broker",
-        Area.GROUPS: "group",
-        Area.CLIENT_METRICS: "client-metrics",
-    }.items()
-    if name in set(EntityType)
-}
-"""The entity type of each area but client quotas, as far as this service has the type."""
-
-
-def area_of(entity: Entity) -> Area:
-    """Return the area of an entity."""
-    kind = entity.types[0]
-    return next((area for area, each in KINDS.items() if each is kind), Area.QUOTAS)
 
 
 @dataclass(slots=True)

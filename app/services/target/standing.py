@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.services.altered import altered
+from app.services.ports.kafka import area_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -97,14 +99,19 @@ class Standings:
         return target is not None and target.applies
 
     async def of(self, nodes: Iterable[Node]) -> dict[str, Standing]:
-        """Return the standings of nodes as they are, by entity id. Nodes without a change of a caller need no query.
+        """Return the standings of nodes as they are, by entity id; of observed entity types there are none.
+
+        Nodes without a change of a caller need no query.
 
         Raises:
             UnavailableError: Postgres is away.
         """
         found: dict[str, Standing] = {}
         asked: dict[str, Node] = {}
+        target = self._store.target()
         for node in nodes:
+            if target is not None and not target.applies_to(area_of(Entity.from_id(node.id))):
+                continue
             if (followed := _followed(node, node.mzxid)) is None:
                 asked[node.id] = node
             else:

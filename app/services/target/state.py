@@ -9,10 +9,11 @@ from app.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
 from app.services.changes.draft import Unchanged
 from app.services.changes.states import StateChange, draft
 from app.services.ports.cluster_states import Target, TargetMode
+from app.services.ports.kafka import Area
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from app.services.changes.callers import Caller
     from app.services.changes.draft import Draft
@@ -82,38 +83,47 @@ class TargetService:
         """
         return await self._change(lambda target: replace(self._known(target), paused=False), caller)
 
-    async def adopt(self, states: TargetStates, caller: Caller) -> Target:
+    async def adopt(self, states: TargetStates, caller: Caller, areas: Collection[Area] = ()) -> Target:
         """Let callers write quotas and configs. Once this returns, every process takes them.
 
         The states of earlier sendings are forgotten, where callers wrote none until now: they may be of another
         ZooKeeper ensemble, whose revisions say nothing of this one.
 
+        Args:
+            states: The states of earlier sendings.
+            caller: The caller.
+            areas: The entity types; none named: all.
+
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._take(TargetMode.ADOPT, states, caller)
+        return await self._take(TargetMode.ADOPT, states, caller, areas)
 
-    async def enforce(self, states: TargetStates, caller: Caller) -> Target:
+    async def enforce(self, states: TargetStates, caller: Caller, areas: Collection[Area] = ()) -> Target:
         """Let callers write quotas and configs, as :meth:`adopt` does, and put back those that others change.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._take(TargetMode.ENFORCE, states, caller)
+        return await self._take(TargetMode.ENFORCE, states, caller, areas)
 
-    async def observe(self, caller: Caller) -> Target:
+    async def observe(self, caller: Caller, areas: Collection[Area] = ()) -> Target:
         """Refuse quotas and configs from callers. Once this returns, none commits, and no round of the applier begins.
+
+        Args:
+            caller: The caller.
+            areas: The entity types; none named: all.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._change(lambda target: replace(self._imported(target), mode=TargetMode.OBSERVE), caller)
+        return await self._change(lambda target: self._imported(target).with_mode(TargetMode.OBSERVE, areas), caller)
 
-    async def _take(self, mode: TargetMode, states: TargetStates, caller: Caller) -> Target:
+    async def _take(self, mode: TargetMode, states: TargetStates, caller: Caller, areas: Collection[Area]) -> Target:
         target = (await self._store.read_target(caller.deadline)).target
-        if target is not None and not target.applies:
-            await states.forget(self._store.name)
-        return await self._change(lambda target: replace(self._imported(target), mode=mode), caller)
+        if target is not None:
+            await states.forget(self._store.name, [each for each in areas or Area if not target.applies_to(each)])
+        return await self._change(lambda target: self._imported(target).with_mode(mode, areas), caller)
 
     def _imported(self, target: Target | None) -> Target:
         known = self._known(target)

@@ -34,6 +34,7 @@ from app.domain.errors import (
 )
 from app.domain.facets import Tree
 from app.services.notices import Notice
+from app.services.ports.kafka import area_of
 from app.services.ports.transactions import EntityWrite, Guarded
 from app.store import znodes
 
@@ -116,9 +117,11 @@ class Guard:
         for write in writes:
             if not isinstance(write, EntityWrite) or write.tree is not Tree.CONFIG:
                 continue
-            if not target.applies:
+            area = area_of(write.entity)
+            if not target.applies_to(area):
+                what = str(area) if target.applies else "quotas and configs"
                 raise ObservedError(
-                    f"Cluster {self._name} is observed: its quotas and configs are followed from the Kafka cluster"
+                    f"Cluster {self._name} is observed: its {what} are followed from the Kafka cluster"
                     f" {target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"
                     " client configs can be written here as ever",
                     outcome=WriteOutcome.NOT_APPLIED,

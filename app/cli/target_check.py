@@ -1,4 +1,4 @@
-"""``confplane target check``: what a Kafka cluster shows to this service."""
+"""``confplane target check``: what a Kafka cluster shows to this service, and takes from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEADLINE_S: Final = 120.0
 
 
 def run(settings: Settings, cluster: str) -> int:
-    """Try each describe, print the results, and return the exit code."""
+    """Try each describe and each alter, print the results, and return the exit code."""
     return callers.run(_check(settings, cluster), "Not checked")
 
 
@@ -26,7 +26,7 @@ async def _check(settings: Settings, cluster: str) -> int:
     async with kafka(settings, cluster) as found:
         deadline = time.monotonic() + _DEADLINE_S
         identity = await found.identity(deadline)
-        permissions = await found.permissions(deadline)
+        permissions = await found.permissions(deadline, alters=True)
         unproven = await found.unproven(deadline)
     brokers = ", ".join(map(str, identity.brokers))
     typer.echo(
@@ -42,6 +42,9 @@ async def _check(settings: Settings, cluster: str) -> int:
             f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
             " until the broker has heard of changes twice"
         )
+    unaltered = [area for area, (permission, _) in permissions.items() if permission is not Permission.FULL]
+    if unaltered:
+        typer.echo(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
     missing = [area for area, (permission, _) in permissions.items() if permission is Permission.NONE]
     if not missing:
         typer.echo("Everything can be followed. Nothing was written")

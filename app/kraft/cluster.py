@@ -129,10 +129,10 @@ class KraftCluster:
             seen.add(now.offset)
         return max(seen)
 
-    async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
-        """Try each describe once; see the port."""
+    async def permissions(self, deadline: float, *, alters: bool = False) -> Mapping[Area, tuple[Permission, str]]:
+        """Try each describe once; with ``alters``, each alter too, of no key. See the port."""
         with translated():
-            return await Permissions(await self._client(), self._timeout_s).areas(deadline)
+            return await Permissions(await self._client(), self._timeout_s).areas(deadline, alters=alters)
 
     async def unproven(self, deadline: float) -> str | None:
         """Return the reason why there is no barrier; None where there is one. See the port."""

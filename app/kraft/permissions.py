@@ -1,22 +1,37 @@
-"""The parts of a cluster that a login may describe, by trying."""
+"""The parts of a cluster that a login may describe and alter, by trying.
+
+An alter is tried with no keys, and as ``validateOnly``: the cluster looks at the rights, and has nothing to change.
+"""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from app.kraft.pool import Lane
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire.errors import AnswerError, RightsError, UnreachableError, UnsupportedError
+from app.services.ports.applying import Held, Unknown
 from app.services.ports.kafka import Area, Permission
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from app.kraft.client import KraftClient
+    from app.services.ports.applying import End
 
 _NOBODY: Final = "confplane-check"
 """A name whose describe is allowed or not, whether anything has that name or not."""
 _KEY: Final = "cleanup.policy"
+_AT_ONCE: Final = 500
+"""Resources in one alter."""
+_TYPES: Final = {
+    Area.TOPICS: ResourceType.TOPIC,
+    Area.BROKERS: ResourceType.BROKER,
+    Area.GROUPS: ResourceType.GROUP,
+    Area.CLIENT_METRICS: ResourceType.CLIENT_METRICS,
+}
 _RIGHTS: Final = {
     Area.QUOTAS: "DESCRIBE_CONFIGS on CLUSTER",
     Area.TOPICS: "DESCRIBE and DESCRIBE_CONFIGS on TOPIC",
@@ -25,10 +40,18 @@ _RIGHTS: Final = {
     Area.CLIENT_METRICS: "DESCRIBE_CONFIGS on CLUSTER",
 }
 """The rights of each area in Kafka's words (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
+_ALTER_RIGHTS: Final = {
+    Area.QUOTAS: "ALTER_CONFIGS on CLUSTER",
+    Area.TOPICS: "ALTER_CONFIGS on TOPIC",
+    Area.BROKERS: "ALTER_CONFIGS on CLUSTER",
+    Area.GROUPS: "ALTER_CONFIGS on GROUP",
+    Area.CLIENT_METRICS: "ALTER_CONFIGS on CLUSTER",
+}
+"""The rights that the modes need which apply callers' changes (``KafkaApis.scala``)."""
 
 
 class Permissions:
-    """Tries the describes of each area.
+    """Tries the describes of each area, and the alters.
 
     Args:
         client: The cluster.
@@ -39,8 +62,12 @@ class Permissions:
         self._client = client
         self._timeout_s = timeout_s
 
-    async def areas(self, deadline: float) -> dict[Area, tuple[Permission, str]]:
+    async def areas(self, deadline: float, *, alters: bool = False) -> dict[Area, tuple[Permission, str]]:
         """Return the permission for each area, and a sentence on what is missing.
+
+        Args:
+            deadline: On ``time.monotonic()``'s clock.
+            alters: Try the alters too: :attr:`Permission.FULL` is found only then.
 
         Raises:
             UnreachableError: No broker answers.
@@ -59,11 +86,43 @@ class Permissions:
         for area, attempt in tries.items():
             try:
                 found[area] = Permission.READ_ONLY, await attempt(deadline)
+                if alters:
+                    found[area] = await self._altered(area, found[area][1], deadline)
             except RightsError as error:
                 found[area] = Permission.NONE, f"{error}; needed: {_RIGHTS[area]}"
             except (AnswerError, UnsupportedError) as error:
                 found[area] = Permission.NONE, str(error)
         return found
+
+    async def _altered(self, area: Area, remark: str, deadline: float) -> tuple[Permission, str]:
+        """Return the permission for an area that may be described, with the remark on its describe."""
+        for each in await self._tried(area, deadline):
+            if isinstance(each, Held):
+                return Permission.READ_ONLY, f"{each.reason}; needed for callers' changes: {_ALTER_RIGHTS[area]}"
+            if isinstance(each, Unknown):
+                return Permission.READ_ONLY, f"it is not known whether alters are allowed: {each.reason}"
+        return Permission.FULL, remark
+
+    async def _tried(self, area: Area, deadline: float) -> list[End]:
+        """Alter no key of each entity of an area, or of one that nobody has."""
+        by = partial(self._by, deadline)
+        if area is Area.QUOTAS:
+            return await self._client.quota_alters.alter([((("user", _NOBODY),), {})], by, validate_only=True)
+        if area is Area.TOPICS:
+            names = list(await self._client.topics(self._by(deadline))) or [_NOBODY]
+        elif area is Area.BROKERS:
+            names = [""]
+        else:
+            listed = await self._client.list_config_resources({_TYPES[area]}, self._by(deadline))
+            names = [*(each.name for each in listed), _NOBODY]
+        alters = self._client.config_alters(lane=Lane.SHORT)
+        resources = [Resource(_TYPES[area], name) for name in dict.fromkeys(names)]
+        ends: list[End] = []
+        for start in range(0, len(resources), _AT_ONCE):
+            ends += await alters.alter(
+                [(each, {}) for each in resources[start : start + _AT_ONCE]], by, validate_only=True
+            )
+        return ends
 
     def _by(self, deadline: float) -> float:
         return min(deadline, time.monotonic() + self._timeout_s)

@@ -28,7 +28,7 @@ from tests.support.service import Service
 from tests.support.waiting import until, until_warned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 CLUSTER, TOPIC, GROUP = 4, 2, 3
 """Types of resources in ACLs."""
-DESCRIBE, DESCRIBE_CONFIGS = 8, 10
+DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 8, 10, 11
 """Operations in ACLs."""
 
 
@@ -87,7 +87,9 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
     said = commands.run("target", "check")
     assert said.code == 0, said
     assert f"Kafka cluster {kraft.cluster_id}, release 4.4 (metadata.version 4.4-IV2), brokers 1" in said.out
-    assert [line.split()[0] for line in said.out.splitlines() if "read only" in line] == [area.value for area in Area]
+    assert [line.split()[0] for line in said.out.splitlines() if line.endswith(" full")] == [
+        area.value for area in Area
+    ]
     assert "barrier         yes" in said.out
 
     said = commands.run("target", "import")
@@ -262,6 +264,8 @@ async def test_missing_rights_turn_off_their_parts_alone(
         assert said.code == 1
         assert "Can't be followed: topics, groups. Everything else can" in said.err
         assert "barrier         no: " in said.out
+        assert "would wait: client-quotas, topics, brokers, groups, client-metrics" in said.out
+        assert "needed for callers' changes: ALTER_CONFIGS on CLUSTER" in said.out
         said = partial.run("target", "import", "--apply")
         assert said.code == 0, said
         assert "groups          not permitted, left out: " in said.out
@@ -271,8 +275,50 @@ async def test_missing_rights_turn_off_their_parts_alone(
                 await writer.quotas(({"user": "target-rights"}, {"producer_byte_rate": 3.0}))
                 path = "client-quotas/user=target-rights?consistency=strong"
                 assert (await client.request("GET", path)).body["quotas"] == {"producer_byte_rate": 3}
+                await altered_without_a_right(client, writer, partial)
         assert PASSWORDS["alice"] not in said.out + said.err + service.tail()
     await cluster.close()
+
+
+async def altered_without_a_right(client: ConfplaneClient, writer: KraftWriter, commands: Commands) -> None:
+    """Alter quotas with the right to, and a topic without; then with the right."""
+    topic = "configs/topic=target-rights"
+    topics = [(TOPIC, "target-rights", each) for each in (DESCRIBE_CONFIGS, ALTER_CONFIGS)]
+    await writer.allow("User:alice", [(CLUSTER, "kafka-cluster", ALTER_CONFIGS), topics[0]])
+
+    async def checked() -> bool:
+        return "would wait: topics, groups" in commands.run("target", "check").out
+
+    await until(checked)
+    said = commands.run("target", "adopt", "--reason", "a test")
+    assert said.code == 0, said
+    body = {"quotas": {"producer_byte_rate": 4}}
+
+    async def applied(path: str, body: dict[str, Any]) -> str:
+        answer = await client.request("PUT", path, json=body, headers={"Confplane-Wait-Applied": "1000"})
+        return str(answer.body["applied"]["state"])
+
+    # Refused until the process knows the mode.
+    await until(lambda: _taken(client, "client-quotas/user=target-rights", body))
+    await until(lambda: _is(applied("client-quotas/user=target-rights", body), "applied"))
+    written = await client.request("PUT", topic, json={"configs": {"retention.ms": "7000"}})
+    assert any("was not asked" in each for each in written.body["warnings"])
+    await until_warned(client, "some changes wait for themselves to be applied")
+    await writer.allow("User:alice", topics[1:])
+    await until(lambda: _is(applied(topic, {"configs": {"retention.ms": "7000"}}), "applied"))
+
+
+async def _is(answer: Awaitable[str], wanted: str) -> bool:
+    return await answer == wanted
+
+
+async def _taken(client: ConfplaneClient, path: str, body: dict[str, Any]) -> bool:
+    try:
+        await client.request("PUT", path, json=body)
+    except ProblemError as problem:
+        assert problem.body["type"] == "/problems/observed", problem
+        return False
+    return True
 
 
 async def _topics_refused(cluster: Cluster) -> bool:

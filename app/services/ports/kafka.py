@@ -54,7 +54,7 @@ class Permission(StrEnum):
     """The part of an area that the cluster shows to this service."""
 
     FULL = "full"
-    """Described and altered. An observed cluster is never altered, so this is not tried."""
+    """Described and altered. ``confplane target check`` alone tries this."""
     READ_ONLY = "read-only"
     NONE = "none"
 

@@ -301,8 +301,10 @@ async def altered_without_a_right(client: ConfplaneClient, writer: KraftWriter, 
     # Refused until the process knows the mode.
     await until(lambda: _taken(client, "client-quotas/user=target-rights", body))
     await until(lambda: _is(applied("client-quotas/user=target-rights", body), "applied"))
-    written = await client.request("PUT", topic, json={"configs": {"retention.ms": "7000"}})
-    assert any("was not asked" in each for each in written.body["warnings"])
+    ops = [{"name": "retention.ms", "configOperation": "SET", "value": "7000"}]
+    resource = {"resourceType": "TOPIC", "resourceName": "target-rights", "configs": ops}
+    written = await client.request("POST", "configs:incrementalAlter", json={"resources": [resource]})
+    assert any("was not asked" in each for each in written.body["responses"][0]["warnings"])
     await until_warned(client, "some changes wait for themselves to be applied")
     await writer.allow("User:alice", topics[1:])
     await until(lambda: _is(applied(topic, {"configs": {"retention.ms": "7000"}}), "applied"))

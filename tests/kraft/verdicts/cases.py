@@ -154,7 +154,7 @@ class Cases:
             name = self._dice.choice((*METRICS, *words.NAMES) if chance < 0.95 else words.BAD_NAMES[:3])
             ops = config_ops(self._dice, tuple(NEWEST.client_metrics), ("metrics", "match"), _metrics_value)
         else:
-            name = self._dice.choice(("1", "") if chance < 0.95 else ("2", "01", "x", "-1"))
+            name = self._dice.choice(("1", "") if chance < 0.95 else ("01", "x", "-1"))
             keys = tuple(key for key in words.VALIDATED_KEYS if key in NEWEST.broker or key.startswith("listener."))
             ops = config_ops(self._dice, keys, ("log.cleanup.policy", "ssl.cipher.suites"), _broker_value)
         return Case(Method.ALTER_CONFIGS, {"resourceType": kind, "resourceName": name, "configs": ops})

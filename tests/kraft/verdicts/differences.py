@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _NAMED: Final = {*TOPICS, *GROUPS, *METRICS, *words.NAMES, "1"}
 _APPEND, _SUBTRACT = 2, 3
+_DOUBLES: Final = {"request_percentage", "controller_mutation_rate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,36 @@ def _jaas(case: Case) -> bool:
     return case.kind == 4 and any(key.endswith("sasl.jaas.config") for key, _ in case.given)
 
 
-def _nothing_to_remove(case: Case) -> bool:
-    return case.part["resourceName"] == "1" and ("min.insync.replicas", 1) in case.operations
+def _without_effect(case: Case) -> bool:
+    if case.kind == 2:
+        return case.part["resourceName"] == "nowhere" and all(operation == 1 for _, operation in case.operations)
+    return case.kind == 4 and case.part["resourceName"] == "1" and ("min.insync.replicas", 1) in case.operations
+
+
+def _scram_removed(case: Case) -> bool:
+    return case.quotas and any(op["key"] == words.SCRAM and op["remove"] for op in case.part["ops"])
+
+
+def _nearly_whole(case: Case) -> bool:
+    return case.quotas and any(0 < value % 1 <= 1e-6 for key, value in case.given if key not in _DOUBLES)
+
+
+def _beyond_long(case: Case) -> bool:
+    return case.quotas and any(2**63 <= value < 2**63 + 1024 for _, value in case.given)
+
+
+def _replicas(case: Case) -> bool:
+    return case.kind == 2 and any(
+        value in {"0:0, 1:0", "*,", "0:2147483648", "0:0,,1:0"} for key, value in case.given if "throttled" in key
+    )
+
+
+def _not_a_number(case: Case) -> bool:
+    return not case.quotas and any(value == "NaN" for _, value in case.given)
+
+
+def _other_spelling(case: Case) -> bool:
+    return case.kind == 4 and case.part["resourceName"] == "01"
 
 
 def _several(case: Case) -> bool:
@@ -95,7 +124,13 @@ MEANT: Final = (
     Difference("a name that no topic can have", _no_topic_name, _codes((17, 3))),
     Difference("digits of other scripts in whole numbers", _other_digits, _codes((0, 40), (42, 40), (0, 42))),
     Difference("`sasl.jaas.config`", _jaas, _REFUSED),
-    Difference("removal of a broker's own `min.insync.replicas`", _nothing_to_remove, _codes((40, 0))),
+    Difference("alters without an effect", _without_effect, _codes((40, 0), (3, 0))),
+    Difference("removal of a SCRAM key through quotas", _scram_removed, _REFUSED),
+    Difference("whole quotas with a rest below 1e-6", _nearly_whole, _REFUSED),
+    Difference("a quota of 2^63", _beyond_long, _REFUSED),
+    Difference("throttled replicas with blanks between them, `*,`, numbers above INT", _replicas, _codes((0, 40))),
+    Difference("NaN where a range applies", _not_a_number, _codes((0, 40), (0, 42))),
+    Difference("other spellings of a broker's number", _other_spelling, _REFUSED),
     Difference(
         "several faults in one alter",
         _several,
@@ -117,7 +152,12 @@ def _repeated(case: Case) -> bool:
     return case.kind == 4 and any(operation == _APPEND for _, operation in case.operations)
 
 
+def _eligible_replicas(case: Case) -> bool:
+    return case.kind == 4 and any(key == "min.insync.replicas" for key, _ in case.operations)
+
+
 UNASKED: Final = (
+    Difference("a broker's own `min.insync.replicas`", _eligible_replicas, _codes((40, 0))),
     Difference("topics that are not there", _absent_topic, _codes((3, 0), (3, 40))),
     Difference("classes, reporters and stores", _not_loaded, _codes((42, 0))),
     Difference("elements that an APPEND to a broker's list repeats", _repeated, _codes((42, 0))),

@@ -103,8 +103,14 @@ class Stage:
             ops |= configs.get((kind, name), {})
             await self._writer.configs((Resource(ResourceType(kind), name), ops))
         self._there = configs
-        followed = await self._client.get("/v1/clusters/default/configs?consistency=strong")
-        assert followed.status_code == httpx.codes.OK, followed.text
+
+        async def followed() -> bool:
+            # A busy broker may not answer in time.
+            answer = await self._client.get("/v1/clusters/default/configs?consistency=strong")
+            assert answer.status_code in {httpx.codes.OK, httpx.codes.SERVICE_UNAVAILABLE}, answer.text
+            return answer.status_code == httpx.codes.OK
+
+        await until(followed)
 
 
 async def _taken(asking: Asking, name: str, asked: list[Any]) -> None:
@@ -136,16 +142,18 @@ async def staged(
         rpc = stack.enter_context(JavaCalls(SOURCE, log, class_path=class_path, bootstrap=bootstrap, options=java))
         async with KraftWriter(bootstrap) as writer:
             await writer.create_topics(*TOPICS)
-            for arguments in (["import", "--apply"], ["adopt", "--reason", "a test"]):
-                said = commands.run("target", *arguments)
-                assert said.code == 0, said
-            async with running_inside(chroot, database, directory, **cluster) as inside:
-                inside.client.headers["Authorization"] = f"Bearer {inside.admin_token}"
+            try:
+                for arguments in (["import", "--apply"], ["adopt", "--reason", "a test"]):
+                    said = commands.run("target", *arguments)
+                    assert said.code == 0, said
+                async with running_inside(chroot, database, directory, **cluster) as inside:
+                    inside.client.headers["Authorization"] = f"Bearer {inside.admin_token}"
 
-                async def known() -> bool:
-                    answer = await inside.client.get("/v1/clusters/default")
-                    return bool(answer.json()["target"]["release"])
+                    async def known() -> bool:
+                        answer = await inside.client.get("/v1/clusters/default")
+                        return bool(answer.json()["target"]["release"])
 
-                await until(known)
-                yield Stage(Kafka(rpc), Confplane(inside.client), inside.client, writer)
-            await writer.delete_topics(*TOPICS)
+                    await until(known)
+                    yield Stage(Kafka(rpc), Confplane(inside.client), inside.client, writer)
+            finally:
+                await writer.delete_topics(*TOPICS)

@@ -167,7 +167,8 @@ COMMANDS: Final = [
 ]
 LAKE_COMMAND: Final = ["rollups", "export", "--master", "local[1]", "all", "--output"]
 TARGET_COMMANDS: Final = [
-    ["target", name] for name in ("status", "check", "import", "adopt", "enforce", "observe", "pause", "resume")
+    *(["target", name] for name in ("status", "check", "import")),
+    *(["target", name, "--reason", "quiet"] for name in ("adopt", "enforce", "observe", "pause", "resume")),
 ]
 """Commands on a cluster whose settings name brokers, and the password of a login; nobody answers at the address."""
 ABSENT: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
@@ -262,10 +263,12 @@ def rotated(directory: Path, cluster: dict[str, Any]) -> dict[str, Any]:
     return {**cluster, "password_encoder": {"brokers": {str(number): files for number in (0, 1, 4, 20)}}}
 
 
-def observing(password_file: Path) -> dict[str, Any]:
-    """Return settings of a Kafka cluster that nobody answers for."""
+def observing(password_file: Path, cluster: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with a Kafka cluster that nobody answers for."""
     login = {"mechanism": "SCRAM-SHA-512", "username": "confplane", "password_file": str(password_file)}
-    return {"kafka": {"bootstrap": ["127.0.0.1:9"], "sasl": login}}
+    kafka = {"bootstrap": ["127.0.0.1:9"], "sasl": login}
+    # Without the identity a command would wait half a minute for nodes that it may not read.
+    return {"kafka": kafka, "zookeeper_acl": cluster["zookeeper_acl"]}
 
 
 def said_by(commands: Commands, all_arguments: list[list[str]]) -> dict[str, str]:
@@ -329,7 +332,7 @@ def evidence(
         evidence.said |= said_by(commands, COMMANDS)
         evidence.said |= exported_by(commands, directory / "lake")
         (directory / "login").write_text(planted("login"))
-        observed = Commands(directory, **where, cluster=observing(directory / "login"))
+        observed = Commands(directory, **where, cluster=observing(directory / "login", cluster))
         observed.environment.update(debug)
         evidence.said |= said_by(observed, TARGET_COMMANDS)
         for arguments in ACCESS_COMMANDS:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from tests.support import servers, tools, zygote
+from tests.support import servers, spark_classes, tools, zygote
 from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
 
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-# What Spark's driver compiles well takes longer to compile than it saves on the few rows of a test.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.options(tools.TOOLS_DIR))
 
 
 # In parallel a file is one process's work, and a folder where all its tests share what takes long to start: a Spark
-# session, a Kafka broker.
-ONE_PROCESS: Final = ("tests/rollups/", "tests/interop/", "tests/kraft/")
+# session, a Kafka broker. Apart from their folder are files without the session, and one that is worth its own.
+ONE_PROCESS: Final = (
+    *(f"tests/rollups/test_{name}.py" for name in ("command", "exports", "parts", "znodes_source")),
+    *("tests/rollups/", "tests/interop/", "tests/kraft/"),
+)
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
 # fetches what interop needs while the linters run, and the rest beside the first tests.
 FIRST: Final = (
@@ -68,8 +70,8 @@ class Files(LoadScopeScheduling):
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - pluggy passes it by this name
-    """Return the number of processes of ``--numprocesses auto``: two for each processor."""
-    return 2 * (os.cpu_count() or 1)
+    """Return the number of processes of ``--numprocesses auto``: three for each processor."""
+    return 3 * (os.cpu_count() or 1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.support import spark_classes as classes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -84,6 +86,7 @@ _CHROMIUMS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", 
 _LOOKUP_S: Final = 60
 _MAVEN_S: Final = 900
 _NPM_S: Final = 300
+_ARCHIVE_S: Final = 900
 _BUILD_S: Final = 1800
 # Tools run for seconds: optimizing them costs more than half of the build's time again. No C compiler is needed.
 _BUILD_FLAGS: Final = ("-trimpath", "-gcflags=all=-N -l")
@@ -156,6 +159,24 @@ def _class_path(version: str) -> Path:
     if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
         kept.unlink(missing_ok=True)  # the checkout was moved, or somebody tidied up
     return _built(name, partial(_fetch_kafka, version))
+
+
+def spark_classes() -> Path:
+    """Have Java archive the classes that Spark loads; return the archive.
+
+    Raises:
+        ToolMissingError: No Java, or none that can.
+    """
+    return _built(classes.name(), _archive_spark)
+
+
+def _archive_spark(directory: Path) -> Path:
+    archive = directory / "classes"
+    environment = {"SPARK_SUBMIT_OPTS": classes.archiving(archive)}
+    _run([sys.executable, "-m", classes.__name__], timeout_s=_ARCHIVE_S, cwd=ROOT, environment=environment)
+    if not archive.is_file():
+        raise ToolMissingError("Java ended without an archive of Spark's classes")
+    return archive
 
 
 def oidc_provider() -> Path:
@@ -331,7 +352,8 @@ def main() -> None:
     """Get all tools; those that can't be had are said so, and are no error."""
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    for tool in (kafka_class_path, kraft_class_path, oidc_provider, typescript, chromium, helm, manifestcheck):
+    fetched = (kafka_class_path, kraft_class_path, oidc_provider, typescript, chromium, helm, manifestcheck)
+    for tool in (spark_classes, *fetched):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

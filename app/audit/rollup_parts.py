@@ -2,11 +2,14 @@
 
 A task may run twice: tried again, or side by side on two machines. Each attempt writes rows of its own; the first to
 commit is the part, and the others leave nothing. An attempt after the end of its run leaves nothing either.
+
+A run may have a fold besides, for the next run: rows like its own, in parts of their own, under the id :func:`fold_id`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from uuid import uuid5
 
 import psycopg
 
@@ -27,7 +30,7 @@ WITH run AS MATERIALIZED (
   SELECT id FROM rollup_runs WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running' FOR SHARE
 )
 INSERT INTO rollup_parts (run_id, part, row_count)
-SELECT id, CAST(%(part)s AS integer), CAST(%(rows)s AS bigint) FROM run ON CONFLICT DO NOTHING
+SELECT CAST(%(under)s AS uuid), CAST(%(part)s AS integer), CAST(%(rows)s AS bigint) FROM run ON CONFLICT DO NOTHING
 """
 
 
@@ -35,7 +38,14 @@ class RunGoneError(Exception):
     """The run is no longer being made."""
 
 
-def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable[tuple[bytes, int]]) -> int:
+def fold_id(run_id: UUID) -> UUID:
+    """Return the id under which the fold of a run lies in the tables of its rows."""
+    return uuid5(run_id, "fold")
+
+
+def write_part(
+    dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable[tuple[bytes, int]], *, under: UUID | None = None
+) -> int:
     """Write a part, unless it is written already.
 
     Args:
@@ -43,8 +53,9 @@ def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable
         run_id: The run.
         attempt: The number of the attempt at the run.
         part: The part's number.
-        pieces: Rows as lines of COPY's text format, with their number; columns are run id, part, ordinal, entity id and
-            item.
+        pieces: Rows as lines of COPY's text format, with their number; columns are the id of ``under``, part, ordinal,
+            entity id and item.
+        under: The id under which the rows lie: that of the run's fold, or None for that of the run.
 
     Returns:
         The number of rows of the part.
@@ -53,8 +64,9 @@ def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable
         RunGoneError: The run was given up.
         psycopg.Error: Postgres is away, or refuses.
     """
+    under = under or run_id
     with psycopg.connect(conninfo(dsn)) as connection:
-        row = connection.execute(_WRITTEN, [run_id, part]).fetchone()
+        row = connection.execute(_WRITTEN, [under, part]).fetchone()
         if row is not None:
             return int(row[0])
         rows = 0
@@ -62,10 +74,11 @@ def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable
             for lines, count in pieces:
                 copy.write(lines)
                 rows += count
-        if connection.execute(_COMMIT, {"run": run_id, "attempt": attempt, "part": part, "rows": rows}).rowcount:
+        given = {"run": run_id, "attempt": attempt, "under": under, "part": part, "rows": rows}
+        if connection.execute(_COMMIT, given).rowcount:
             return rows
         connection.rollback()
-        row = connection.execute(_WRITTEN, [run_id, part]).fetchone()
+        row = connection.execute(_WRITTEN, [under, part]).fetchone()
         if row is None:
             raise RunGoneError(f"Run {run_id} is not being made any more")
         return int(row[0])
@@ -76,7 +89,7 @@ def check_parts(dsn: str, run_id: UUID, written: Mapping[int, int]) -> None:
 
     Args:
         dsn: ``postgresql://...`` of the service's role.
-        run_id: The run.
+        run_id: The run, or the id of its fold.
         written: The number of rows of each part, as :func:`write_part` returned it.
 
     Raises:

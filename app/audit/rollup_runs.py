@@ -19,6 +19,7 @@ from psycopg.rows import namedtuple_row
 
 from app.audit import faults
 from app.audit.dsn import conninfo
+from app.audit.rollup_parts import fold_id
 from app.audit.rollups import COUNT_OF, LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
 from app.services.ports.rollups import KEEP_RUNS, KEEP_S
@@ -177,7 +178,7 @@ class RollupRuns:
             return int(begun.attempt)
 
     def parts(self, run_id: UUID) -> list[int]:
-        """Return the numbers of a run's written parts."""
+        """Return the numbers of the written parts of a run, or of a fold by its id."""
         with self._connected() as connection:
             found = connection.execute("SELECT part FROM rollup_parts WHERE run_id = %s ORDER BY part", [run_id])
             return [row.part for row in found]
@@ -253,8 +254,10 @@ class RollupRuns:
 
 
 def _drop(connection: Connection[Any], run_ids: list[UUID]) -> None:
+    """Remove the rows of runs, and their folds."""
+    ids = [*run_ids, *map(fold_id, run_ids)]
     for statement in _DROP:
-        connection.execute(statement, [run_ids])
+        connection.execute(statement, [ids])
 
 
 @contextmanager

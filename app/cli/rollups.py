@@ -111,7 +111,9 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
             runner(spark, reading, primary, most_parts=most_parts(wanted.max_connections, 2)) as made,
         ):
-            ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
+            ended = _run_all(
+                made, wanted, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
+            )
         mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
     except (NotFoundError, ValueError) as error:
         return _not_run(error, callers.INVALID)
@@ -234,7 +236,9 @@ def started(settings: Settings, master: str | None, *, small: bool = False) -> A
     return session(master, settings={"spark.driver.extraJavaOptions": " ".join(options), **given})
 
 
-def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, traceback: bool) -> list[_Ended]:
+def _run_all(
+    made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, folds: bool, traceback: bool
+) -> list[_Ended]:
     options = RunOptions(
         callers.caller("").principal,
         full=wanted.full,
@@ -242,6 +246,7 @@ def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, tr
         capacity=wanted.capacity,
         teams=wanted.teams,
         output=wanted.output,
+        folds=folds,
     )
     ended = []
     for number, name in enumerate(wanted.names, 1):
@@ -318,7 +323,9 @@ def _note(found: Finished) -> str:
     notes = []
     if not found.is_current:
         notes.append("not current: another tells of a later moment")
-    if found.run.previous is not None:
+    if found.run.folded is not None:
+        notes.append(f"built on the fold of the run before, up to revision {found.run.folded}")
+    elif found.run.previous is not None:
         notes.append("built on the run before")
     return "; ".join(notes)
 

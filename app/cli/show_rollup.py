@@ -71,10 +71,17 @@ async def _show(
     more = "; there are more, see --limit" if len(items) > len(shown) else ""
     typer.echo(
         f"{len(shown)} of {found.rows} rows{more}. As of {found.as_of:%Y-%m-%d %H:%M:%S} UTC, run {found.id} by"
-        f" {found.principal}",
+        f" {found.principal}{_began(found)}",
         err=as_json,
     )
     return callers.DONE
+
+
+def _began(found: RollupRun) -> str:
+    """Return the place from which a run read the trail, where that is not its beginning."""
+    if found.folded is None:
+        return ""
+    return f"; changes up to revision {found.folded} by the fold of run {found.previous}"
 
 
 async def _rows(

@@ -1,4 +1,8 @@
-"""The folded trail: the state that each znode should have, and the gaps where a row is missing between two changes."""
+"""The folded trail: the state that each znode should have, and the gaps where a row is missing between two changes.
+
+A run hands the fold up to a revision to the next run, a row per entity (:data:`FOLD`). There it stands for all changes
+up to that revision: the last of them, the gaps among them, and the changes that had no outcome.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,77 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from app.domain.facets import FacetName, Tree
-from app.rollups.schemas import COMMITTED, CONFIG, OPEN
+from app.rollups.job import Fold
+from app.rollups.schemas import COMMITTED, CONFIG, OPEN, TEXTS
+from app.rollups.sources.tables import first_id_at
 from app.services.ports.trail import CLIENTS
 from app.services.recorder.recorded import FACET as WHOLE_NODE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from app.rollups.job import Carried
+
 ENTITY: Final = ("tree", "entity_id")
 
+_LEFT: Final = StructType(
+    [
+        StructField("revision", LongType(), nullable=False),
+        StructField("change_id", StringType(), nullable=False),
+        StructField("version", IntegerType()),
+        StructField("czxid", LongType()),
+        StructField("config", CONFIG, nullable=False),
+    ]
+)
+_GAP: Final = StructType(
+    [
+        StructField("revision", LongType(), nullable=False),
+        StructField("change_id", StringType(), nullable=False),
+        StructField("left_version", IntegerType()),
+        StructField("read_version", IntegerType()),
+    ]
+)
+FOLD: Final = Fold(
+    StructType(
+        [
+            StructField("tree", StringType(), nullable=False),
+            StructField("entity_id", StringType(), nullable=False),
+            StructField("last", _LEFT),
+            StructField("gaps", ArrayType(_GAP, containsNull=False), nullable=False),
+            StructField("open", TEXTS, nullable=False),
+        ]
+    ),
+    version=1,
+)
+"""The fold up to a revision: what the last change up to it left (null: there is none), the gaps up to it, and the ids
+of the changes without an outcome."""
+
+_CARRIED: Final = StructType([FOLD.schema["gaps"], FOLD.schema["open"]])
 _FACETS: Final = (*(facet.value for facet in FacetName), CLIENTS, WHOLE_NODE)
 _NEVER: Final = 2**62
 
 
-def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> DataFrame:
+def folded(
+    changes: DataFrame,
+    floor: int,
+    ceiling: int,
+    begin: int | None,
+    *,
+    carried: Carried | None = None,
+    settled: int | None = None,
+) -> DataFrame:
     """Fold the trail up, entity by entity.
 
     Args:
-        changes: Changes of all time; columns as of the job ``integrity``.
+        changes: Changes of all time, or those that a carried fold lacks; columns as of the job ``integrity``.
         floor: Of the changes up to this revision the last one counts; later ones are kept one by one.
         ceiling: Of the changes above this revision the last one is kept.
         begin: The revision of the first change of the trail.
+        carried: The fold of an earlier run, whose revision is not above ``floor``; None for none.
+        settled: The revision of the fold that is handed on, not above ``floor``; None for none.
 
     Returns:
         ``tree, entity_id``
@@ -36,41 +88,84 @@ def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> D
         not known), ``config``.
         ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
         change before, ``read_version``.
-        ``is_open``: a change has no outcome.
+        ``open``: the ids of the changes without an outcome.
+        ``last``: the state that the last change up to ``settled`` left, null where there is none.
 
     Costs one shuffle of all changes of znodes, sorted by revision. Of each entity only running values are kept.
     """
     of_nodes = of_znodes(changes).where(F.col("outcome").isin(COMMITTED, OPEN)).select(
         tree_of(F.col("path")).alias("tree"),
-        "entity_id", "change_id", "facet", "outcome", "revision", "version_read", "czxid_read", "version", "before",
-        "after", _czxid().alias("czxid"),
+        "entity_id", "change_id", "outcome", "revision", "version_read", "czxid_read", "version", "before", "after",
+        _czxid().alias("czxid"),
     )  # fmt: skip
+    if carried is not None:
+        unfolded = of_nodes.where((F.col("outcome") == OPEN) | (F.col("revision") > carried.revision))
+        of_nodes = unfolded.unionByName(_as_changes(carried), allowMissingColumns=True)
+    else:
+        of_nodes = of_nodes.withColumn("carried", F.lit(None).cast(_CARRIED))
     # Open changes have no revision: they are last, where they precede nothing.
     in_order = Window.partitionBy(*ENTITY).orderBy(F.asc_nulls_last("revision"))
     linked = (
         of_nodes.withColumn("previous", F.lag(F.struct("version", "czxid", "after")).over(in_order))
         .withColumn("next_revision", F.lead("revision").over(in_order))
         .withColumn("joins_on", _joins_on())
-        .withColumn("is_gap", _is_gap(begin))
+        .withColumn("is_gap", F.col("carried").isNull() & _is_gap(begin))
     )
     is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
     following = F.col("next_revision")
     is_last = following.isNull() | ((revision <= floor) & (following > floor))
     # Changes above the ceiling may be a whole history, and none of them is compared.
     in_tail = is_committed & (is_last | revision.between(floor + 1, ceiling))
+    is_settled = F.expr("false")
+    if settled is not None:
+        is_settled = is_committed & (revision <= settled) & (following.isNull() | (following > settled))
     result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"))
     left_version, read_version = F.col("previous.version"), F.col("version_read")
     gap = F.struct(
         "revision", "change_id", left_version.alias("left_version"), read_version.alias("read_version")
     )  # fmt: skip
     return (
-        linked.where(in_tail | F.col("is_gap") | ~is_committed)
+        linked.where(in_tail | F.col("is_gap") | ~is_committed | is_settled | F.col("carried").isNotNull())
         .groupBy(*ENTITY)
         .agg(
             F.collect_list(F.when(in_tail, result)).alias("tail"),
-            F.collect_list(F.when(F.col("is_gap"), gap)).alias("gaps"),
-            F.bool_or(~is_committed).alias("is_open"),
+            F.concat(
+                F.collect_list(F.when(F.col("is_gap"), gap)), F.flatten(F.collect_list("carried.gaps"))
+            ).alias("gaps"),
+            F.concat(
+                F.collect_list(F.when(~is_committed, F.col("change_id"))), F.flatten(F.collect_list("carried.open"))
+            ).alias("open"),
+            F.first(F.when(is_settled, result), ignorenulls=True).alias("last"),
         )
+    )  # fmt: skip
+
+
+def handed_on(trail: DataFrame, settled: int) -> DataFrame:
+    """Return the fold for the next run, of the schema :data:`FOLD`.
+
+    Args:
+        trail: The folded trail, of :func:`folded` with the same ``settled``.
+        settled: The revision of the fold.
+    """
+    gaps = F.filter("gaps", lambda gap: gap["revision"] <= settled)
+    return trail.select(*ENTITY, "last", gaps.alias("gaps"), "open").where("last IS NOT NULL OR size(open) > 0")
+
+
+def _as_changes(carried: Carried) -> DataFrame:
+    """Return a carried fold as changes: of each entity the last one, with the gaps and open changes before it.
+
+    Of an entity without a last change the row is one without a revision. Open changes that were read again are left
+    out: their ids are not below that of the first change that was read.
+    """
+    first_id, last = first_id_at(carried.since), F.col("last")
+    still_open = F.filter("open", lambda change_id: change_id < first_id)
+    return carried.rows.select(
+        *ENTITY,
+        last["change_id"].alias("change_id"),
+        F.when(last.isNotNull(), F.lit(COMMITTED)).otherwise(F.lit(OPEN)).alias("outcome"),
+        *(last[name].alias(name) for name in ("revision", "version", "czxid")),
+        last["config"].alias("after"),
+        F.struct("gaps", still_open.alias("open")).alias("carried"),
     )
 
 

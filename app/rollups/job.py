@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -69,6 +70,35 @@ OPTIONS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """The fold of a job: its changes up to a revision, summed up in few rows, which a run hands to the next.
+
+    Attributes:
+        schema: The schema of its rows.
+        version: The version of the schema and of its meaning: a run builds on folds of this version alone.
+    """
+
+    schema: StructType
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The fold of an earlier run.
+
+    Attributes:
+        rows: Its rows.
+        revision: The revision up to which it has all changes.
+        since: The time at which ``changes`` begins, aware: all changes of later revisions are in it, and all that were
+            recorded, or received their outcome, since that run.
+    """
+
+    rows: DataFrame = field(repr=False)
+    revision: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One rollup.
 
@@ -89,17 +119,28 @@ class Job:
             returned are all rows, those kept of ``previous`` included.
         lookback_days: Of an incremental job: ``changes`` begins that many days before ``since``.
         options: Names of :data:`OPTIONS`.
+        fold: The fold that runs hand on. The transform then takes ``carried`` too, the :class:`Carried` fold of the run
+            before, or None for a run that reads all changes; and ``settled``, the revision up to which it folds the
+            changes for the next run, ``floor`` at most, or None. It returns the rows and that fold, or None.
     """
 
     name: str
     inputs: Mapping[str, tuple[str, ...]]
     output: StructType
     key: tuple[str, ...]
-    transform: Callable[..., DataFrame] = field(repr=False)
+    transform: Callable[..., Any] = field(repr=False)
     incremental: bool = False
     lookback_days: int = 0
     options: frozenset[str] = frozenset()
+    fold: Fold | None = None
 
     def __call__(self, **given: Any) -> DataFrame:
         """Return the rows, their columns in the order of the schema."""
-        return self.transform(**given).select(*self.output.names)
+        return self.made(**given)[0]
+
+    def made(self, **given: Any) -> tuple[DataFrame, DataFrame | None]:
+        """Return the rows, and the fold for the next run or None; their columns in the order of the schemas."""
+        if self.fold is None:
+            return self.transform(**given).select(*self.output.names), None
+        rows, fold = self.transform(**given)
+        return rows.select(*self.output.names), None if fold is None else fold.select(*self.fold.schema.names)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _LOW: Final = {"changes": "created_at", "registration_events": "id"}
 
@@ -35,14 +35,43 @@ class KeptFrames:
             frame = frame.where(F.col(_LOW[name]) >= F.lit(low))
         return frame.select(*columns)
 
+    @property
+    def history(self) -> KeptHistory:
+        """The changes' history."""
+        return KeptHistory(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptHistory:
+    """The changes of the files; see :class:`app.rollups.reading.History`. Each look reads a few columns of all."""
+
+    _frames: KeptFrames
+
     def oldest(self, recorded_since: datetime) -> datetime | None:
         """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
         since = F.lit(recorded_since)
-        changes = self.frame("changes", ("created_at", "recorded_at", "concluded_at"))
-        recorded = changes.where((F.col("recorded_at") >= since) | (F.col("concluded_at") >= since))
-        first = F.unix_micros(F.min("created_at"))
-        [(found,)] = recorded.agg(first).collect()
+        return self._begin((F.col("recorded_at") >= since) | (F.col("concluded_at") >= since))
+
+    def lowest_revision(self, recorded_since: datetime) -> int | None:
+        """Return the least revision of the changes that got their outcome since then."""
+        return self._one(F.col("concluded_at") >= F.lit(recorded_since), F.min("revision"))
+
+    def first_above(self, revision: int) -> datetime | None:
+        """Return the begin of the oldest change with a higher revision."""
+        return self._begin(F.col("revision") > revision)
+
+    def last_until(self, time: datetime) -> int | None:
+        """Return the highest revision up to a time."""
+        return self._one(F.col("time") <= F.lit(time), F.max("revision"))
+
+    def _begin(self, condition: Column) -> datetime | None:
+        found = self._one(condition, F.unix_micros(F.min("created_at")))
         return None if found is None else _at(found)
+
+    def _one(self, condition: Column, of: Column) -> int | None:
+        changes = self._frames.frame("changes", ("created_at", "recorded_at", "concluded_at", "revision", "time"))
+        [(found,)] = changes.where(condition).agg(of).collect()
+        return None if found is None else int(found)
 
 
 def _at(microseconds: int) -> datetime:

@@ -17,14 +17,40 @@ if TYPE_CHECKING:
 
 LATE: Final = timedelta(days=1)
 """The longest time from a row's ``recorded_at``, the begin of its transaction, until the row is visible."""
+UNSETTLED: Final = timedelta(days=3)
+"""The age up to which changes stay out of a fold that is handed on. A change that is recorded later than this, less
+:data:`LATE`, after its commit costs one run from the beginning."""
+
+
+_NEVER: Final = 2**63
 
 
 class NotInReadingError(ValueError):
     """A job needs a part that this reading lacks; the message is for the person who asked for the run."""
 
 
+class History(Protocol):
+    """Looks into the changes of a reading, without their contents."""
+
+    def oldest(self, recorded_since: datetime) -> datetime | None:
+        """Return the least ``created_at`` of the changes with an intent or an outcome recorded then or later."""
+
+    def lowest_revision(self, recorded_since: datetime) -> int | None:
+        """Return the least revision of the changes with an outcome recorded then or later."""
+
+    def first_above(self, revision: int) -> datetime | None:
+        """Return the least ``created_at`` of the changes with a revision above this one."""
+
+    def last_until(self, time: datetime) -> int | None:
+        """Return the highest revision of the changes that committed up to a time, by ZooKeeper's clock."""
+
+
 class Frames(Protocol):
     """The source of a reading's frames."""
+
+    @property
+    def history(self) -> History:
+        """The changes' history."""
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         """Return columns of a frame; ``low`` is the least ``id`` of events, or the least ``created_at`` of changes.
@@ -32,9 +58,6 @@ class Frames(Protocol):
         Raises:
             NotInReadingError: There is no such frame here.
         """
-
-    def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the least ``created_at`` of the changes with an intent or an outcome recorded then or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +70,8 @@ class Reading:
         options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes there is
             no ``ceiling``, no ``floor``, no ``horizon`` and no ``release``.
         position: The position of this run as JSON, to be kept with its rows and handed to :meth:`frames` by the next
-            run: ``as_of`` (ISO 8601), ``registration_id``, ``floor``, ``horizon``, ``watermark`` (decimal strings or
-            null).
+            run: ``as_of`` (ISO 8601), ``registration_id``, ``begin``, ``floor``, ``horizon``, ``watermark`` (decimal
+            strings or null).
     """
 
     cluster: str
@@ -69,13 +92,16 @@ class Reading:
             previous: The position of a run that the job may build on.
 
         Returns:
-            The frames, and the ``since`` of an incremental run (see :class:`Job`). It is None for a run from the
-            beginning: the job is not incremental, there is no run before, or rows that the run before saw are gone.
+            The frames, and the begin of the changes in a run that builds on the one before (``since`` of an incremental
+            :class:`Job`, or that of :class:`app.rollups.job.Carried`). It is None for a run from the beginning: the job
+            always begins there, there is no run before, or its rows or its fold are not of this history.
 
         Raises:
             NotInReadingError: The job needs frames that this reading lacks.
         """
-        since = self._since(previous) if previous is not None and job.incremental else None
+        since = None
+        if previous is not None:
+            since = self._since(previous) if job.incremental else self._unfolded(previous) if job.fold else None
         lows: dict[str, int | datetime] = {}
         if since is not None and previous is not None:
             lows = {
@@ -102,18 +128,40 @@ class Reading:
             return self._registrations[name].select(*columns)
         return self._frames.frame(name, columns, low)
 
+    def settled(self) -> int | None:
+        """Return the revision up to which a run of now folds the changes for the next run; None where there is none."""
+        last, floor = self._frames.history.last_until(self.as_of - UNSETTLED), self.options.get("floor")
+        return None if last is None or floor is None else min(last, floor)
+
+    def _unfolded(self, previous: Mapping[str, Any]) -> datetime | None:
+        """Return the time of the first change that the fold of an earlier run lacks.
+
+        None where it is no fold of this trail: changes of lower revisions were recorded since, the trail begins at
+        another revision, or ZooKeeper went back.
+        """
+        fold, then = previous.get("fold"), datetime.fromisoformat(previous["as_of"])
+        floor = self.options.get("floor")
+        if fold is None or floor is None or then > self.as_of:
+            return None
+        revision = int(fold["revision"])
+        late = self._frames.history.lowest_revision(then - LATE)
+        if previous.get("begin") != self.position["begin"] or floor < revision or (late or _NEVER) <= revision:
+            return None
+        found = (self._frames.history.oldest(then - LATE), self._frames.history.first_above(revision))
+        return min((each for each in found if each is not None), default=then).astimezone(UTC)
+
     def _since(self, previous: Mapping[str, Any]) -> datetime | None:
         then = datetime.fromisoformat(previous["as_of"])
         if then > self.as_of or int(previous["registration_id"]) > int(self.position["registration_id"]):
             return None  # the position is later, or the tables were restored
-        oldest = self._frames.oldest(then - LATE)
+        oldest = self._frames.history.oldest(then - LATE)
         first = then if oldest is None else min(oldest, then)
         return first.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def reading_of(cluster: str, options: Mapping[str, Any], registration_id: int, frames: Frames) -> Reading:
     """Return a reading; its position is made from its options."""
-    revisions = {name: options.get(name) for name in ("floor", "horizon", "watermark")}
+    revisions = {name: options.get(name) for name in ("begin", "floor", "horizon", "watermark")}
     position = {
         "as_of": options["as_of"].isoformat(),
         "registration_id": str(registration_id),

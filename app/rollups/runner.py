@@ -13,10 +13,12 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from uuid_utils.compat import uuid7
 
+from app.audit.rollup_parts import fold_id
 from app.audit.rollup_runs import RollupRuns
 from app.domain.errors import ConcurrentChangeError, ConfplaneError
 from app.domain.rollups import ROLLUPS
 from app.rollups.errors import spark_errors
+from app.rollups.job import Carried
 from app.rollups.sinks import parquet
 from app.rollups.sinks.postgres import RunStore, ordered
 from app.services.ports.rollups import RollupRun, RunState
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from app.domain.teams import Teams
-    from app.rollups.job import Job
+    from app.rollups.job import Fold, Job
     from app.rollups.reading import Reading
 
 _VERSION: Final = "version"
 """The member of a position that has the version of the columns, as those of the run before may be others."""
+_FOLD: Final = "fold"
+"""The member of a position that has the version and the revision of the run's fold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class RunOptions:
         capacity: Quota key -> the capacity of one broker.
         teams: The teams of principals; None for none.
         output: The path for Parquet files too, on any file system of Hadoop; None for none.
+        folds: A job that has a fold builds on that of the run before, and hands one on. Not worth its cost where all
+            changes are few.
     """
 
     principal: str
@@ -55,6 +61,7 @@ class RunOptions:
     capacity: Mapping[str, float] = field(default_factory=dict)
     teams: Teams | None = None
     output: str | None = None
+    folds: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +126,34 @@ class Runner:
         self._runs.sweep(job.name)
         if output is not None:
             self._settle(output)
-        before = None if options.full or not job.incremental else self._base(job)
+        folds = job.fold is not None and options.folds
+        before = self._base(job) if (job.incremental or folds) and not options.full else None
         frames, since = self._reading.frames(job, None if before is None else _from(before.position, options.since))
         if since is None:
             before = None
+        given = {**frames, **self._job_options(job, options)}
+        position = {**self._reading.position, _VERSION: ROLLUPS[job.name].version}
+        if job.fold is not None:
+            given |= self._fold_options(job.fold, before, since, folds=folds)
+            position |= _fold_position(job.fold, given["carried"], given["settled"])
+        if job.incremental:
+            given |= {"since": since, "previous": None if before is None else self._rows_of(job, before)}
         with self._runs.held(run_id):
             begun = self._runs.begin(
                 run_id,
                 job.name,
                 as_of=self._reading.as_of,
-                position={**self._reading.position, _VERSION: ROLLUPS[job.name].version},
+                position=position,
                 previous=None if before is None else before.id,
                 principal=options.principal,
             )
             if isinstance(begun, RollupRun):
                 return self._finished(begun, began, None)
             try:
-                given = {**frames, **self._job_options(job, options)}
-                if job.incremental:
-                    given |= {"since": since, "previous": None if before is None else self._rows_of(job, before)}
-                self._write(job, job(**given), run_id, begun, output)
+                rows, fold = job.made(**given)
+                self._write(job, rows, run_id, begun, output)
+                if fold is not None and job.fold is not None:
+                    self._store.hand_on(fold, job.fold, run_id=run_id, attempt=begun)
                 done = self._runs.complete(run_id)
             except BaseException as error:
                 # A failed update or removal here is made up for by the next run.
@@ -158,11 +173,26 @@ class Runner:
     def _base(self, job: Job) -> RollupRun | None:
         """Return the run to build on: the current one, unless an earlier release made it, with other columns."""
         found = self._runs.current(job.name)
-        is_alike = found is not None and found.position.get(_VERSION, 1) == ROLLUPS[job.name].version
+        if found is None or found.position.get(_VERSION, 1) != ROLLUPS[job.name].version:
+            return None
+        fold = found.position.get(_FOLD)
+        is_alike = job.fold is None or (fold is not None and fold[_VERSION] == job.fold.version)
         return found if is_alike else None
 
     def _rows_of(self, job: Job, run: RollupRun) -> DataFrame:
-        return self._store.rows(job, run_id=run.id, parts=self._runs.parts(run.id))
+        return self._store.rows(job.output, run_id=run.id, parts=self._runs.parts(run.id))
+
+    def _fold_options(
+        self, fold: Fold, before: RollupRun | None, since: datetime | None, *, folds: bool
+    ) -> dict[str, Any]:
+        """Return the fold to build on, and the revision of the fold to hand on; each None for none."""
+        settled = self._reading.settled() if folds else None
+        if before is None or since is None:
+            return {"carried": None, "settled": settled}
+        revision, lies_under = int(before.position[_FOLD]["revision"]), fold_id(before.id)
+        rows = self._store.rows(fold.schema, run_id=lies_under, parts=self._runs.parts(lies_under))
+        # The fold of the run before has no states before its revision.
+        return {"carried": Carried(rows, revision, since), "settled": max(settled or revision, revision)}
 
     def _output(self, job: Job, root: str) -> parquet.Output:
         return parquet.Output(self._spark, root, self._reading.cluster, job.name)
@@ -219,6 +249,14 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts:
         # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for all
         # jobs.
         spark.catalog.clearCache()
+
+
+def _fold_position(fold: Fold, carried: Carried | None, settled: int | None) -> dict[str, Any]:
+    """Return the members of a position that the next run needs for its fold, and that say where this run began."""
+    return {
+        _FOLD: None if settled is None else {_VERSION: fold.version, "revision": str(settled)},
+        "folded": None if carried is None else str(carried.revision),
+    }
 
 
 def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, Any]:

@@ -13,12 +13,13 @@ from pyspark.sql.types import StructType
 
 from app.rollups import past, schemas, standby
 from app.rollups.carrying import register
+from app.rollups.history import PostgresHistory
 from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError, reading_of
 from app.rollups.registered import EVENT_COLUMNS
 from app.rollups.sources import trail, znodes
 from app.rollups.sources.postgres import connected, literal
-from app.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at, time_of
+from app.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at
 from app.services.ports.applied import KEPT_S
 from app.store.scan import Scanner
 
@@ -316,15 +317,7 @@ class StoreFrames:
             return past.znodes_at(changes, self._of_znodes(past.ZNODE_COLUMNS), self._other)
         return self._other
 
-    def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
-        cut = self._moment.cut
-        until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
-        rows = f"WHERE cluster = {literal(cut.cluster)} AND recorded_at >= {literal(recorded_since)}{until}"
-        found = [
-            first
-            for table in ("intents", "outcomes")
-            for (first,) in self.postgres.rows(f"SELECT min(change_id::text) FROM {table} {rows}")  # noqa: S608 - literals, quoted
-            if first is not None
-        ]
-        return time_of(min(found)) if found else None
+    @property
+    def history(self) -> PostgresHistory:
+        """The changes' history, up to the moment."""
+        return PostgresHistory(self.postgres, self._moment.cut)

@@ -141,7 +141,7 @@ def test_all_rollups_are_listed_with_their_runs(http: httpx.Client, runs: dict[s
         "asOf": "2026-01-31T12:00:00.000Z",
         "principal": "User:olga@cli",
         "rows": 5,
-        "revisions": {"floor": str(2**62), "horizon": str(2**62 + 1), "watermark": None},
+        "revisions": {"floor": str(2**62), "horizon": str(2**62 + 1), "watermark": None, "folded": None},
         "previous": None,
     }
     # An older moment that was told of later is the last attempt, and not current.

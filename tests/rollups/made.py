@@ -58,9 +58,22 @@ class Made:
         given = [row for row in self.changes if low is None or row["created_at"] >= low]
         return self.spark.createDataFrame([tuple(row[column] for column in columns) for row in given], schema)
 
+    @property
+    def history(self) -> Made:
+        return self
+
     def oldest(self, recorded_since: datetime) -> datetime | None:
         times = [row["created_at"] for row in self.changes if row["created_at"] >= recorded_since]
         return min(times, default=None)
+
+    def lowest_revision(self, recorded_since: datetime) -> int | None:
+        return min((row["revision"] for row in self.changes if row["created_at"] >= recorded_since), default=None)
+
+    def first_above(self, revision: int) -> datetime | None:
+        return min((row["created_at"] for row in self.changes if row["revision"] > revision), default=None)
+
+    def last_until(self, time: datetime) -> int | None:
+        return max((row["revision"] for row in self.changes if row["created_at"] <= time), default=None)
 
 
 def reading(frames: Any, as_of: datetime, **position: Any) -> Reading:
@@ -109,7 +122,7 @@ ALL_TYPES = Job(
         ]
     ),
     key=("entity_id", "config_key"),
-    transform=dict,  # type: ignore[arg-type]  # never run
+    transform=dict,  # never run
 )
 """Has a column of each type; under the name of a job that has an entity."""
 

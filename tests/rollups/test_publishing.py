@@ -162,7 +162,7 @@ async def test_all_types_and_odd_values_come_back_as_they_went(
         store = sink.RunStore(spark, dsn)
         store.publish(sink.ordered(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
         runs.complete(run_id)
-        back = store.rows(ALL_TYPES, run_id=run_id, parts=runs.parts(run_id)).cache()
+        back = store.rows(ALL_TYPES.output, run_id=run_id, parts=runs.parts(run_id)).cache()
         assert back.count() == len(ODD)
     assert returned(back, ALL_TYPES) == returned(frame, ALL_TYPES)
     assert [each.dataType.simpleString() for each in back.schema] == [

@@ -91,8 +91,9 @@ class Counted:
             return frame.where(F.udf(counted, "boolean", useArrow=False).asNondeterministic()("id"))
         return frame
 
-    def oldest(self, recorded_since: datetime) -> datetime | None:
-        return self.made.oldest(recorded_since)
+    @property
+    def history(self) -> Made:
+        return self.made
 
 
 @pytest.mark.parametrize("jobs", [[compatibility.JOB], [impact.JOB], [quotas.JOB], [impact.JOB, quotas.JOB]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,7 @@ from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.rollups.driver import rows_of
-from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
+from tests.rollups.trail import CLUSTER, EPOCH, collected, expected, fill, own, same, write
 from tests.support.stores import rate
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
 
+    from app.rollups.reading import Reading
     from tests.support import servers
 
 FRAMES = ("changes", "registration_events", "registrations", "reports", "states", "znodes")
@@ -48,6 +50,16 @@ def columns_of(name: str) -> Any:
     if name == "znodes":
         return integrity.JOB.inputs["znodes"]
     return COLUMNS[name] if name in COLUMNS else TABLES[name].schema.names
+
+
+def looks(reading: Reading) -> list[Any]:
+    """Looks into a reading's history, at the ends of what there is and in between."""
+    history, moments = reading._frames.history, [EPOCH, datetime(2026, 2, 2, 2, 40, 4, tzinfo=UTC), reading.as_of]
+    revisions = [0, *(1 << bits for bits in range(40, 63))]
+    return [
+        *(look(moment) for look in (history.oldest, history.lowest_revision, history.last_until) for moment in moments),
+        *(history.first_above(revision) for revision in revisions),
+    ]
 
 
 def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin: Origin, raw_zk: KazooClient) -> None:
@@ -136,12 +148,14 @@ def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: 
         snapshots.save_snapshot(spark, reading, path)
         wanted = {name: collected(reading.frame(name, columns_of(name))) for name in FRAMES}
         results = {job.name: rows_of(reading, job) for job in jobs}
-        position, options = reading.position, reading.options
+        position, options, looked = reading.position, reading.options, looks(reading)
         before = {**position, "as_of": "2027-01-01T00:00:00+00:00", "registration_id": "3"}
         since = reading.frames(activity.JOB, {**before, "as_of": position["as_of"]})[1]
     raw_zk.delete("/config/users/u3")
     with snapshots.read_snapshot(spark, path) as kept:
         assert (kept.cluster, kept.position, kept.options) == (CLUSTER, position, options)
+        assert looks(kept) == looked
+        assert len(set(looked)) > 4
         for name in FRAMES:
             assert same(collected(kept.frame(name, columns_of(name))), wanted[name])
         assert {job.name: rows_of(kept, job) for job in jobs} == results

@@ -34,6 +34,10 @@ class RollupRevisions(AnswerModel):
     watermark: Revision | None = Field(
         description="Up to which writes of others were recorded; null where nobody records them"
     )
+    folded: Revision | None = Field(
+        description="Of `integrity`: changes up to this revision were not read, and are those of the fold of"
+        " `previous`; null where all were read"
+    )
 
 
 class RollupRunData(AnswerModel):

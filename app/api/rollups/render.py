@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def rollup_run(run: RollupRun) -> dict[str, Any]:
     """Return a complete run of a rollup."""
-    revisions = {name: run.position.get(name) for name in ("floor", "horizon", "watermark")}
+    revisions = {name: run.position.get(name) for name in ("floor", "horizon", "watermark", "folded")}
     return {
         "id": str(run.id),
         "asOf": rfc3339(run.as_of),

@@ -305,6 +305,9 @@ class RollupRevisions(TypedDict):
     horizon: str | None
     # Up to which writes of others were recorded; null where nobody records them
     watermark: str | None
+    # Of `integrity`: changes up to this revision were not read, and are those of the fold of `previous`; null where
+    # all were read
+    folded: str | None
 
 
 class RollupRunData(TypedDict):

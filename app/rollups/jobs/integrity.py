@@ -57,7 +57,9 @@ with the very same content before the recorder read it, there is no row: it show
 one behind a ``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
-joined with the znodes and the states.
+joined with the znodes and the states. A run that builds on the fold of the run before reads later changes only, and
+comes to the same rows: all of them but the mismatches that rows show which were altered or removed after they were
+folded up. A run from the beginning shows these too.
 """
 
 from __future__ import annotations
@@ -67,13 +69,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.rollups.folding import ENTITY, folded, last_of, nothing, same_content
+from app.rollups.folding import ENTITY, FOLD, folded, handed_on, last_of, nothing, same_content
 from app.rollups.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame
+
+    from app.rollups.job import Carried
 
 _NO_END: Final = 2**63 - 1
 _REWOUND: Final = "rewound"
@@ -111,23 +115,27 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     horizon: int,
     recorded_since: int | None,
     watermark: int | None,
-) -> DataFrame:
-    """Return the rows; see the module."""
+    carried: Carried | None = None,
+    settled: int | None = None,
+) -> tuple[DataFrame, DataFrame | None]:
+    """Return the rows, and the fold for the next run; see the module."""
     node = F.struct("config", "version", "czxid", "mzxid", "undecodable", "forbidden")
     found = znodes.where("entity_id IS NOT NULL").select(*ENTITY, node.alias("node"))
     known = states.select(*ENTITY, F.struct("present", "czxid", "version", "mzxid", "content").alias("state"))
-    trail = folded(changes, floor, ceiling, begin)
+    trail = folded(changes, floor, ceiling, begin, carried=carried, settled=settled)
+    if settled is not None:
+        trail = trail.persist()
     entities = trail.join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
-    settled = horizon if watermark is None else min(watermark, horizon)
-    unseen = _sure(F.col("node.mzxid") > settled)
-    if settled < horizon:
+    reached = horizon if watermark is None else min(watermark, horizon)
+    unseen = _sure(F.col("node.mzxid") > reached)
+    if reached < horizon:
         # The time of an absent znode's deletion is unknown; the recorder has not seen it while it still has the state.
-        written = F.exists("tail", lambda each: each["revision"].between(settled + 1, ceiling))
+        written = F.exists("tail", lambda each: each["revision"].between(reached + 1, ceiling))
         unseen |= F.col("node").isNull() & (_sure(F.col("state.present")) | _sure(written))
     if horizon < floor:
         # A standby that is behind: an absent znode may have been deleted by a change that it lacks.
         unseen |= F.col("node").isNull()
-    pending = _sure(F.col("is_open")) | unseen
+    pending = _sure(F.size("open") > 0) | unseen
 
     def judged(entity: Column) -> Column:
         expected = _expected(entity, recorded_since)
@@ -142,12 +150,13 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
         seen.alias("seen"),
         _lost(last_of(tail, F.lit(ceiling), F.lit(_NO_END)), F.col("state"), ceiling).alias("lost"),
     )
-    return entities.withColumn("mismatch", F.explode(_let(given, judged))).select(
+    rows = entities.withColumn("mismatch", F.explode(_let(given, judged))).select(
         *ENTITY,
         "mismatch.*",
         F.col("node.mzxid").alias("znode_revision"),
         (pending & (F.col("mismatch.kind") != _REWOUND)).alias("pending"),
     )
+    return rows, None if settled is None else handed_on(trail, settled)
 
 
 def _seen(floor: int, ceiling: int) -> Column:
@@ -340,4 +349,5 @@ JOB: Final = Job(
     key=(*ENTITY, "kind", "config_key", "trail_revision"),
     transform=transform,
     options=frozenset({"begin", "ceiling", "floor", "horizon", "recorded_since", "watermark"}),
+    fold=FOLD,
 )  # fmt: skip

@@ -24,18 +24,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import DoubleType, StringType
 
-from app.audit.rollup_parts import check_parts, read_part, write_part
+from app.audit.rollup_parts import check_parts, fold_id, read_part, write_part
 from app.rollups.carrying import register
 from app.rollups.sources.parts import put_together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pydantic import SecretStr
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-    from app.rollups.job import Job
+    from app.rollups.job import Fold, Job
 
 NAME: Final = "confplane_run"
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX", "timeZone": "UTC"}
@@ -75,29 +75,37 @@ class RunStore:
             run_id: A run that is begun and held (:class:`app.audit.rollup_runs.RollupRuns`).
             attempt: The number of the attempt at the run.
         """
+        self._write(frame, job.output, entity, {"run": str(run_id), "attempt": str(attempt), "under": str(run_id)})
+
+    def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: int) -> None:
+        """Write the fold of a run, in any order; as :meth:`publish`."""
+        few = frame if self._most_parts is None else frame.coalesce(self._most_parts)
+        options = {"run": str(run_id), "attempt": str(attempt), "under": str(fold_id(run_id))}
+        self._write(few, fold.schema, None, options)
+
+    def _write(self, frame: DataFrame, schema: StructType, entity: str | None, options: Mapping[str, str]) -> None:
         items = frame.select(
             (F.lit(None).cast("string") if entity is None else F.col(entity)).alias(_ENTITY),
             F.to_json(
-                F.struct(*[_storable(field).alias(field.name) for field in job.output.fields]),
+                F.struct(*[_storable(field).alias(field.name) for field in schema.fields]),
                 {**_JSON, "ignoreNullFields": "false"},
             ).alias(_ITEM),
         )
-        options = {"run": str(run_id), "attempt": str(attempt)}
         items.write.format(self._source).mode("append").options(**options).save()
 
-    def rows(self, job: Job, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
-        """Return the rows of a complete run, in any order."""
-        options = {"run": str(run_id), "parts": json.dumps(put_together(parts, self._most_parts))}
+    def rows(self, schema: StructType, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
+        """Return the rows of a complete run, or of a fold by its id, in any order."""
+        options = {"under": str(run_id), "parts": json.dumps(put_together(parts, self._most_parts))}
         items = self._spark.read.format(self._source).options(**options).schema(f"{_ITEM} string").load()
-        row = F.from_json(_ITEM, job.output, {**_JSON, "mode": "FAILFAST"})
+        row = F.from_json(_ITEM, schema, {**_JSON, "mode": "FAILFAST"})
         return items.select(row.alias("row")).select("row.*")
 
 
 class RunSource(DataSource):
-    """The rows of one run: written as ``entity_id`` and ``item``, read as ``item``.
+    """The rows of one run, or of its fold: written as ``entity_id`` and ``item``, read as ``item``.
 
-    Its class carries ``dsn``, a connection string (app/rollups/carrying.py). Options: ``run``; ``attempt``, to write;
-    ``parts``, a JSON array of arrays, to read: the parts that a task reads in turn.
+    Its class carries ``dsn``, a connection string (app/rollups/carrying.py). Options: ``under``, the id of the rows;
+    ``run`` and ``attempt``, to write; ``parts``, a JSON array of arrays, to read: the parts that a task reads in turn.
     """
 
     dsn: SecretStr
@@ -110,12 +118,13 @@ class RunSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> _Writer:  # noqa: FBT001 - Spark's signature
         """Return the writer of the parts."""
         del schema, overwrite
-        return _Writer(self.dsn.get_secret_value(), UUID(self.options["run"]), int(self.options["attempt"]))
+        run_id, under = UUID(self.options["run"]), UUID(self.options["under"])
+        return _Writer(self.dsn.get_secret_value(), run_id, int(self.options["attempt"]), under)
 
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of the parts."""
         del schema
-        return _Reader(self.dsn.get_secret_value(), UUID(self.options["run"]), json.loads(self.options["parts"]))
+        return _Reader(self.dsn.get_secret_value(), UUID(self.options["under"]), json.loads(self.options["parts"]))
 
 
 @dataclass
@@ -125,25 +134,26 @@ class _Written(WriterCommitMessage):
 
 
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, dsn: str, run_id: UUID, attempt: int) -> None:
+    def __init__(self, dsn: str, run_id: UUID, attempt: int, under: UUID) -> None:
         self._dsn = dsn
         self._run_id = run_id
         self._attempt = attempt
+        self._under = under
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write one partition as the part of its number."""
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - for the type checker: this runs in a task
         part = context.partitionId()
-        pieces = copied(self._run_id, part, iterator)
-        return _Written(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces))
+        pieces = copied(self._under, part, iterator)
+        return _Written(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces, under=self._under))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Check, on the driver, that Postgres has the parts that the tasks report as written."""
         written = {each.part: each.rows for each in messages if isinstance(each, _Written)}
         if len(written) != len(messages):
             raise RuntimeError(f"{len(messages)} tasks wrote {len(written)} parts")
-        check_parts(self._dsn, self._run_id, written)
+        check_parts(self._dsn, self._under, written)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: the runner gives the run up."""

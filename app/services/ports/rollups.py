@@ -58,6 +58,11 @@ class RollupRun:
     error: str | None
     """The reason of a failed run."""
 
+    @property
+    def folded(self) -> str | None:
+        """The revision up to which the run took the fold of the run before; None where it read all that it needed."""
+        return self.position.get("folded")
+
 
 @dataclass(frozen=True, slots=True)
 class JobRuns:

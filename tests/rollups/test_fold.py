@@ -1,0 +1,196 @@
+"""Integrity's fold: runs that build on the one before come to the rows of a run that reads all changes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import functions as F  # noqa: N812
+
+from app.audit.rollup_parts import fold_id
+from app.audit.rollup_runs import RollupRuns
+from app.rollups import folding, schemas
+from app.rollups.job import Fold
+from app.rollups.jobs import integrity
+from app.rollups.kept import KeptFrames
+from app.rollups.reading import reading_of
+from app.rollups.runner import RunOptions
+from app.rollups.sinks.postgres import RunStore
+from tests.audit.rows import fetch
+from tests.audit.rows import run as execute
+from tests.bench.sample.files import write_frame
+from tests.bench.sample.trail import Plan, Trail
+from tests.rollups import samples
+from tests.rollups.made import CLUSTER
+from tests.rollups.published import returned, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from app.rollups.reading import Reading
+    from app.rollups.runner import Finished
+    from tests.support import servers
+
+JOB: Final = integrity.JOB
+DAY_US: Final = 86_400_000_000
+
+
+@dataclass
+class History:
+    """A made-up cluster whose trail is seen as of any moment; the znodes are those of the end."""
+
+    spark: SparkSession
+    directory: Path
+    plan: Plan
+    _revisions: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        trail = Trail(self.plan)
+        rows = [dict(zip(schemas.CHANGES.names, row, strict=True)) for row in trail.rows()]
+        chosen = random.Random(7)  # noqa: S311 - of no use to an attacker
+        kept = []
+        for row in rows:
+            draw = chosen.random()
+            if draw < 0.02:
+                continue  # a row that is missing
+            if draw < 0.025 and row["outcome"] == "committed":
+                row["recorded_at"] += 6 * DAY_US  # recorded very late
+                row["concluded_at"] += 6 * DAY_US
+            if row["facet"] == "client-configs" and draw > 0.5:
+                row["path"] = row["path"].replace("/config/", "/confplane/client-configs/", 1)  # in the other tree
+            kept.append(row)
+        self._revisions = sorted((row["revision"], row["time"]) for row in kept if row["revision"] is not None)
+        frames: dict[str, Iterable[Any]] = {
+            "changes": [tuple(row.values()) for row in kept], "znodes": trail.znodes(), "states": trail.states()
+        }  # fmt: skip
+        for name, found in frames.items():
+            write_frame(self.directory / name, samples.STORED[name], list(found))
+
+    def reading(self, now: datetime, *, behind: int = 0) -> Reading:
+        """The reading of a moment; of a ZooKeeper that went back by a number of changes."""
+        until = int(now.timestamp() * 1e6)
+        past = [revision for revision, time in self._revisions if time <= until]
+        floor = past[-1 - behind]
+        options = {
+            "as_of": now, "begin": past[0], "floor": floor, "horizon": floor, "ceiling": floor + 2,
+            "recorded_since": None, "watermark": floor,
+        }  # fmt: skip
+
+        def read(name: str, _columns: Sequence[str], _low: object) -> DataFrame:
+            frame = self.spark.read.schema(samples.STORED[name]).parquet(str(self.directory / name))
+            return _as_of(frame, now) if name == "changes" else frame
+
+        return reading_of(CLUSTER, options, 0, KeptFrames(read))
+
+
+def _as_of(changes: DataFrame, now: datetime) -> DataFrame:
+    """The changes that were recorded by then; those without an outcome then are open."""
+    concluded = F.col("concluded_at") <= F.lit(now)
+    known = {name: F.when(concluded, F.col(name)) for name in ("revision", "time", "version", "concluded_at")}
+    outcome = F.when(concluded, F.col("outcome")).otherwise("open")
+    return changes.where(F.col("recorded_at") <= F.lit(now)).withColumns({**known, "outcome": outcome})
+
+
+def at_once(at: Reading) -> list[dict[str, Any]]:
+    """The rows of a run that reads all changes."""
+    frames, _ = at.frames(JOB)
+    return returned(JOB(**frames, **{name: at.options.get(name) for name in JOB.options}), JOB)
+
+
+def rows_of(database: servers.Database, done: Finished) -> list[dict[str, Any]]:
+    query = "SELECT item FROM rollup_rows WHERE run_id = %s ORDER BY part, ordinal"
+    return [item for (item,) in fetch(database.owner_dsn, query, done.run.id)]
+
+
+def folds(database: servers.Database) -> set[Any]:
+    """The runs whose rows or folds are in the tables."""
+    return {found for (found,) in fetch(database.owner_dsn, "SELECT DISTINCT run_id FROM rollup_rows")}
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps"),
+    [
+        (Plan(entities=300, events=2_000, seed=4), 3),
+        pytest.param(Plan(entities=5_000, events=50_000, seed=5), 50, marks=pytest.mark.long),
+    ],
+    ids=["3 steps", "50 steps"],
+)
+def test_in_random_steps_the_rows_are_those_of_a_run_from_the_beginning(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, plan: Plan, steps: int
+) -> None:
+    history, dsn = History(spark, tmp_path, plan), SecretStr(migrated.service_dsn)
+    chosen = random.Random(steps)  # noqa: S311 - of no use to an attacker
+    days = sorted(chosen.uniform(20, 120) for _ in range(steps - 2))
+    built_on = []
+    # The last two are close together, and at the last one ZooKeeper went back.
+    for number, day in enumerate([*days, 121, 121.01]):
+        at = history.reading(plan.begin + timedelta(days=day), behind=plan.events // 3 if number == steps - 1 else 0)
+        done = run(spark, at, dsn, JOB)
+        expected = at_once(at)
+        assert rows_of(migrated, done) == expected
+        assert expected
+        built_on.append(done.run.folded)
+    spark.catalog.clearCache()
+    assert built_on[0] is None
+    assert built_on[-1] is None
+    assert len([each for each in built_on if each]) >= steps // 3, built_on
+
+
+def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(entities=50, events=300, seed=4)
+    history, dsn = History(spark, tmp_path, plan), SecretStr(migrated.service_dsn)
+    runs = RollupRuns(migrated.service_dsn, CLUSTER)
+    end = plan.end - timedelta(days=9)
+
+    def at(number: int) -> Reading:
+        return history.reading(end + timedelta(hours=number))
+
+    # A run that ends before its fold is whole leaves neither, and the next one begins at the beginning.
+    with monkeypatch.context() as broken:
+        broken.setattr(RunStore, "hand_on", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("away")))
+        with pytest.raises(RuntimeError, match="away"):
+            run(spark, at(0), dsn, JOB)
+    assert folds(migrated) == set()
+    first = run(spark, at(1), dsn, JOB)
+    assert first.run.folded is None
+
+    # Two at once build on the same fold; the one of the newer moment is built on next.
+    inner: list[Finished] = []
+    hand_on = RunStore.hand_on
+
+    def meanwhile(*given: Any, **more: Any) -> None:
+        hand_on(*given, **more)
+        if not inner:
+            inner.append(done := run(spark, at(3), dsn, JOB))
+            assert done.is_current
+
+    with monkeypatch.context() as both:
+        both.setattr(RunStore, "hand_on", meanwhile)
+        older = run(spark, at(2), dsn, JOB)
+    (newer,) = inner
+    assert older.run.previous == newer.run.previous == first.run.id
+    assert first.run.position["fold"]["revision"] == older.run.folded == newer.run.folded
+    assert rows_of(migrated, newer) == at_once(at(3))
+
+    # Nothing is built on a fold of another version, or where changes are few.
+    other = replace(JOB, fold=Fold(folding.FOLD.schema, folding.FOLD.version + 1))
+    assert run(spark, at(4), dsn, other).run.folded is None
+    few = run(spark, at(5), dsn, JOB, RunOptions("User:olga@cli", folds=False))
+    assert (few.run.folded, few.run.position["fold"]) == (None, None)
+    assert fold_id(few.run.id) not in folds(migrated)
+
+    # Folds go with their runs.
+    execute(migrated.owner_dsn, "UPDATE rollup_runs SET finished_at = finished_at - interval '2 hours'")
+    dropped = runs.purge(JOB.name)
+    assert set(dropped) == {first.run.id, older.run.id}
+    assert not {*map(fold_id, dropped), *dropped} & folds(migrated)
+    assert folds(migrated)

@@ -8,9 +8,12 @@ import typer
 
 from app.cli import callers
 from app.services.changes.freeze import FreezeService
+from app.services.target.resting import Resting
+from app.services.target.standing import Standings
 from app.wiring import opened
 
 if TYPE_CHECKING:
+    from app.services.target.resting import Rest
     from app.settings import Settings
 
 
@@ -26,9 +29,11 @@ def thaw(settings: Settings, cluster: str, reason: str) -> int:
 
 async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool) -> int:
     async with opened(settings, cluster) as parts:
-        service = FreezeService(parts.runner)
-        change = service.freeze if frozen else service.thaw
-        result = await change(parts.stores[cluster], reason, callers.caller(reason))
+        service, store, caller = FreezeService(parts.runner), parts.stores[cluster], callers.caller(reason)
+        if frozen:
+            result, rest = await Resting(store, Standings(store, parts.target_states)).freeze(service, reason, caller)
+        else:
+            result, rest = await service.thaw(store, reason, caller), None
     if result.change_id is not None:
         done = "frozen" if frozen else "thawed"
         typer.echo(f"Cluster {cluster} is {done} as of revision {result.revision} (change {result.change_id})")
@@ -36,4 +41,17 @@ async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool
         typer.echo(f"Cluster {cluster} was frozen for that reason already, {result.after}")
     else:
         typer.echo(f"Cluster {cluster} was not frozen; nothing to do")
+    if rest is not None:
+        typer.echo(_shown(rest))
     return callers.DONE
+
+
+def _shown(rest: Rest) -> str:
+    if not rest.rested or rest.pending is None:
+        return "No process said in time that it sends nothing to the Kafka cluster; a request may be under way"
+    if not rest.pending:
+        return "Nothing is sent to the Kafka cluster before the thaw; every change is applied"
+    waits = callers.counted(rest.pending, "entity waits", "entities wait")
+    return (
+        f"Nothing is sent to the Kafka cluster before the thaw; {waits} for it, and `confplane drift list` names them"
+    )

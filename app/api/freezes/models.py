@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import Field, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
-from app.api.models import AnswerModel, ChangeId, Revision, Time, Validatable
+from app.api.models import AnswerModel, ChangeId, Count, Revision, Time, Validatable
 
 
 class FreezeReason(Validatable):
@@ -23,6 +23,18 @@ class FreezeData(AnswerModel):
     since: Time | None = Field(description="null: the stored freeze can't be read")
 
 
+class FreezeRest(AnswerModel):
+    """The application of callers' changes to a Kafka 4 cluster, behind a freeze."""
+
+    rested: StrictBool = Field(
+        description="Nothing is sent to the Kafka cluster before the thaw. false: the leader did not say so within some"
+        " seconds, and a request may be under way"
+    )
+    pending: Count | None = Field(
+        description="Entities that wait for the thaw, which `GET /drift` lists; null: the leader did not say so"
+    )
+
+
 class FreezeState(AnswerModel):
     """Answer of a freeze or a thaw: the cluster's freeze before and after."""
 
@@ -30,3 +42,6 @@ class FreezeState(AnswerModel):
     after: FreezeData | None = Field(description="null: the cluster is not frozen")
     change_id: ChangeId | None = Field(description="null: nothing was written; it was so already")
     revision: Revision | None
+    applying: FreezeRest | None = Field(
+        description="Of a freeze in the mode adopt or enforce, what becomes of callers' changes; else null"
+    )

@@ -12,6 +12,7 @@ from app.api.routing.routes import Routes
 from app.services.changes.freeze import FreezeResult
 from app.services.limits import LimitClass
 from app.services.ports.cluster_states import Freeze
+from app.services.target.resting import Rest, Resting
 
 routes = Routes("/v1/clusters/{cluster}", tag="freezes")
 
@@ -27,11 +28,17 @@ routes = Routes("/v1/clusters/{cluster}", tag="freezes")
     ),
 )
 async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
-    """Needs FREEZE on the cluster. 409 where the cluster is frozen for another reason: thaw it first."""
-    found = await call.services.freezes.freeze(
-        call.cluster.store, body.reason, call.caller, validate_only=call.validate_only or body.validate_only
+    """Needs FREEZE on the cluster. 409 where the cluster is frozen for another reason: thaw it first.
+
+    Of a Kafka 4 cluster the answer waits some seconds until callers' changes are applied, and nothing is sent any more.
+    """
+    found, rest = await Resting(call.cluster.store, call.services.standings[call.cluster.name]).freeze(
+        call.services.freezes,
+        body.reason,
+        call.caller,
+        validate_only=call.validate_only or body.validate_only,
     )
-    return _answer(call, found)
+    return _answer(call, found, rest)
 
 
 @routes.post(
@@ -52,12 +59,13 @@ async def thaw_cluster(call: CallDep, body: models.FreezeReason) -> Response:
     return _answer(call, found)
 
 
-def _answer(call: Call, found: FreezeResult) -> Response:
+def _answer(call: Call, found: FreezeResult, rest: Rest | None = None) -> Response:
     body = {
         "before": _freeze(found.before),
         "after": _freeze(found.after),
         "changeId": found.change_id,
         "revision": None if found.revision is None else str(found.revision),
+        "applying": None if rest is None else {"rested": rest.rested, "pending": rest.pending},
     }
     headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
     # The header has the revision of the mirror as ever: a freeze writes no config that a mirror would wait for.

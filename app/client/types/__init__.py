@@ -120,7 +120,7 @@ from app.client.types.entity_configs import (
     EntityName,
     FallbackConfig,
 )
-from app.client.types.freezes import FreezeData, FreezeReason, FreezeState
+from app.client.types.freezes import FreezeData, FreezeReason, FreezeRest, FreezeState
 from app.client.types.global_config import (
     ChangedGlobalConfig,
     ChangeGlobalConfig,
@@ -310,6 +310,7 @@ __all__ = [
     "FallbackConfig",
     "FreezeData",
     "FreezeReason",
+    "FreezeRest",
     "FreezeState",
     "GlobalConfig",
     "GlobalConfigDiff",

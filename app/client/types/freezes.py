@@ -26,6 +26,16 @@ class FreezeReason(TypedDict):
     reason: str
 
 
+class FreezeRest(TypedDict):
+    """The application of callers' changes to a Kafka 4 cluster, behind a freeze."""
+
+    # Nothing is sent to the Kafka cluster before the thaw. false: the leader did not say so within some seconds,
+    # and a request may be under way
+    rested: bool
+    # Entities that wait for the thaw, which `GET /drift` lists; null: the leader did not say so
+    pending: int | None
+
+
 class FreezeState(TypedDict):
     """Answer of a freeze or a thaw: the cluster's freeze before and after."""
 
@@ -36,3 +46,5 @@ class FreezeState(TypedDict):
     # null: nothing was written; it was so already
     changeId: str | None
     revision: str | None
+    # Of a freeze in the mode adopt or enforce, what becomes of callers' changes; else null
+    applying: FreezeRest | None

@@ -28,7 +28,7 @@ from app.services.target.line import Counts, Line, Parts, line_of
 from app.services.target.report import Applying, Names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
     from app.services.ports.applying import AlteredCluster, TargetStates
     from app.services.ports.journal import Cursor
@@ -45,6 +45,10 @@ ASKED_S: Final = 2.0
 ROUND_S: Final = 60.0
 
 
+async def _nothing() -> None:
+    """Tell nobody."""
+
+
 class Applier:
     """Applies the quotas and configs of one cluster.
 
@@ -56,6 +60,7 @@ class Applier:
 
     Attributes:
         look: Called with entities that are to be looked at: configs that were applied, and znodes that others wrote.
+        tell: Called where the report is to be seen at once: nothing is sent for a freeze, or something may be again.
     """
 
     def __init__(self, cluster: AlteredCluster, store: ObservedStore, states: TargetStates, secrets: Secrets) -> None:
@@ -63,6 +68,7 @@ class Applier:
         self._states = states
         self._background = Background(self._run, name=f"applier-{store.name}")
         self.look: Callable[[Collection[Entity]], None] = lambda _: None
+        self.tell: Callable[[], Awaitable[None]] = _nothing
         self._counts = Counts()
         self._parts = Parts(cluster, store, states, secrets, self._counts, self._look)
         self._sendings: set[asyncio.Task[None]] = set()
@@ -76,6 +82,8 @@ class Applier:
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._problem = ""
         self._asked_at = float("-inf")
+        self._rested: int | None = None
+        self._told: int | None = None
 
     def _look(self, entities: Collection[Entity]) -> None:
         self.look(entities)
@@ -149,6 +157,8 @@ class Applier:
             self._begin_term()
             return False
         await self._collect()
+        if self._store.status().frozen is not None or self._told is not None:
+            await self._rest(time.monotonic() + ROUND_S)
         due = {name: line for name, line in self._lines.items() if name not in self._under_way and line.waits}
         deadline = time.monotonic() + ROUND_S
         if not due:
@@ -166,6 +176,23 @@ class Applier:
             self._sendings.add(sending)
             sending.add_done_callback(partial(self._ended, self._under_way, name))
         return True
+
+    async def _rest(self, deadline: float) -> None:
+        """Say that nothing is sent during a freeze, once no request is under way; or that the cluster is thawed.
+
+        Raises:
+            UnavailableError: ZooKeeper or Postgres is away.
+        """
+        state = await self._store.read_freeze(deadline)
+        rested = None if state.freeze is None or self._sendings else state.version
+        if rested == self._told:
+            return
+        # With all that was committed before the freeze.
+        await self._store.catch_up(deadline)
+        await self._collect()
+        self._rested = rested
+        await self.tell()
+        self._told = rested
 
     def _ended(self, under_way: dict[str, asyncio.Task[None]], name: str, sending: asyncio.Task[None]) -> None:
         """Take note that a sending has ended; the line has the reason where it failed."""
@@ -225,6 +252,7 @@ class Applier:
             refused=_names(line.refused for line in lines),
             held=_names(line.held for line in lines),
             problem=next(filter(None, (self._problem, *(line.problem for line in lines))), ""),
+            rested=self._rested,
         )
 
     def metrics(self) -> Iterator[Sample]:

@@ -174,6 +174,8 @@ class Line:
         if not sent:
             return
         allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
+        if (await parts.store.read_freeze(deadline)).freeze is not None:
+            return  # the cluster was frozen meanwhile; the values are sent after the thaw
         sent = [each for each in sent if each.sending.entity_id in allowed]
         asked = [each for each in sent if each.sending.values]
         answered = await self._alter([each.alteration for each in asked], deadline) if asked else []

@@ -64,6 +64,7 @@ class Observer:
         self._follower = following.follower
         self.looking = Looking(following, store, applier.again, log=log)
         applier.look = self.looking.look_at
+        applier.tell = self._tell
         self._applier = applier
         self._background = Background(self._run, name=f"observer-{store.name}")
         self._leading = False
@@ -205,6 +206,15 @@ class Observer:
         if now - self._published_at < PUBLISH_S:
             return
         with contextlib.suppress(UnavailableError):
+            await self.publish()
+
+    async def _tell(self) -> None:
+        """Write the report at once, if this process leads.
+
+        Raises:
+            UnavailableError: ZooKeeper is away.
+        """
+        if self._leading:
             await self.publish()
 
     async def publish(self) -> None:

@@ -87,6 +87,9 @@ class Applying:
     """Keys that others set and that were never set here. Listed under ``enforce`` alone."""
     problem: str = ""
     """The reason why nothing can be sent now; empty where it can."""
+    rested: int | None = None
+    """The version of the freeze for which nothing is sent: no request is under way, and none begins before the thaw.
+    None: something may be sent."""
 
 
 @dataclass(frozen=True, slots=True)

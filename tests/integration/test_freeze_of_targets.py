@@ -1,0 +1,219 @@
+"""A freeze of a cluster whose changes are applied to a Kafka cluster: nothing is sent once it was answered.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.errors import ForbiddenError
+from app.services.changes.freeze import FreezeService
+from app.services.target import resting
+from app.services.target.resting import NOT_SAID, Rest, Resting
+from app.services.target.standing import Standings
+from tests.support.adopting import (
+    ALICE,
+    BOB,
+    RATE,
+    TOPIC,
+    alter,
+    apply,
+    drift,
+    equal,
+    kinds,
+    opener,
+    restore,
+    shown_drift,
+)
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.adopting import Opener
+    from tests.support.observing import Observing
+    from tests.support.stage import Stage
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.alter(ALICE, {RATE: "1024"})
+    made.create_topic("t")
+    made.alter(TOPIC, {"retention.ms": "1000"})
+    return made
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+    """Opens processes that enforce; the first imports the cluster."""
+    async with opener(stage, kafka) as found:
+
+        async def open_one(**more: Any) -> Any:
+            return await found(**{"enforced": True, **more})
+
+        yield open_one
+
+
+@asynccontextmanager
+async def at_work(one: Observing) -> AsyncIterator[None]:
+    """The leader's work in the background."""
+    one.applier.start()
+    one.observer.start()
+    try:
+        await until(lambda: one.observer._leading)
+        yield
+    finally:
+        await one.applier.stop()
+        await one.observer.stop()
+
+
+async def freeze(one: Observing) -> Rest | None:
+    """Freeze the cluster; return what became of the application."""
+    made = Resting(one.store, Standings(one.store, one.states))
+    found, rest = await made.freeze(FreezeService(one.replica.parts.runner), "a drill", caller())
+    assert found.after is not None
+    return rest
+
+
+async def thaw(one: Observing) -> None:
+    await FreezeService(one.replica.parts.runner).thaw(one.store, "over", caller())
+
+
+async def test_what_was_committed_is_applied_and_nothing_is_sent_until_the_thaw(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    async with at_work(one):
+        await alter(one, ALICE, producer_byte_rate=5)
+        assert await freeze(one) == Rest(rested=True, pending=0)
+        sent = len(kafka.requests)
+        assert kafka.now.configs[ALICE] == {RATE: "5"}
+        # Repairs wait as well: of quotas and of configs, and of late requests.
+        kafka.alter(ALICE, {RATE: "9"})
+        kafka.alter(TOPIC, {"retention.ms": "9"})
+        one.applier.again({ALICE.id: [RATE]})
+        one.observer.looking.look_at([TOPIC])
+        await until(lambda: one.applier.report().pending == 2)
+        assert len(kafka.requests) == sent
+        assert [await kinds(one, each) for each in (ALICE, TOPIC)] == [["change"], []]
+        await thaw(one)
+        await until(lambda: kafka.now.configs == {ALICE: {RATE: "5"}, TOPIC: {"retention.ms": "1000"}})
+        await until(lambda: one.applier.report().rested is None)
+    equal(one, kafka)
+
+
+async def test_what_the_cluster_has_not_taken_is_counted_and_listed(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resting, "BEFORE_S", 0.1)
+    one = await opened()
+    async with at_work(one):
+        kafka.down = "No broker answers"
+        await alter(one, BOB, producer_byte_rate=5)
+        assert await freeze(one) == Rest(rested=True, pending=1)
+        assert shown_drift(await drift(one)) == {"user=bob": {RATE: ("pending", "5", None, "User:admin")}}
+        kafka.down = None
+        # Another leader sends nothing either.
+        assert not await one.applier.round()
+        assert kafka.requests == []
+        await thaw(one)
+        await until(lambda: kafka.now.configs.get(BOB) == {RATE: "5"})
+
+
+async def test_a_request_under_way_is_waited_for(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BEFORE_S", "BEHIND_S"):
+        monkeypatch.setattr(resting, name, 0.2)
+    one = await opened()
+    ended = asyncio.Event()
+    asked = asyncio.Event()
+
+    async def behind() -> None:
+        asked.set()
+        await ended.wait()
+
+    kafka.behind_request = behind
+    async with at_work(one):
+        await alter(one, BOB, producer_byte_rate=5)
+        await asked.wait()
+        assert await freeze(one) == NOT_SAID
+        ended.set()
+        await until(lambda: one.applier.report().rested is not None)
+        # The freeze stands; asked again, it says so.
+        monkeypatch.setattr(resting, "BEHIND_S", 60.0)
+        assert await freeze(one) == Rest(rested=True, pending=0)
+
+
+async def test_a_freeze_behind_the_claim_of_a_sending_keeps_it_back(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=5)
+    freezes, states = FreezeService(one.replica.parts.runner), one.states
+    begin = states.begin
+
+    async def frozen(*given: Any) -> Any:
+        monkeypatch.undo()
+        found = await begin(*given)
+        await freezes.freeze(one.store, "a drill", caller())
+        return found
+
+    monkeypatch.setattr(states, "begin", frozen)
+    await apply(one)
+    await restore(one)
+    assert kafka.requests == []
+    await thaw(one)
+    await apply(one)
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == ["change"]
+
+
+async def test_a_new_leader_says_so_in_its_turn(opened: Opener, kafka: KafkaDouble) -> None:
+    one, two = await opened(), await opened()
+    async with at_work(one):
+        assert await freeze(one) == Rest(rested=True, pending=0)
+    version = (await one.store.read_freeze(soon())).version
+    async with at_work(two):
+        await until(lambda: two.applier.report().rested == version)
+        assert await freeze(two) == Rest(rested=True, pending=0)
+    assert kafka.requests == []
+
+
+async def test_without_a_leader_a_freeze_stands_and_says_that_nobody_answered(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    monkeypatch.setattr(resting, "BEHIND_S", 0.1)
+    assert await freeze(one) == NOT_SAID
+    assert one.store.status().frozen is not None
+
+
+async def test_a_cluster_that_is_only_observed_has_nothing_to_wait_for(opened: Opener) -> None:
+    one = await opened(adopted=False)
+    assert await freeze(one) is None
+
+
+async def test_nobody_waits_without_the_grant(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await opened()
+
+    class Nobody:
+        deadline = soon()
+
+        def require(self, *_: Any) -> None:
+            raise ForbiddenError("No grant")
+
+    nobody: Any = Nobody()
+    standings: Any = Standings(one.store, one.states)
+    monkeypatch.setattr(standings, "reached", None)
+    with pytest.raises(ForbiddenError):
+        await Resting(one.store, standings).freeze(FreezeService(one.replica.parts.runner), "a drill", nobody)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from app.cli.remote import applied
 from app.cli.remote.assignments import values_of
 from app.cli.remote.changes import Change, differences, refuse_unset
 from app.cli.remote.declared import declared, keys_of
 from app.cli.remote.entities import entity_of
 from app.cli.remote.output import print_changes, print_json
-from app.cli.remote.session import DONE, FAILED
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 
@@ -35,7 +35,7 @@ async def put(client: AsyncConfplane, name: str, words: Sequence[str], terms: Te
             err=True,
         )
     _show(change, result, terms, as_json=as_json)
-    return _applied(result)
+    return applied.of_one(result)
 
 
 async def delete(
@@ -64,7 +64,7 @@ async def delete(
     change = Change.of(entity, dict.fromkeys(present if everything else keys))
     result = await change.send(client, terms)
     _show(change, result, terms, as_json=as_json)
-    return _applied(result)
+    return applied.of_one(result)
 
 
 def _show(change: Change, result: Mapping[str, Any], terms: Terms, *, as_json: bool) -> None:
@@ -81,21 +81,3 @@ def _show(change: Change, result: Mapping[str, Any], terms: Terms, *, as_json: b
     else:
         said = f"Changed {change.entity.id}: revision {result['revision']}, change {result['changeId']}"
     typer.echo(said, err=True)
-
-
-def _applied(result: Mapping[str, Any]) -> int:
-    """Say what became of the change in the Kafka cluster, where the command waited for that; return the exit code."""
-    match result.get("applied"):
-        case {"state": "applied"}:
-            typer.echo("The Kafka cluster has taken the change", err=True)
-        case {"state": "pending"}:
-            typer.echo(
-                "The Kafka cluster has not taken the change yet; it stays committed, and is sent later", err=True
-            )
-            return FAILED
-        case {"state": "refused", "code": code, "message": message}:
-            typer.echo(
-                f"The Kafka cluster refuses the change, which stays committed: {message} (code {code})", err=True
-            )
-            return FAILED
-    return DONE

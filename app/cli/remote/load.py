@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from app.cli.remote import applied
 from app.cli.remote.changes import differences
 from app.cli.remote.load_file import pieces
 from app.cli.remote.progress import counted
-from app.cli.remote.session import DONE, FAILED, UNKNOWN
+from app.cli.remote.session import FAILED, UNKNOWN
 from app.client import Change, ClientChange, ClientError, ProblemError
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
     from typing import BinaryIO
 
+    from app.cli.remote.changes import Terms
     from app.cli.remote.load_file import Loaded
     from app.client import Answer, AsyncConfplane
 
@@ -31,7 +33,7 @@ _STANDARD_INPUT: Final = Path("-")
 _Result = dict[str, Any]
 
 
-async def load(client: AsyncConfplane, path: Path, *, validate_only: bool, reason: str | None) -> int:
+async def load(client: AsyncConfplane, path: Path, terms: Terms) -> int:
     """Set the keys of a file, some hundred entities at a time until one is refused, and return the exit code.
 
     The whole file is read first, so that a defect at its end leaves the cluster as it is.
@@ -42,15 +44,18 @@ async def load(client: AsyncConfplane, path: Path, *, validate_only: bool, reaso
     """
     changed = equal = 0
     refused: list[tuple[Loaded, _Result]] = []
+    done: list[tuple[str, _Result]] = []
     with _opened(path) as stream:
         secrets = _checked(path, stream)
-        results = _Sending(client, validate_only, reason).results(stream)
+        results = _Sending(client, terms).results(stream)
         try:
             async for item, result in counted(results, "entities"):
                 if result["errorCode"]:
                     refused.append((item, result))
                 elif differences(result):
                     changed += 1
+                    if "applied" in result:
+                        done.append((item.entity.id, {"applied": result["applied"]}))
                 else:
                     equal += 1
         except ClientError:
@@ -59,9 +64,11 @@ async def load(client: AsyncConfplane, path: Path, *, validate_only: bool, reaso
     for item, result in refused:
         typer.echo(f"{path}, line {item.line}, {item.entity.id}: {result['errorMessage']}", err=True)
     left_out = f"; secrets left out: {secrets}" if secrets else ""
-    typer.echo(f"Entities {'to change' if validate_only else 'changed'}: {changed}; equal already: {equal}{left_out}")
+    what = "to change" if terms.validate_only else "changed"
+    typer.echo(f"Entities {what}: {changed}; equal already: {equal}{left_out}")
+    taken = applied.of_many(done)
     if not refused:
-        return DONE
+        return taken
     typer.echo("Not all is loaded. Correct the file and load it again: what is set already stays.", err=True)
     return UNKNOWN if any(result["outcome"] == "unknown" for _, result in refused) else FAILED
 
@@ -102,8 +109,7 @@ class _Sending:
     """Requests that set entities."""
 
     client: AsyncConfplane
-    validate_only: bool
-    reason: str | None
+    terms: Terms
 
     async def results(self, stream: BinaryIO) -> AsyncIterator[tuple[Loaded, _Result]]:
         """Set the entities of a file up to a request with a refusal, and yield each entity with its result."""
@@ -117,13 +123,9 @@ class _Sending:
                 if any(result["errorCode"] for result in results):
                     return
 
-    @property
-    def _terms(self) -> dict[str, Any]:
-        return {"validate_only": self.validate_only, "reason": self.reason}
-
     async def _resources(self, items: Sequence[Loaded]) -> list[_Result]:
         changes = [Change(item.entity, item.values[FacetName.CONFIGS]) for item in items]
-        request = self.client.configs.alter(changes, **self._terms)
+        request = self.client.configs.alter(changes, **self.terms.of_request())
         return await _results_of(request, "responses", len(items))
 
     async def _clients(self, items: Sequence[Loaded]) -> list[_Result]:
@@ -131,7 +133,7 @@ class _Sending:
         changes = [
             ClientChange(item.entity, item.values.get(quotas, {}), item.values.get(configs, {})) for item in items
         ]
-        request = self.client.clients.alter(changes, **self._terms)
+        request = self.client.clients.alter(changes, **self.terms.of_request())
         return await _results_of(request, "entries", len(items))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import ClusterName, ProfileName, Reason
+from app.cli.remote.options import ClusterName, ProfileName, Reason, WaitApplied
 
 commands = typer.Typer(add_completion=False)
 
@@ -16,14 +16,16 @@ commands = typer.Typer(add_completion=False)
     epilog="Examples:\n\n"
     "    confplane load payments.yaml --validate-only\n\n"
     '    confplane load payments.yaml --cluster payments-copy --reason "CHG-1234"\n\n'
-    "Exit codes: 0 loaded; 1 an entity was refused, or the service did not answer; 2 the file, the arguments or the"
-    " profile are not valid, and nothing was set; 3 the answer to a write was lost: load the file again."
+    "Exit codes: 0 loaded; 1 an entity was refused, or not applied in time, or the service did not answer; 2 the file,"
+    " the arguments or the profile are not valid, and nothing was set; 3 the answer to a write was lost: load the file"
+    " again."
 )
 def load(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is standard input.", show_default=False)],
     *,
     validate_only: Annotated[bool, typer.Option("--validate-only", help="Check everything, and set nothing.")] = False,
     reason: Reason = None,
+    wait_applied: WaitApplied = None,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
@@ -33,6 +35,8 @@ def load(
     refusal ends the load. A file may be loaded again: what is equal already is no change.
     """
     from app.cli.remote import load as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.changes import Terms  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    raise run(profile, cluster, lambda client: command.load(client, file, validate_only=validate_only, reason=reason))
+    terms = Terms(validate_only, reason, wait_applied_ms=wait_applied)
+    raise run(profile, cluster, lambda client: command.load(client, file, terms))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from app.cli.remote import applied
 from app.cli.remote.declared import declared
 from app.cli.remote.entities import entity_of, facets_of
 from app.cli.remote.moments import moment_of, time_of
 from app.cli.remote.output import print_json, print_table, sides_of
-from app.cli.remote.session import DONE, FAILED, UNKNOWN
+from app.cli.remote.session import FAILED, UNKNOWN
 from app.client import ClientError, ProblemError
 from app.domain.errors import InvalidRequestError
 
@@ -49,6 +50,8 @@ class Terms:
     force: bool
     reason: str | None
     ticket: str | None
+    wait_applied_ms: int | None = None
+    """The longest wait for a Kafka 4 cluster to take the changes; None: no wait."""
 
     def of_request(self, *, validate_only: bool) -> dict[str, Any]:
         """Return the terms as the client library takes them."""
@@ -57,6 +60,7 @@ class Terms:
             "reason": self.reason,
             "ticket": self.ticket,
             "validate_only": validate_only,
+            "wait_applied_ms": self.wait_applied_ms,
         }
 
 
@@ -230,7 +234,8 @@ def _end(body: _Body, manner: Manner, said: str) -> int:
     typer.echo(said, err=True)
     if any(result.get("outcome") == "unknown" for result in body["results"]):
         return UNKNOWN
-    return FAILED if body["failed"] else DONE
+    taken = applied.of_many((result["id"], result) for result in body["results"])
+    return FAILED if body["failed"] else taken
 
 
 def _warnings(body: _Body) -> list[str]:

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import AsJson, ClusterName, ProfileName, Reason, Since, Ticket, Until, ValidateOnly
+from app.cli.remote.options import (
+    AsJson,
+    ClusterName,
+    ProfileName,
+    Reason,
+    Since,
+    Ticket,
+    Until,
+    ValidateOnly,
+    WaitApplied,
+)
 
 commands = typer.Typer(add_completion=False)
 
@@ -56,6 +66,7 @@ def revert(  # noqa: PLR0913 - one argument an option is typer's way
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
+    wait_applied: WaitApplied = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -68,6 +79,6 @@ def revert(  # noqa: PLR0913 - one argument an option is typer's way
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
     given = command.Given(entity, to, change, request_id, principal, since, until, tuple(key or ()))
-    terms = command.Terms(force, reason, ticket)
+    terms = command.Terms(force, reason, ticket, wait_applied)
     manner = command.Manner(yes, validate_only, as_json)
     raise run(profile, cluster, lambda client: command.revert(client, given, terms, manner))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.remote.changes import Change, refuse_unset
+from app.cli.remote import applied
+from app.cli.remote.changes import Change, Terms, refuse_unset
 from app.cli.remote.configs import lines
 from app.cli.remote.configs.describe import of_clients, of_resources, own
-from app.cli.remote.session import DONE
 from app.domain.client_configs import SUPPORTED_CONFIGS
 from app.domain.facets import FacetName
 
@@ -30,17 +30,16 @@ def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any,
     change = Change.of(command.entity, {**command.added, **dict.fromkeys(command.deleted)})
 
     async def alter(client: AsyncConfplane) -> int:
-        if command.quotas:
-            await _alter_clients(client, command, change)
-        else:
-            await _alter_resource(client, command, change)
+        alter_one = _alter_clients if command.quotas else _alter_resource
+        result = await alter_one(client, command, change)
         typer.echo(lines.altered(command))
-        return DONE
+        return applied.of_one(result)
 
     return alter
 
 
-async def _alter_clients(client: AsyncConfplane, command: Command, change: Change) -> None:
+async def _alter_clients(client: AsyncConfplane, command: Command, change: Change) -> dict[str, Any]:
+    """Make the change, and return its result; an empty one where nothing but registrations is altered."""
     removes = {
         FacetName.CLIENT_QUOTAS: None in change.quotas.values(),
         FacetName.CLIENT_CONFIGS: None in change.configs.values(),
@@ -54,17 +53,19 @@ async def _alter_clients(client: AsyncConfplane, command: Command, change: Chang
     registrations = SUPPORTED_CONFIGS in command.deleted
     if registrations:
         del change.configs[SUPPORTED_CONFIGS]
-    if change.quotas or change.configs:
-        await change.send(client)
+    altered = change.quotas or change.configs
+    result = await change.send(client, Terms(wait_applied_ms=command.wait_applied_ms)) if altered else {}
     if registrations:
         # Registrations are no configs, and in another store. Their endpoint takes no Idempotency-Key: to clear them
         # twice is to clear them once.
         await client.registrations.clear(command.entity)
+    return result
 
 
-async def _alter_resource(client: AsyncConfplane, command: Command, change: Change) -> None:
+async def _alter_resource(client: AsyncConfplane, command: Command, change: Change) -> dict[str, Any]:
+    """Make the change, and return its result."""
     [kind], [name] = command.types, command.names
     if command.deleted:
         async for result in of_resources(client, kind, [name], synonyms=False):
             refuse_unset(command.deleted, {each["name"] for each in own(kind, result)})
-    await change.send(client)
+    return await change.send(client, Terms(wait_applied_ms=command.wait_applied_ms))

@@ -27,6 +27,8 @@ _SINGULARS: Final = {kind.value: kind.plural for kind in EntityType} | {"client"
 """KIP-21's spellings of the types."""
 _WITH_DEFAULT: Final = ("users", "clients", "brokers", "ips")
 _PAIR: Final = {"users", "clients"}
+_LONGEST_WAIT_MS: Final = 60_000
+"""As the service takes it."""
 _QUOTAS: Final = {"users", "clients", "ips"}
 
 _NAMED: Final = {
@@ -62,6 +64,8 @@ class Command:
     """``--all``."""
     profile: str | None
     cluster: str | None
+    wait_applied_ms: int | None = None
+    """The longest wait for a Kafka 4 cluster to take an alter; None: no wait."""
 
     @property
     def quotas(self) -> bool:
@@ -99,6 +103,7 @@ def read(given: Given) -> Command:
         everything=given.has("all"),
         profile=given.value("command-config") or given.value("profile"),
         cluster=given.value("cluster"),
+        wait_applied_ms=_wait_applied(given),
     )
     if command.alter:
         _check_alter(given, command)
@@ -166,6 +171,17 @@ def _added(given: Given) -> dict[str, str]:
     if path is not None:
         return pairs.of_file(path)
     return {} if text is None else pairs.of_text(text)
+
+
+def _wait_applied(given: Given) -> int | None:
+    text = given.value("wait-applied")
+    if text is None:
+        return None
+    if not given.has("alter"):
+        raise InvalidRequestError("--wait-applied is for --alter: a describe waits for nothing")
+    if not (text.isascii() and text.isdecimal() and int(text) <= _LONGEST_WAIT_MS):
+        raise InvalidRequestError(f"--wait-applied is a number of milliseconds up to {_LONGEST_WAIT_MS}")
+    return int(text)
 
 
 def _check_alter(given: Given, command: Command) -> None:

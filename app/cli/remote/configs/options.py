@@ -77,6 +77,7 @@ GROUPS: Final = (
             "command-config": Option("PROFILE", "The profile of the service; the current profile if absent."),
             "profile": Option("PROFILE", "The same, as all commands over the API name it."),
             "cluster": Option("NAME", "The cluster; the cluster of the profile if absent."),
+            "wait-applied": Option("MS", "Of an alter: wait so long, at most, until a Kafka 4 cluster has taken it."),
             "force": Option(None, "Taken as Kafka takes it: it has no effect."),
             "help": Option(None, "Show this text."),
             "version": Option(None, "Show the version."),

@@ -1,0 +1,48 @@
+"""The Kafka 4 cluster's word on changes, where a command waited for it (``--wait-applied``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from app.cli.remote.session import DONE, FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def of_one(result: Mapping[str, Any]) -> int:
+    """Say what became of one change, by its result; return the exit code."""
+    applied = result.get("applied")
+    if applied is not None:
+        typer.echo(_sentence(applied), err=True)
+    return _code(applied)
+
+
+def of_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+    """Say which changes the cluster has not taken, and how many it has; return the exit code.
+
+    Args:
+        results: Ids of entities, each with its result.
+    """
+    waited = [(entity_id, result["applied"]) for entity_id, result in results if result.get("applied") is not None]
+    left = [(entity_id, applied) for entity_id, applied in waited if _code(applied) != DONE]
+    for entity_id, applied in left:
+        typer.echo(f"{entity_id}: {_sentence(applied)}", err=True)
+    if waited:
+        typer.echo(f"The Kafka cluster has taken {len(waited) - len(left)} of {len(waited)} changes", err=True)
+    return FAILED if left else DONE
+
+
+def _code(applied: Mapping[str, Any] | None) -> int:
+    return DONE if applied is None or applied["state"] == "applied" else FAILED
+
+
+def _sentence(applied: Mapping[str, Any]) -> str:
+    match applied:
+        case {"state": "applied"}:
+            return "The Kafka cluster has taken the change"
+        case {"state": "refused", "code": code, "message": message}:
+            return f"The Kafka cluster refuses the change, which stays committed: {message} (code {code})"
+    return "The Kafka cluster has not taken the change yet; it stays committed, and is sent later"

@@ -192,7 +192,7 @@ async def test_what_others_change_is_put_back(
     service: Service, kraft: KraftCluster, client: KraftClient, tmp_path: Path
 ) -> None:
     """The service is killed once it has sent the value again, and another ends what it began."""
-    assert "puts back client quotas that others change" in command(service, "enforce", "--reason", "a test")
+    assert "puts back what others change" in command(service, "enforce", "--reason", "a test")
     with service:
         async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
             await put(http, "enforced", 1000)

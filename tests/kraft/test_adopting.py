@@ -255,3 +255,52 @@ async def test_a_service_that_is_killed_ends_its_work_afterwards(
             assert await kinds(http, f"user={user}") == ["change"]
             await http.request("DELETE", f"client-quotas/user={user}")
             await applied(client, user, None)
+
+
+async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent_in_a_freeze(
+    service: Service, kraft: KraftCluster, client: KraftClient
+) -> None:
+    assert "takes topics from callers" in command(service, "enforce", "--type", "topics", "--reason", "a test")
+    assert "takes no client-quotas" in command(service, "observe", "--type", "client-quotas", "--reason", "a test")
+    topic, key = Resource(ResourceType.TOPIC, "enforced-t"), "retention.ms"
+
+    async def has(value: str) -> bool:
+        (found,) = await client.describe_configs([topic], soon(), keys=[key])
+        return [each.value for each in found.entries if each.name == key] == [value]
+
+    with service:
+        async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
+            await outside.create_topics("enforced-t")
+            await until_released(http)
+            with pytest.raises(ProblemError) as caught:
+                await put(http, "observed", 1000)
+            assert caught.value.body["type"] == "/problems/observed"
+            await http.request("PUT", "configs/topic=enforced-t", json={"configs": {key: "7000"}})
+
+            async def noted() -> bool:
+                shown = await http.request("GET", "configs/topic=enforced-t?view=full")
+                return bool(shown.body["status"]["applied"]["state"] == "applied")
+
+            async def put_back() -> bool:
+                # A look at all topics comes once a minute.
+                await http.request("GET", "configs/topic=enforced-t?consistency=strong")
+                return await has("7000")
+
+            await until(noted)
+            await outside.configs((topic, {key: "9000", "segment.ms": "100000"}))
+            await until(put_back)
+            assert await kinds(http, "topic=enforced-t") == ["change", "put-back"]
+
+            async def rested() -> bool:
+                answer = await http.request("POST", "/v1/clusters/default:freeze", json={"reason": "a test"})
+                return bool(answer.body["applying"] == {"rested": True, "pending": 0})
+
+            await until(rested)
+            await outside.configs((topic, {key: "8000"}))
+            assert not await put_back()
+            await http.request("POST", "/v1/clusters/default:thaw", json={"reason": "a test"})
+            await until(put_back)
+            assert await kinds(http, "topic=enforced-t") == ["change", "put-back", "put-back"]
+            [drifted] = (await http.request("GET", "drift")).body["items"]
+            assert (drifted["id"], [each["state"] for each in drifted["keys"]]) == ("topic=enforced-t", ["extra"])
+            await outside.delete_topics("enforced-t")

@@ -87,12 +87,12 @@ def dev(
 def serve(settings_file: SettingsFile = None) -> None:
     """Run the service."""
     settings = load_settings(settings_file)
-    from app import wiring  # noqa: PLC0415 - see the module's docstring
+    from app import serving  # noqa: PLC0415 - see the module's docstring
     from app.cli import settings_errors  # noqa: PLC0415 - as above
 
     settings_errors.check_token(settings)
 
-    wiring.serve(settings)
+    serving.serve(settings)
 
 
 @commands.command(epilog="Example:\n\n    confplane migrate --settings-file confplane.yaml")
@@ -110,9 +110,9 @@ def migrate(settings_file: SettingsFile = None) -> None:
 @commands.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
 def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""
-    from app import wiring  # noqa: PLC0415 - see the module's docstring
+    from app import serving  # noqa: PLC0415 - see the module's docstring
 
-    typer.echo(wiring.openapi_yaml(), nl=False)
+    typer.echo(serving.openapi_yaml(), nl=False)
 
 
 def _fail(message: str) -> NoReturn:

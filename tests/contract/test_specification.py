@@ -11,7 +11,7 @@ import yaml
 from app.api.app import FAMILIES, specification
 from app.api.routing.operations import Effect, Operation
 from app.services.limits import LimitClass
-from app.wiring import openapi_yaml
+from app.serving import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 
 if TYPE_CHECKING:

@@ -290,7 +290,7 @@ def test_a_page_of_a_replaced_run_is_there_for_a_while_and_then_gone(
 
 def test_the_api_needs_no_spark() -> None:
     script = (
-        "import sys, app.wiring, app.api.app, app.cli.commands, app.cli.show_rollup, app.rollups\n"
+        "import sys, app.serving, app.api.app, app.cli.commands, app.cli.show_rollup, app.rollups\n"
         "app.api.app.specification()\n"
         "print([name for name in ('pyspark', 'py4j', 'pyarrow', 'adbc_driver_postgresql') if name in sys.modules])"
     )

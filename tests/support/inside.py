@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx
 
-from app import listener, wiring
+from app import listener, serving
 from app.settings import Settings
 from tests.support import servers
 from tests.support.credentials import Credentials, credentials
@@ -83,7 +83,7 @@ async def running_inside(
             "admin_token_file": token,
         }
     )
-    app, *_ = wiring.create_app(settings, listener.make_connections(settings.http))
+    app, *_ = serving.create_app(settings, listener.make_connections(settings.http))
     async with _lifespan(app), credentials(database.service_dsn) as made:
         inside = Inside(app, made)
         try:

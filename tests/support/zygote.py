@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 _IMPORTED: Final = (
     *("app.cli.commands", "app.cli.export_commands", "app.cli.service_commands", "app.cli.store_commands"),
-    "app.wiring",
+    "app.serving",
     "app.audit.migrate",
     *(f"app.cli.{name}" for name in ("compact", "export", "freeze", "import_kip5", "layout", "migrate")),
     *(f"app.cli.{name}" for name in ("secrets", "show_rollup", "upgrade_keys")),

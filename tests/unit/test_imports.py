@@ -34,9 +34,15 @@ NOT_AT_START = {"alembic", "httpx", "jwt"}
 
 
 def test_the_service_starts_with_no_more_than_it_needs() -> None:
-    loaded = loaded_with("app.api.app, app.wiring, app.cli.commands, app.__main__")
+    loaded = loaded_with("app.serving, app.cli.commands, app.__main__")
     assert {"app", "fastapi", "kazoo"} <= loaded
     assert loaded & (HEAVY | NOT_AT_START) == set()
+
+
+def test_the_commands_on_the_stores_start_without_the_api() -> None:
+    loaded = loaded_with("app.wiring, app.cli.target_import, app.cli.layout, app.cli.tokens")
+    assert {"app", "kazoo", "sqlalchemy"} <= loaded
+    assert loaded & {"fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"} == set()
 
 
 def test_a_task_of_a_rollup_starts_with_no_more_than_it_needs() -> None:

@@ -1,0 +1,228 @@
+"""The service: the parts of :mod:`app.wiring`, the API over them, and the listener."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import yaml
+
+from app import listener
+from app.api.app import create_api, specification
+from app.api.context import Services
+from app.api.cors import Cors
+from app.api.edge import Terms
+from app.api.refusals import Refusals
+from app.api.rendered.entries import Entries
+from app.api.rendered.resolutions import Resolutions
+from app.api.resource import ProtectedResource
+from app.api.traffic import Traffic
+from app.audit import (
+    PostgresAccessStore,
+    PostgresAppliedReports,
+    PostgresEntityStates,
+    PostgresRegistrationLog,
+    PostgresRequestKeys,
+    PostgresRollups,
+    PostgresTrailHistory,
+)
+from app.security.book import Book
+from app.security.entrance import Entrance
+from app.security.events import EventLog
+from app.services.access import AccessControl
+from app.services.changes.freeze import FreezeService
+from app.services.changes.idempotency import IdempotencyService
+from app.services.limits import Limit, LimitClass, Limiter, Limits, Override
+from app.services.reads.describe import DescribeService
+from app.services.reads.history import HistoryService
+from app.services.recorder.record import Recorder
+from app.services.reverts.service import RevertService
+from app.services.target.notices import Unobserved
+from app.services.target.standing import Standings
+from app.services.upkeep.files import WatchedFiles
+from app.services.upkeep.readiness import Readiness
+from app.services.upkeep.reconcile import Reconciler
+from app.services.upkeep.rollup_watch import RollupWatch
+from app.telemetry import Telemetry
+from app.wiring import build, redaction, tokens_and_grants
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from fastapi import FastAPI
+    from starlette.types import ASGIApp
+
+    from app.listener import Connections
+    from app.services.metrics import Measured
+    from app.settings import (
+        LimitOverrideSettings,
+        LimitSettings,
+        LimitsSettings,
+        Settings,
+    )
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    connections = listener.make_connections(settings.http)
+    tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
+    files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
+    app, refuse, readiness = create_app(settings, connections, files)
+    # Later collections need not walk the modules; mirrors exempt themselves (app/store/mirror/memory.py).
+    gc.collect()
+    gc.freeze()
+    listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness, tls=tls)
+
+
+def create_app(
+    settings: Settings, connections: Connections, files: Sequence[WatchedFiles] = ()
+) -> tuple[ASGIApp, Refusals, Readiness]:
+    """Build the service. Its stores start with the application's lifespan, and need not be up by then.
+
+    Args:
+        settings: The settings.
+        connections: The process's connections.
+        files: Files of the listener that are read again when they change.
+
+    Returns:
+        The application, the renderer of errors without a request, and the readiness to set at the begin of a stop.
+    """
+    parts = build(settings)
+    registrations = PostgresRegistrationLog(parts.database)
+    applied = PostgresAppliedReports(parts.database, lane=registrations.lane)
+    idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
+    access_store = PostgresAccessStore(parts.database)
+    book = Book(access_store, settings.access.max_age_s)
+    events = EventLog(access_store)
+    control = AccessControl(book, events)
+    entrance = Entrance(settings, book, control, files)
+    deadline_ms = settings.http.request_deadline_ms
+    reconcilers = [
+        Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
+    ]
+    states = PostgresEntityStates(parts.database)
+    recorders = {
+        name: Recorder(store, states, redaction(settings.clusters[name], store), deadline_ms=deadline_ms)
+        for name, store in parts.stores.items()
+        if settings.clusters[name].record_external_changes
+    }
+
+    rollups = PostgresRollups(parts.database)
+    rollup_watch = RollupWatch(list(parts.stores), rollups)
+    observers = [observation.observer for observation in parts.observations.values()]
+    appliers = [observation.applier for observation in parts.observations.values()]
+    unobserved = [Unobserved(store) for name, store in parts.stores.items() if name not in parts.observations]
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with parts.running(), AsyncExitStack() as stack:
+            for exchanged in (registrations, applied):
+                await exchanged.start()
+                stack.push_async_callback(exchanged.close)
+            for work in (
+                book,
+                events,
+                idempotency,
+                *reconcilers,
+                *entrance.background,
+                *recorders.values(),
+                rollup_watch,
+                # In front of the appliers, which are stopped first: the observer closes the connections.
+                *observers,
+                *appliers,
+            ):
+                work.start()
+                stack.push_async_callback(work.stop)
+            yield
+
+    describe = DescribeService(registrations)
+    limiter = _limiter(settings.limits)
+    cors = Cors(settings.http.cors_origins) if settings.http.cors_origins else None
+    issuers = tuple(dict.fromkeys(each.issuer for each in settings.oidc))
+    resource = None if settings.http.public_url is None else ProtectedResource(settings.http.public_url, issuers)
+    watchful = (book, *reconcilers, *recorders.values(), *entrance.background, *observers, *unobserved)
+    readiness = Readiness(parts.clusters, parts.audit, watchful)
+    traffic = Traffic()
+    measured: list[Measured] = [
+        book,
+        events,
+        readiness,
+        traffic,
+        connections,
+        parts.runner,
+        parts.alter,
+        idempotency,
+        *parts.stores.values(),
+        *reconcilers,
+    ]
+    if limiter is not None:
+        measured.append(limiter)
+    measured += [
+        *recorders.values(),
+        rollup_watch,
+        *observers,
+        *appliers,
+        *entrance.background,
+        parts.database,
+        parts.audit,
+        registrations,
+        applied,
+    ]
+    trail = PostgresTrailHistory(parts.database)
+    history = HistoryService(trail, parts.audit, describe)
+    api = create_api(
+        Services(
+            clusters=parts.clusters,
+            alter=parts.alter,
+            freezes=FreezeService(parts.runner),
+            idempotency=idempotency,
+            describe=describe,
+            history=history,
+            reverts=RevertService(parts.audit, trail, history, parts.alter),
+            entries=Entries(describe),
+            resolutions=Resolutions(describe),
+            audit=parts.audit,
+            registrations=registrations,
+            applied=applied,
+            rollups=rollups,
+            readiness=readiness,
+            metrics=Telemetry(measured),
+            resource=resource,
+            recorders=recorders,
+            standings={name: Standings(store, parts.target_states) for name, store in parts.stores.items()},
+            fresheners={name: observation.freshener for name, observation in parts.observations.items()},
+            drifts={name: observation.drift for name, observation in parts.observations.items()},
+            tokens_and_grants=tokens_and_grants(settings, access_store, control, book.refresh),
+        ),
+        door=entrance.door,
+        max_body_bytes=settings.http.max_body_bytes,
+        deadline_ms=deadline_ms,
+        traffic=traffic,
+        terms=Terms(limiter, cors, resource, events),
+        lifespan=lifespan,
+    )
+    return api, Refusals(traffic, cors), readiness
+
+
+def _limiter(settings: LimitsSettings) -> Limiter | None:
+    """Return the limits of callers; None where the settings turn them off."""
+    if not settings.enabled:
+        return None
+
+    def classes(given: LimitsSettings | LimitOverrideSettings) -> dict[LimitClass, Limit]:
+        found: dict[LimitClass, LimitSettings | None] = {kind: getattr(given, kind) for kind in LimitClass}
+        return {kind: Limit(each.per_second, each.burst) for kind, each in found.items() if each is not None}
+
+    overrides = {name: Override(classes(given), given.waiting) for name, given in settings.overrides.items()}
+    return Limiter(Limits(classes(settings), settings.waiting), overrides)
+
+
+def openapi_yaml() -> str:
+    """Return the specification that is kept in openapi/openapi.yaml."""
+    return yaml.safe_dump(specification(), sort_keys=False, allow_unicode=True, width=120)

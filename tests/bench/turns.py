@@ -20,7 +20,7 @@ _END_S = 600.0
 
 @contextmanager
 def worker(module: str, **fields: Any) -> Iterator[Callable[[str], float]]:
-    """Run one of the bench's modules, which calls :func:`serve`; yields what has it do a task, and returns the seconds.
+    """Run one of the bench's modules, which calls :func:`serve`; yields what has it do a task, and returns its answer.
 
     The first task takes longer than later ones: it waits for the start.
     """
@@ -30,7 +30,7 @@ def worker(module: str, **fields: Any) -> Iterator[Callable[[str], float]]:
         assert process.stdout is not None
         tasks, replies = process.stdin, process.stdout
 
-        def seconds(task: str) -> float:
+        def answer(task: str) -> float:
             tasks.write(f"{task}\n")
             tasks.flush()
             reply = replies.readline()
@@ -39,7 +39,7 @@ def worker(module: str, **fields: Any) -> Iterator[Callable[[str], float]]:
             return float(reply)
 
         try:
-            yield seconds
+            yield answer
         finally:
             tasks.close()
             process.wait(_END_S)
@@ -52,10 +52,13 @@ def own_output() -> IO[str]:
     return replies
 
 
-def serve(run: Callable[[str], None], replies: IO[str]) -> None:
-    """Do each task that is asked for, and answer in how many seconds, until nobody asks any more."""
+def serve(run: Callable[[str], float | None], replies: IO[str]) -> None:
+    """Do each task that is asked for, until nobody asks any more.
+
+    The answer is the figure that the task returns, or else the seconds that it took.
+    """
     for line in sys.stdin:
         begun = time.monotonic()
-        run(line.rstrip("\n"))
-        replies.write(f"{time.monotonic() - begun:.3f}\n")
+        figure = run(line.rstrip("\n"))
+        replies.write(f"{time.monotonic() - begun if figure is None else figure:.3f}\n")
         replies.flush()

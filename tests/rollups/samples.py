@@ -5,10 +5,12 @@ Each reference in ``references`` is written from the definition of its job, and 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
 from app.domain.releases import ON_ZOOKEEPER
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from app.rollups.job import Job
 
 REFERENCES: Final = Path(__file__).parent / "references"
 STORED: Final = {
@@ -66,6 +70,38 @@ def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
     job, options = JOBS[name], {"release": ON_ZOOKEEPER, "teams": TEAMS, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     return job(**inputs, **{key: value for key, value in options.items() if key in job.options})
+
+
+def seen(
+    job: Job, given: Mapping[str, DataFrame], then: datetime | None, now: datetime | None
+) -> tuple[dict[str, DataFrame], datetime | None]:
+    """Return what a run at a moment is given that builds on one of an earlier moment, by the words of ``Job``.
+
+    Args:
+        job: The job.
+        given: All frames, as of the end.
+        then: The moment of the run before; None where there is none.
+        now: The moment of the run; None for the end.
+    """
+    found, since = dict(given), None
+    if now is not None:
+        concluded = F.col("concluded_at") <= F.lit(now)
+        found["changes"] = given["changes"].where(F.col("recorded_at") <= F.lit(now)).withColumns(
+            {
+                "outcome": F.when(concluded, F.col("outcome")).otherwise("open"),
+                "revision": F.when(concluded, F.col("revision")),
+            }
+        )  # fmt: skip
+        found["registration_events"] = given["registration_events"].where(F.col("recorded_at") <= F.lit(now))
+    if then is not None:
+        found["registration_events"] = found["registration_events"].where(F.col("recorded_at") > F.lit(then))
+        new = (F.col("recorded_at") > F.lit(then)) | (F.col("concluded_at") > F.lit(then))
+        [(oldest,)] = found["changes"].where(new).agg(F.min(F.unix_micros("created_at"))).collect()
+        first = then if oldest is None else min(then, datetime.fromtimestamp(oldest / 1e6, UTC))
+        since = first.replace(hour=0, minute=0, second=0, microsecond=0)
+        created = F.col("created_at") >= F.lit(since - timedelta(days=job.lookback_days))
+        found["changes"] = found["changes"].where(created)
+    return {frame: found[frame].select(*columns) for frame, columns in job.inputs.items()}, since
 
 
 def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity: Mapping[str, float]) -> int:

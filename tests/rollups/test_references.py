@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
 
 from app.rollups.jobs import JOBS
 from tests.bench.sample.files import write
@@ -14,14 +14,14 @@ from tests.bench.sample.trail import Plan
 from tests.rollups import samples
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
-
 CAPACITY: Final = {"producer_byte_rate": 2.5e9, "request_percentage": 0.0}
 REFERENCED: Final = ("compatibility", "drift", "activity", "quotas", "impact")
+INCREMENTAL: Final = [job.name for job in JOBS.values() if job.incremental]
 STEPS: Final = (datetime(2026, 3, 3, 12, 30, tzinfo=UTC), datetime(2026, 3, 4, tzinfo=UTC), None)
 """Moments of incremental runs, one soon after another; the last sees everything."""
 
@@ -47,43 +47,39 @@ def test_a_job_is_what_its_definition_says(spark: SparkSession, sample: Path, tm
     assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > (20 if name == "drift" else 1000)
 
 
-@pytest.mark.parametrize("name", [job.name for job in JOBS.values() if job.incremental])
+@pytest.mark.parametrize("name", INCREMENTAL)
 def test_in_steps_it_comes_to_the_same(spark: SparkSession, sample: Path, tmp_path: Path, name: str) -> None:
+    rows = in_steps(spark, sample, tmp_path, name, STEPS)
+    assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > 1000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", INCREMENTAL)
+def test_in_fifty_random_steps_it_comes_to_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    plan, sample = Plan(entities=1_000, events=5_000), tmp_path / "sample"
+    days = (write(plan, sample).now - plan.begin) / timedelta(days=1)
+    chosen = random.Random(11)  # noqa: S311 - the same each time
+    moments = sorted(plan.begin + timedelta(days=days * chosen.uniform(0.2, 1)) for _ in range(49))
+    rows = in_steps(spark, sample, tmp_path, name, [*moments, None])
+    assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > 200
+
+
+def in_steps(
+    spark: SparkSession, sample: Path, directory: Path, name: str, moments: Sequence[datetime | None]
+) -> DataFrame:
+    """The rows of the last of several runs, each built on the one before."""
     job, given = JOBS[name], samples.frames(spark, sample)
     options = {"teams": samples.TEAMS} if "teams" in job.options else {}
     previous: DataFrame | None = None
     then: datetime | None = None
-    for number, now in enumerate(STEPS):
-        inputs, since = _seen(job, given, then, now)
+    for number, now in enumerate(moments):
+        inputs, since = samples.seen(job, given, then, now)
         rows = job(**inputs, **options, previous=previous, since=since)
-        if now is None:
-            assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > 1000
-            return
-        kept = str(tmp_path / f"step-{number}")
+        if number + 1 == len(moments):
+            return rows
+        kept = str(directory / f"step-{number}")
         rows.write.parquet(kept)
+        spark.catalog.clearCache()
         previous, then = spark.read.schema(job.output).parquet(kept), now
-
-
-def _seen(
-    job: Job, given: dict[str, DataFrame], then: datetime | None, now: datetime | None
-) -> tuple[dict[str, DataFrame], datetime | None]:
-    """Return what a run at a moment is given that builds on one of an earlier moment, by the words of ``Job``."""
-    seen, since = dict(given), None
-    if now is not None:
-        concluded = F.col("concluded_at") <= F.lit(now)
-        seen["changes"] = given["changes"].where(F.col("recorded_at") <= F.lit(now)).withColumns(
-            {
-                "outcome": F.when(concluded, F.col("outcome")).otherwise("open"),
-                "revision": F.when(concluded, F.col("revision")),
-            }
-        )  # fmt: skip
-        seen["registration_events"] = given["registration_events"].where(F.col("recorded_at") <= F.lit(now))
-    if then is not None:
-        seen["registration_events"] = seen["registration_events"].where(F.col("recorded_at") > F.lit(then))
-        new = (F.col("recorded_at") > F.lit(then)) | (F.col("concluded_at") > F.lit(then))
-        [(oldest,)] = seen["changes"].where(new).agg(F.min(F.unix_micros("created_at"))).collect()
-        since = datetime.fromtimestamp(oldest / 1e6, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        assert since < then
-        first = since - timedelta(days=job.lookback_days)
-        seen["changes"] = seen["changes"].where(F.col("created_at") >= F.lit(first))
-    return {frame: seen[frame].select(*columns) for frame, columns in job.inputs.items()}, since
+    raise AssertionError("no moment was given")

@@ -40,7 +40,9 @@ client themselves may forget it."""
 _PURGED_EVERY_MS: Final = 60_000
 _FULL_RETRY_S: Final = 60
 
-_SERIAL: Final = "serial AS MATERIALIZED (SELECT pg_advisory_xact_lock(7305084165))"
+SERIAL_LOCK: Final = 7305084165
+"""The advisory lock under which rows are written and deleted."""
+_SERIAL: Final = f"serial AS MATERIALIZED (SELECT pg_advisory_xact_lock({SERIAL_LOCK}))"
 
 _WRITE: Final = text(f"""
 WITH {_SERIAL}

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 import pytest
 
+from app.audit.applied import SERIAL_LOCK
 from app.client import ProblemError
 from tests.audit.rows import count, fetch
+from tests.bench.load import Load, run
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -197,18 +202,29 @@ async def test_reports_outlive_a_stop_whole_and_a_kill_but_for_those_of_the_last
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 async def test_a_stop_loses_none_of_a_hundred_thousand_reports(stage: Stage) -> None:
+    dsn = stage.database.owner_dsn
     async with stage.service() as service, service.client() as client:
-        left = iter(range(_MANY))
-
-        async def reports() -> None:
-            for number in left:
-                await report(client, f"user=app-{number % 100}", f"i-{number}", "1")
-
-        await asyncio.gather(*(reports() for _ in range(64)))
-        assert count(stage.database.owner_dsn, "applied_reports") < _MANY, "some wait to be written"
+        load = Load(
+            service.port,
+            "/v1/clusters/default/client-configs/user=app-{entity}/instances/one",
+            method="PUT",
+            headers={"Authorization": f"Bearer {service.token}"},
+            body=json.dumps({"softwareName": "kafka-python", "softwareVersion": "2.2", "appliedRevision": "1"}),
+            connections=20,
+            entities=_MANY,
+            seconds=20.0,
+        )
+        with psycopg.connect(dsn, autocommit=True) as postgres:
+            postgres.execute("SELECT pg_advisory_lock(%s)", [SERIAL_LOCK])
+            while f"confplane_applied_reports_pending {_MANY}.0" not in (await client.service.metrics()).body:
+                loaded = await asyncio.to_thread(run, load)
+                assert set(loaded.statuses) == {"200"}
+                load = replace(load, seconds=2 * load.seconds)
+            assert count(dsn, "applied_reports") == 0, "all wait to be written"
         await asyncio.to_thread(service.stop)
-        assert count(stage.database.owner_dsn, "applied_reports") == _MANY
+        assert count(dsn, "applied_reports") == _MANY
 
 
 async def _counted(client: ConfplaneClient, entity: str, instances: int) -> bool:

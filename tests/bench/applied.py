@@ -1,6 +1,7 @@
 """Applied reports: polls of many clients that register, with a report for every fifteen and without any.
 
-Clients that poll every twenty seconds report every five minutes.
+Clients that poll every twenty seconds report every five minutes. Each report says something new, as the first one after
+two minutes does too: it is written to Postgres.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.bench.load import Load, Loaded
 from tests.bench.reads import DESCRIBE
 from tests.bench.rounds import Figure, alternate, column, progress, rates
 from tests.bench.stage import loaded, probe
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +30,17 @@ if TYPE_CHECKING:
 _POLLING: Final = 30
 _REPORTING: Final = 2
 """Connections, each of which has one request under way: the service answers them in turn."""
+_POLLS_PER_REPORT: Final = 15
+_PER_ROUND: Final = 2_000_000_000
+"""More than the values of a round, and more than the first of a fill: no report repeats one of an earlier round."""
 _USER: Final = "client-{entity}"
 _REPORT: Final = f"/v1/clusters/default/client-configs/user={_USER}/instances/one"
 _SOFTWARE: Final = {"softwareName": "kafka-python", "softwareVersion": "2.2.15"}
 _ALONE: Final = "the same polls alone"
 _MARGIN: Final = 1.5
 """A fill lasts this much longer than its rate says, so that each client has its turn."""
+_ENOUGH: Final = 1.2
+"""Replies of a fill for each client, at least: connections are not equally fast."""
 
 
 def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iterator[Figure]:
@@ -54,18 +61,20 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
             entities=entities,
             seconds=seconds,
         )
-        report = replace(poll, path=_REPORT, method="PUT", body=json.dumps({**_SOFTWARE, "appliedRevision": "1"}))
-        _filled(poll, entities)
+        report = replace(poll, path=_REPORT, method="PUT", body=json.dumps({**_SOFTWARE, "appliedRevision": "{value}"}))
+        polls = _filled(poll, entities)
         before = process.memory_info().rss
         _filled(report, entities)
         grown = (process.memory_info().rss - before) / entities
+        wait_for(lambda: _rows(postgres) == entities, why="a row for each client")
+        paced = replace(report, connections=_REPORTING, rest_s=_REPORTING * _POLLS_PER_REPORT / polls)
         reached = _version(postgres)
         began = time.monotonic()
 
-        def beside(_: int) -> Sample:
+        def beside(number: int) -> Sample:
             with ThreadPoolExecutor(1) as pool:
                 # Begins before the polls are counted, and ends after them.
-                reports = pool.submit(_sent, replace(report, connections=_REPORTING, seconds=seconds + 2.0))
+                reports = pool.submit(_sent, replace(paced, first_value=number * _PER_ROUND, seconds=seconds + 2.0))
                 sample = loaded(poll, "200", service.pid)
                 return *sample, reports.result().rate
 
@@ -76,22 +85,21 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
             lambda _: loaded(poll, "200", service.pid),
         )
         written = (_version(postgres) - reached) / (time.monotonic() - began)
-        [(known,)] = postgres.execute("SELECT count(*) FROM applied_reports").fetchall()
-        if known != entities:
-            raise AssertionError(f"{known} clients have a row, of {entities}")
     yield from rates(
         f"Polls of {entities:,} clients that register, with reports beside", ours, _ALONE, reference, "0.95"
     )
     yield Figure("Reports meanwhile", "/s", column(ours, 3))
-    yield Figure("Rows of reports written meanwhile", "/s", [written], goal=f"{entities / 120:.0f} at most")
+    yield Figure("Rows of reports written meanwhile", "/s", [written], goal="one a report at most")
     yield Figure("Memory for each client that reports", "bytes", [grown])
 
 
-def _filled(load: Load, entities: int) -> None:
-    """Send a load until each client had its turn."""
+def _filled(load: Load, entities: int) -> float:
+    """Send a load until each client had its turn, and return its rate."""
     with progress.status(f"  {load.method} of {entities:,} clients"):
-        rate = _sent(load).rate
-        _sent(replace(load, seconds=_MARGIN * entities / rate))
+        found = _sent(load)
+        while found.all_replies < _ENOUGH * entities:
+            found = _sent(replace(load, seconds=_MARGIN * entities / found.rate))
+        return found.rate
 
 
 def _sent(load: Load) -> Loaded:
@@ -99,6 +107,12 @@ def _sent(load: Load) -> Loaded:
     if set(found.statuses) != {"200"}:
         raise AssertionError(f"{load.method} {load.path} was answered {found.statuses}")
     return found
+
+
+def _rows(postgres: psycopg.Connection) -> int:
+    """Return the number of clients with a row."""
+    [(count,)] = postgres.execute("SELECT count(*) FROM applied_reports").fetchall()
+    return int(count)
 
 
 def _version(postgres: psycopg.Connection) -> int:

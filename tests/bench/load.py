@@ -13,7 +13,7 @@ import select
 import socket
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 
 _HEAD_END = b"\r\n\r\n"
@@ -39,6 +39,8 @@ class Load:
     first_value: int = 1_000_000_000
     warm_up_s: float = 0.5
     seconds: float = 3.0
+    rest_s: float = 0.0
+    """Seconds from a reply to the next request of its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,13 @@ def run(load: Load) -> Loaded:
     statuses: Counter[bytes] = Counter()
     latencies: list[float] = []
     warming = 0
-    for connection in connections.values():
-        connection.send(clock())
+    resting = deque((clock(), connection) for connection in connections.values())
     begun = clock() + load.warm_up_s
     end = begun + load.seconds
     while (now := clock()) < end:
-        for fd, _ in poll.poll(1):
+        while resting and resting[0][0] <= now:
+            resting.popleft()[1].send(now)
+        for fd, _ in poll.poll(min(resting[0][0] - now, 1) if resting else 1):
             connection = connections[fd]
             status = connection.receive()
             if status is None:
@@ -142,7 +145,10 @@ def run(load: Load) -> Loaded:
                 latencies.append(connection.latency(now))
             else:
                 warming += 1
-            connection.send(now)
+            if load.rest_s:
+                resting.append((now + load.rest_s, connection))
+            else:
+                connection.send(now)
     latencies.sort()
     for connection in connections.values():
         connection.socket.close()

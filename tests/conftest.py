@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.options(tools.TOOLS_DIR))
+SPARK_OPTIONS: Final = os.environ.get("SPARK_SUBMIT_OPTS")
+"""The caller's own options of Spark's drivers, which stay."""
 
 
 # In parallel a file is one process's work, and a folder where all its tests share what takes long to start: a Spark
@@ -96,6 +97,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shared = sorted(name for name, count in Counter(item.nodeid for item in items).items() if count > 1)
     if shared:
         raise pytest.UsageError(f"Tests share an id: {', '.join(shared)}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests."""
+    if SPARK_OPTIONS is None:
+        os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ what loads the classes.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -22,6 +23,7 @@ _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off
 """A command's output stays its own also where an archive does not fit."""
 
 
+@functools.cache
 def name() -> str:
     """Return the archive's file name, which differs by the place and the age of Spark's jars and of Java."""
     spec = importlib.util.find_spec("pyspark")

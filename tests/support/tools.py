@@ -352,8 +352,8 @@ def main() -> None:
     """Get all tools; those that can't be had are said so, and are no error."""
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    fetched = (kafka_class_path, kraft_class_path, oidc_provider, typescript, chromium, helm, manifestcheck)
-    for tool in (spark_classes, *fetched):
+    kafka = (kafka_class_path, kraft_class_path)
+    for tool in (*kafka, spark_classes, oidc_provider, typescript, chromium, helm, manifestcheck):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

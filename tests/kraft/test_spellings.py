@@ -1,4 +1,7 @@
-"""Values in any spelling that a real Kafka 4 accepts: each is recorded once, and no later look at it differs."""
+"""Values in any spelling that a real Kafka 4 accepts: each is recorded once, and no later look at it differs.
+
+Others write them, or callers under the mode ``adopt``.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ import pytest
 from app.connection_settings import KafkaSettings
 from app.domain.definitions import ConfigType, catalog_of
 from app.domain.entities import Entity
+from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
 from app.domain.releases import newest
 from app.kraft.cluster import KraftCluster as Cluster
 from app.kraft.views import Resource, ResourceType
 from app.observation import rules_of
 from app.services.ports.kafka import Area
+from tests.support.adopting import alter, apply
 from tests.support.kraft_writer import KraftWriter, RefusedError
-from tests.support.observing import Observing
+from tests.support.observing import Observing, caller
 from tests.support.stage import Stage
 from tests.support.waiting import until
 
@@ -105,6 +111,72 @@ async def test_no_accepted_spelling_of_any_key_is_a_change_twice(
     kraft: KraftCluster, stage: Stage, seed: int, *, by_log: bool
 ) -> None:
     await spelled(kraft, stage, seed, by_log=by_log, keys=1_000)
+
+
+async def test_no_accepted_spelling_of_callers_is_a_change_by_others(kraft: KraftCluster, stage: Stage) -> None:
+    await spelled_by_callers(kraft, stage, 5, rounds=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6, 9))
+async def test_no_accepted_spelling_of_callers_is_ever_a_change_by_others(
+    kraft: KraftCluster, stage: Stage, seed: int
+) -> None:
+    await spelled_by_callers(kraft, stage, seed, rounds=8)
+
+
+async def spelled_by_callers(kraft: KraftCluster, stage: Stage, seed: int, *, rounds: int) -> None:
+    """Apply a spelling of each key in each round; look at each twice."""
+    random = Random(seed)  # noqa: S311 - no secret
+    cluster = Cluster("test", KafkaSettings.model_validate({"bootstrap": kraft.bootstrap}), RULES, lambda: None)
+    one = Observing(await stage.replica(client_configs_layout="separate"), cluster)
+    name = f"spelled-{random.randrange(1 << 30)}"
+    tried = [(place, spellings(random, place.definition, blanks=True)) for place in places(name)]
+    user = Entity.of(user=name)
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.create_topics(name)
+        await one.import_all()
+        await one.look()
+        await one.observer.publish()
+        await one.targets.adopt(one.states, caller())
+        await one.aware()
+        await until(lambda: one.store.kafka_release() == cluster.release)
+        before = len(await one.followed())
+        accepted = 0
+        try:
+            for rate in RATES[:rounds]:
+                for place, texts in tried:
+                    accepted += await _altered(one, place, texts)
+                await alter(one, user, request_percentage=rate)
+                await until(lambda: _applied(one))
+                assert await _observed(one, cluster) == await _observed(one, cluster) == before
+            assert accepted > len(tried)
+            assert {each.kind for each in await one.replica.trail(entity_id=user.id)} == {"change"}
+        finally:
+            for resource in {place.resource for place, _ in tried}:
+                keys = [place.definition.name for place, _ in tried if place.resource == resource]
+                await writer.configs((resource, dict.fromkeys(keys)))
+            await writer.quotas(({"user": name}, {"request_percentage": None}))
+            await writer.delete_topics(name)
+            await cluster.close()
+
+
+async def _altered(one: Observing, place: Place, texts: list[str]) -> bool:
+    """Have a caller write the next spelling that is accepted; False where there is none left."""
+    while texts:
+        op = Op(place.definition.name, OpType.SET, texts.pop())
+        (result,) = await one.replica.edit(place.entity, FacetName.CONFIGS, (op,))
+        if result.error is None:
+            return True
+    return False
+
+
+async def _applied(one: Observing) -> bool:
+    """Run a round of the applier; say whether nothing is left."""
+    await apply(one)
+    report = one.applier.report()
+    assert not report.refused.count, report
+    return not report.pending
 
 
 async def spelled(kraft: KraftCluster, stage: Stage, seed: int, *, by_log: bool, keys: int) -> None:

@@ -1,0 +1,153 @@
+"""Changes by callers applied to a real Kafka 4 while its controllers change, or a broker is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.kraft.client import KraftClient
+from app.kraft.views import Resource, ResourceType
+from app.kraft.wire.options import Address, Options
+from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
+from tests.kraft.test_by_settings import variables
+from tests.support import servers
+from tests.support.kraft_writer import KraftWriter
+from tests.support.service import Service
+from tests.support.stores import soon
+from tests.support.waiting import until, until_warned
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
+    from tests.support.kraft import KraftCluster, KraftNode
+
+USERS = 4
+TOPIC, GROUP = Resource(ResourceType.TOPIC, "failover-t"), Resource(ResourceType.GROUP, "failover-g")
+
+
+@pytest.fixture
+async def client(quorum: KraftCluster) -> AsyncIterator[KraftClient]:
+    """Describes the cluster of three."""
+    made = KraftClient([Address.parse(each) for each in quorum.bootstrap], Options())
+    yield made
+    await made.close()
+
+
+def adopting(kafka: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, directory: Path, **more: Any) -> Service:
+    """Return a service that adopted a cluster, not started; ``more`` are settings of ``kafka``."""
+    made = Service(
+        directory,
+        connect=servers.make_chroot(zookeeper.hosts),
+        dsn=servers.make_migrated(postgres).service_dsn,
+        settings=variables({"bootstrap": kafka.bootstrap, **more}),
+    )
+    command(made, "import", "--apply")
+    command(made, "adopt", "--reason", "a test")
+    return made
+
+
+async def active(client: KraftClient, kafka: KraftCluster) -> KraftNode:
+    """Return the node with the active controller."""
+    return kafka.node((await client.quorum(soon(60))).leader_id)
+
+
+async def configured(http: ConfplaneClient, entity: str, key: str, value: str) -> None:
+    await http.request("PUT", f"configs/{entity}", json={"configs": {key: value}})
+
+
+async def value_of(client: KraftClient, resource: Resource, key: str) -> str | None:
+    (found,) = await client.describe_configs([resource], soon(), keys=[key])
+    return next((each.value for each in found.entries if each.name == key), None)
+
+
+@pytest.mark.timeout(600)
+async def test_controllers_change_while_changes_are_applied(
+    quorum: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    service = adopting(quorum, zookeeper, postgres, tmp_path)
+    writers = [each.bootstrap for each in quorum.brokers]
+    async with KraftWriter(writers[0]) as outside:
+        await outside.create_topics(TOPIC.name)
+    with service:
+        async with service.client() as http:
+            await until_released(http)
+
+            async def change(first: int) -> None:
+                for number in range(first, first + 8):
+                    await put(http, f"failover-{number % USERS}", number)
+                await configured(http, "topic=failover-t", "retention.ms", str(1000 + first))
+                await configured(http, "group=failover-g", "consumer.session.timeout.ms", str(46_000 + first))
+
+            await change(1)
+            killed = await active(client, quorum)
+            killed.kill()
+            await change(11)
+            await until(lambda: _elected(client, killed.node_id))
+            await change(21)
+            killed.start()
+            await change(31)
+            wanted = {number % USERS: {RATE: float(number)} for number in range(35, 39)}
+            await until(lambda: _quotas_are(client, wanted))
+            await until(lambda: _is(client, TOPIC, "retention.ms", "1031"))
+            await until(lambda: _is(client, GROUP, "consumer.session.timeout.ms", "46031"))
+            for number in range(USERS):
+                shown = await http.request("GET", f"client-quotas/user=failover-{number}?consistency=strong")
+                assert shown.body["quotas"] == wanted[number]
+                assert set(await kinds(http, f"user=failover-{number}")) == {"change"}
+            for entity in ("topic=failover-t", "group=failover-g"):
+                assert await kinds(http, entity) == ["change"] * 4
+    async with KraftWriter(quorum.bootstrap[0]) as outside:
+        await outside.quotas(*(({"user": f"failover-{number}"}, {RATE: None}) for number in range(USERS)))
+        await outside.configs((GROUP, {"consumer.session.timeout.ms": None}))
+        await outside.delete_topics(TOPIC.name)
+
+
+async def _quotas_are(client: KraftClient, wanted: dict[int, dict[str, float]]) -> bool:
+    found = {each: await client.describe_quotas_of([("user", f"failover-{each}")], soon()) for each in wanted}
+    return found == wanted
+
+
+async def _elected(client: KraftClient, former: int) -> bool:
+    return (await client.quorum(soon(60))).leader_id not in {former, -1}
+
+
+@pytest.mark.timeout(600)
+async def test_configs_of_a_broker_that_is_away_wait_alone(
+    quorum: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    service = adopting(quorum, zookeeper, postgres, tmp_path)
+    leader = await active(client, quorum)
+    away = next(node for node in quorum.brokers if node is not leader)
+    own, key = Resource(ResourceType.BROKER, str(away.node_id)), "log.cleaner.threads"
+    with service:
+        async with service.client() as http:
+            await until_released(http)
+            away.kill()
+            await configured(http, f"broker={away.node_id}", key, "2")
+
+            async def applied() -> bool:
+                # The same again has no effect, and waits for what is there.
+                waiting = {"Confplane-Wait-Applied": "5000"}
+                answer = await http.request(
+                    "PUT", "client-quotas/user=beside", json={"quotas": {RATE: 7}}, headers=waiting
+                )
+                return bool(answer.body["applied"]["state"] == "applied")
+
+            await until(applied)
+            await until_warned(http, "some changes wait for themselves to be applied")
+            away.start()
+            await until(lambda: _is(client, own, key, "2"))
+            assert await kinds(http, f"broker={away.node_id}") == ["change"]
+            assert await kinds(http, "user=beside") == ["change"]
+            await http.request("DELETE", "client-quotas/user=beside")
+            await http.request("DELETE", f"configs/broker={away.node_id}")
+            await until(lambda: _is(client, own, key, "1"))
+
+
+async def _is(client: KraftClient, resource: Resource, key: str, value: str) -> bool:
+    return await value_of(client, resource, key) == value

@@ -26,6 +26,7 @@ from tests.bench import (
     describe,
     kafka,
     kraft,
+    kraft_applied,
     latency,
     mirror,
     picture,
@@ -62,7 +63,8 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access applied alters bulk beside load memory describe latency rollups kafka configs kraft",
+        help="some of: reads access applied alters bulk beside load memory describe latency rollups kafka configs kraft"
+        " kraft-applied",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -136,6 +138,7 @@ def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], It
         **{f"{_KAFKA}-all-{size}": measured(kafka.everything, entities=size) for size in sizes},
         f"{_KAFKA}-start": measured(kafka.start, entities=options.entities),
         "configs": measured(configs.measure),
+        "kraft-applied": measured(kraft_applied.measure, kafka=tools.kraft_class_path, seconds=options.seconds),
         "kraft": measured(
             kraft.measure,
             kafka=tools.kraft_class_path,

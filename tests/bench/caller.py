@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.support.service import Service
 
 QUOTAS = "/v1/clusters/default/client-quotas"
@@ -20,11 +22,17 @@ _IDLE_S = 2.0
 
 
 class Caller:
-    """A caller of a service on one connection, which is opened again where the service closed it meanwhile."""
+    """A caller of a service on one connection, which is opened again where the service closed it meanwhile.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        service: The service.
+        headers: More headers of each request.
+    """
+
+    def __init__(self, service: Service, headers: Mapping[str, str] | None = None) -> None:
         self._port = service.port
-        self._headers = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"}
+        own = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"}
+        self._headers = own | dict(headers or {})
         self._connection: http.client.HTTPConnection | None = None
         self._used = 0.0
 
@@ -59,4 +67,6 @@ class Caller:
         answer = orjson.loads(self("POST", f"{QUOTAS}:alter", json.dumps({"entries": entries})))
         if answer["failed"] or any(entry["changeId"] is None for entry in answer["entries"]):
             raise AssertionError(f"not all of {entities} entities were altered")
+        if any(entry.get("applied", {"state": "applied"})["state"] != "applied" for entry in answer["entries"]):
+            raise AssertionError(f"not all of {entities} entities were applied in time")
         return time.perf_counter() - begun

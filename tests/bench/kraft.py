@@ -60,7 +60,7 @@ def measure(
             fill(node, entities)
             yield from all_entities(node, java, rounds, entities)
             yield from _import(stage, node, min(rounds, _IMPORTS), entities)
-            with _observing(stage, node) as (leader, connect, dsn):
+            with observing(stage, node) as (leader, connect, dsn):
                 yield from served(leader, java, rounds=rounds, seconds=seconds, entities=entities)
                 yield from _idle(stage, node, leader, connect, dsn, entities)
 
@@ -86,17 +86,22 @@ def _import(stage: Stage, node: KraftNode, rounds: int, entities: int) -> Iterat
 
 def _imported(stage: Stage, node: KraftNode, connect: str, dsn: str, **kafka: Any) -> Sample:
     """Import by the command; return its seconds, by the clock and of processor."""
+    return run_target(stage, node, connect, dsn, "import", "--apply", **kafka)
+
+
+def run_target(stage: Stage, node: KraftNode, connect: str, dsn: str, *arguments: str, **kafka: Any) -> Sample:
+    """Run ``confplane target`` with arguments; return its seconds, by the clock and of processor."""
     cluster = {"zookeeper": connect, "kafka": _kafka(node, **kafka)}
     own = os.environ | {"CONFPLANE_CLUSTERS": json.dumps({"default": cluster}), "CONFPLANE_POSTGRES__DSN": dsn}
-    own |= {"CONFPLANE_ADMIN_TOKEN_FILE": str(_token(stage.directory))}
-    command = [sys.executable, "-m", "app", "target", "import", "--apply", "--cluster", "default"]
+    own |= {"CONFPLANE_ADMIN_TOKEN_FILE": str(_token(stage.directory)), "LOGNAME": "bench"}
+    command = [sys.executable, "-m", "app", "target", *arguments, "--cluster", "default"]
     begun = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begun
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise AssertionError(f"the import ended with {process.returncode}")
+        raise AssertionError(f"confplane target {arguments[0]} ended with {process.returncode}")
     return seconds, used.ru_utime + used.ru_stime
 
 
@@ -145,11 +150,20 @@ def _spent(pid: int) -> float:
 
 
 @contextmanager
-def _observing(stage: Stage, node: KraftNode, **kafka: Any) -> Iterator[tuple[Service, str, str]]:
-    """Import, run a service, and wait for its first looks; yields it with its chroot and DSN."""
+def observing(
+    stage: Stage, node: KraftNode, settings: dict[str, str] | None = None, **kafka: Any
+) -> Iterator[tuple[Service, str, str]]:
+    """Import, run a service, and wait for its first looks; yields it with its chroot and DSN.
+
+    Args:
+        stage: The stage.
+        node: The cluster.
+        settings: More variables of the service.
+        kafka: More settings of the cluster.
+    """
     connect, dsn = stage.chroot(), stage.database()
     _imported(stage, node, connect, dsn, **kafka)
-    with stage.service(connect, dsn, {"kafka": _kafka(node, **kafka)}) as service:
+    with stage.service(connect, dsn, {"kafka": _kafka(node, **kafka)}, settings) as service:
         caller = Caller(service)
 
         def looked() -> bool:
@@ -170,8 +184,9 @@ def _observing(stage: Stage, node: KraftNode, **kafka: Any) -> Iterator[tuple[Se
 
 def _seen(stage: Stage, node: KraftNode, changes: int) -> Iterator[Figure]:
     """Yield how soon a change by another client of Kafka is in an answer of the service; beside the broker's own."""
-    for name, kafka in (("by looks", {}), ("by the log", {"controllers": [node.controller]})):
-        with _observing(stage, node, **kafka) as (service, _, _):
+    ways: dict[str, dict[str, Any]] = {"by looks": {}, "by the log": {"controllers": [node.controller]}}
+    for name, kafka in ways.items():
+        with observing(stage, node, **kafka) as (service, _, _):
             ours, reference = asyncio.run(latencies(node, service, changes))
         progress.print(
             f"  a change seen {name}, median ms: {ours[0]:.1f}; by the broker's own describe: {reference[0]:.1f}"

@@ -149,7 +149,10 @@ def _not_loaded(case: Case) -> bool:
 
 
 def _repeated(case: Case) -> bool:
-    return case.kind == 4 and any(operation == _APPEND for _, operation in case.operations)
+    if any(operation == _APPEND for _, operation in case.operations):
+        return case.kind == 4
+    elements = [[each.strip() for each in (value or "").split(",")] for _, value in case.given]
+    return case.kind == 4 and any(len(set(each)) < len(each) for each in elements)
 
 
 def _eligible_replicas(case: Case) -> bool:
@@ -160,7 +163,7 @@ UNASKED: Final = (
     Difference("a broker's own `min.insync.replicas`", _eligible_replicas, _codes((40, 0))),
     Difference("topics that are not there", _absent_topic, _codes((3, 0), (3, 40))),
     Difference("classes, reporters and stores", _not_loaded, _codes((42, 0))),
-    Difference("elements that an APPEND to a broker's list repeats", _repeated, _codes((42, 0))),
+    Difference("elements that a broker's list repeats", _repeated, _codes((42, 0))),
 )
 """Refusals that Confplane's own rules leave to the cluster."""
 

@@ -172,6 +172,31 @@ async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: 
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
 
 
+async def test_a_cluster_that_goes_amid_a_request_leaves_its_end_unknown(opened: Opener, kafka: KafkaDouble) -> None:
+    """As where a controller hangs: neither the request is answered, nor the barrier behind it."""
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+
+    async def go() -> None:
+        kafka.down = "The controller hangs"
+
+    kafka.cut, kafka.behind_request = "after", go
+    with pytest.raises(UnavailableError):
+        await apply(one)
+    assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
+    assert {each.name: each.value for each in one.applier.metrics()}["apply_unknown"] == 1
+    kafka.down, kafka.behind_request = None, _nothing
+    await apply(one)
+    assert one.applier.report().unknown.count == 0
+    await one.look()
+    equal(one, kafka)
+    assert [each.kind for each in await rows(one, ALICE)] == ["change"]
+
+
+async def _nothing() -> None:
+    """Wait for nothing."""
+
+
 async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=1)

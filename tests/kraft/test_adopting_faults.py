@@ -1,9 +1,11 @@
-"""Changes by callers applied to a real Kafka 4 while its controllers change, or a broker is away."""
+"""Changes by callers applied to a real Kafka 4 while its controllers change, a broker is away, or no answer comes."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from app.kraft.client import KraftClient
@@ -12,6 +14,7 @@ from app.kraft.wire.options import Address, Options
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
+from tests.support.kraft import kraft_cluster
 from tests.support.kraft_writer import KraftWriter
 from tests.support.service import Service
 from tests.support.stores import soon
@@ -151,3 +154,42 @@ async def test_configs_of_a_broker_that_is_away_wait_alone(
 
 async def _is(client: KraftClient, resource: Resource, key: str, value: str) -> bool:
     return await value_of(client, resource, key) == value
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
+    kraft_class_path: str, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    """The broker answers neither alters nor describes of the quorum meanwhile, and forwards the alters afterwards."""
+    with kraft_cluster(tmp_path / "kafka", kraft_class_path, controllers=1) as kafka:
+        (controller,) = kafka.controllers
+        service = adopting(kafka, zookeeper, postgres, tmp_path / "service", request_timeout_ms=3_000)
+        client = KraftClient([Address.parse(each) for each in kafka.bootstrap], Options())
+        with service:
+            async with service.client() as http:
+                await put(http, "hangs", 1)
+                await until(lambda: _has(client, 1.0))
+                before = _unknown(service)
+                controller.pause()
+                await put(http, "hangs", 2)
+                await until(lambda: _unknown(service) > before)
+                controller.resume()
+                await until(lambda: _has(client, 2.0))
+                await put(http, "hangs", 3)
+                await until(lambda: _has(client, 3.0))
+                shown = await http.request("GET", "client-quotas/user=hangs?consistency=strong")
+                assert shown.body["quotas"] == {RATE: 3}
+                assert await kinds(http, "user=hangs") == ["change"] * 3
+        await client.close()
+
+
+async def _has(client: KraftClient, rate: float) -> bool:
+    return await client.describe_quotas_of([("user", "hangs")], soon()) == {RATE: rate}
+
+
+def _unknown(service: Service) -> float:
+    """Return the number of sendings without an answer."""
+    page = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60).text
+    found = re.search(r'confplane_applied_changes_total\{cluster="default",end="unknown"\} ([0-9.]+)', page)
+    return 0.0 if found is None else float(found[1])

@@ -181,15 +181,17 @@ class Line:
         answered = await self._alter([each.alteration for each in asked], deadline) if asked else []
         ends: dict[str, End] = {each.sending.entity_id: Applied() for each in sent}
         ends |= {each.sending.entity_id: _shown(end, each) for each, end in zip(asked, answered, strict=True)}
+        # Before the barrier: a controller that hangs keeps that from its end as well.
+        for entity_id, end in ends.items():
+            if isinstance(end, Unknown | Held):
+                self._note(entity_id, end)
         offset = await parts.cluster.barrier(deadline)
-        endings = []
-        for each in sent:
-            given, end = each.sending, ends[each.sending.entity_id]
-            if isinstance(end, Applied | Refused):
-                endings.append(Ending(given.entity_id, given.mzxid, given.values, end, offset))
+        ended = {entity_id: end for entity_id, end in ends.items() if isinstance(end, Applied | Refused)}
+        givens = [each.sending for each in sent if each.sending.entity_id in ended]
+        endings = [Ending(each.entity_id, each.mzxid, each.values, ended[each.entity_id], offset) for each in givens]
         await parts.states.end(parts.store.name, endings)
-        for each in sent:
-            self._note(each.sending.entity_id, ends[each.sending.entity_id])
+        for entity_id, end in ended.items():
+            self._note(entity_id, end)
         self._compare(sent, ends)
 
     async def _alter(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:

@@ -1,6 +1,6 @@
 """The differences of verdicts that are meant: each names its row of docs/kafka4.md, and says exactly when it applies.
 
-A difference that none of these explains is a failure. So is, in a long run, one of these that is never met.
+A difference that none of these explains is a failure. So is, in the first long run, one of these that is never met.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Each process has its own servers; much of a test is waiting for these, so "auto" is more than the processors.
 # tests/conftest.py says how many, and hands out the files.
-PARALLEL := --numprocesses auto --maxprocesses 6
+PARALLEL := --numprocesses auto --maxprocesses 4
 # For the inner loop: neither services that are killed nor Spark, Kafka, Helm, or made-up requests.
 CHECKED := tests/unit tests/store tests/audit tests/contract --ignore tests/contract/test_fuzzing.py
 

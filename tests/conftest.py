@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
@@ -71,8 +72,8 @@ class Files(LoadScopeScheduling):
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - pluggy passes it by this name
-    """Return the number of processes of ``--numprocesses auto``: three for each processor."""
-    return 3 * (os.cpu_count() or 1)
+    """Return the number of processes of ``--numprocesses auto``: two for each processor."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
@@ -118,6 +119,15 @@ def _one_tls_context() -> Iterator[None]:
     """Each client of httpx would read the certificates of all authorities, 20 ms each time, to speak plain HTTP."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpx._transports.default.create_ssl_context", functools.cache(httpx.create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_clients() -> Iterator[None]:
+    """A client of httpx without a timeout of its own waits a minute, as a busy machine may, instead of five seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for phase in ("connect", "read", "write", "pool"):
+            patch.setattr(DEFAULT_TIMEOUT_CONFIG, phase, 60.0)
         yield
 
 

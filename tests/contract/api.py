@@ -148,6 +148,8 @@ PROBLEM_MEMBERS: Final = frozenset(
 )
 MAX_TARGET: Final = 65_000
 """Longer targets are above the bound of a head, together with the other headers of a case."""
+_PATIENCE_S: Final = 120
+"""Seconds for an answer: a case may name thousands of entities, and the machine be busy."""
 _REFUSALS: Final = ["400", "401", "403", "404", "405", "406", "409", "410", "412", "413", "415", "422", "429"]
 _OF_SEVERAL: Final = ("alter", "incrementalAlter", "describeConfigs", "describeEntityConfigs")
 _FREEZES: Final = ("freezeCluster", "thawCluster")
@@ -220,7 +222,7 @@ class Sender:
         """Send one case and check its answer."""
         self._settle(case)
         headers = {"Authorization": f"Bearer {service.token}"}
-        response = case.call(base_url=service.url, session=self._session, headers=headers)
+        response = case.call(base_url=service.url, session=self._session, headers=headers, timeout=_PATIENCE_S)
         operation_id = case.operation.definition.raw["operationId"]
         mode = "given" if case.meta is None else case.meta.generation.mode.value
         self.sent[operation_id, mode, response.status_code] += 1

@@ -115,7 +115,7 @@ def test_nothing_is_there_of_a_cluster_without_rows(spark: SparkSession, filled:
         for name in FRAMES:
             assert reading.frame(name, TABLES[name].schema.names).count() == 0
         assert {**reading.position, "as_of": None} == {
-            "as_of": None, "registration_id": "0", "floor": None, "horizon": None, "watermark": None
+            "as_of": None, "begin": None, "registration_id": "0", "floor": None, "horizon": None, "watermark": None
         }  # fmt: skip
         assert activity.JOB(**reading.frames(activity.JOB)[0]).collect() == []
 

@@ -117,7 +117,7 @@ class KraftNode(Server):
 
     name = "Kafka"
     # A slow machine with two cores may need minutes for what takes seconds elsewhere.
-    start_seconds = 180.0
+    start_seconds = 300.0
     stop_seconds = 30.0
 
     def __init__(self, data_dir: Path, shape: Shape, node_id: int, *, broker: bool = True) -> None:
@@ -215,6 +215,9 @@ class KraftNode(Server):
             "transaction.state.log.min.isr": "1",
             # Looks at brokers and groups wait for the next record, which an idle controller writes each half second.
             "metadata.max.idle.interval.ms": "100",
+            # Elections and the first registration may take a minute and more on a busy machine; a broker that gives up
+            # ends. The test waits instead, for as long as `start_seconds`.
+            "initial.broker.registration.timeout.ms": str(int(KraftNode.start_seconds * 1000)),
             # A node that is killed is missed after seconds.
             "broker.session.timeout.ms": "6000",
             "broker.heartbeat.interval.ms": "1000",

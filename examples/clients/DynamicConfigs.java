@@ -58,6 +58,8 @@ public final class DynamicConfigs implements AutoCloseable {
     private static final Duration FIRST_FETCH = Duration.ofSeconds(2);
     private static final Duration DAY = Duration.ofDays(1);
     private static final Duration REQUEST = Duration.ofSeconds(30);
+    /** A consumer reads nothing while it joins its group, so swaps that follow at once would read nothing at all. */
+    private static final Duration REST = Duration.ofSeconds(30);
     private static final double FRESH_REPORT_S = 240;
     private static final int MOST_REFUSED = 32;
     private static final String SOFTWARE = "\"softwareName\": \"apache-kafka-java\", \"softwareVersion\": \""
@@ -391,6 +393,7 @@ public final class DynamicConfigs implements AutoCloseable {
             KafkaConsumer<String, String> consumer = consumer(consumes, topic);
             ofProducer.runs(produces);
             ofConsumer.runs(consumes);
+            long rested = System.nanoTime();
             for (int number = 0; System.in.available() == 0; number++) {
                 if (produces != ofProducer.settings()) {
                     produces = ofProducer.settings();
@@ -400,10 +403,11 @@ public final class DynamicConfigs implements AutoCloseable {
                     ofProducer.runs(produces);
                 }
                 producer.send(new ProducerRecord<>(topic, String.valueOf(number), String.valueOf(number)));
-                if (consumes != ofConsumer.settings()) {
+                if (consumes != ofConsumer.settings() && System.nanoTime() - rested >= 0) {
                     consumes = ofConsumer.settings();
                     consumer.close(); // commits first
                     consumer = consumer(consumes, topic);
+                    rested = System.nanoTime() + REST.toNanos();
                     ofConsumer.runs(consumes);
                 }
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {

@@ -81,8 +81,12 @@ WHERE known.sent_mzxid <= excluded.sent_mzxid AND coalesce(known.topic_id = excl
 RETURNING entity_id
 """)
 
+# No caller waits for the disk behind an end: one that a crash of Postgres loses is an end that is not known, and its
+# values are sent again. Whatever is durable later has it too, since the log of Postgres is one.
 _END: Final = text("""
-WITH given AS MATERIALIZED (
+WITH at_once AS MATERIALIZED (
+  SELECT set_config('synchronous_commit', 'off', true) AS level
+), given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
     entity_id text, mzxid bigint, "values" jsonb, "offset" bigint, code integer, said text)
 ), locked AS MATERIALIZED (
@@ -96,7 +100,7 @@ UPDATE target_states AS known SET
   applied_offset = greatest(known.applied_offset, given."offset"),
   applied = CASE WHEN code IS NULL THEN known.applied || given."values" ELSE known.applied END,
   refused_code = code, refused_text = said
-FROM given JOIN locked USING (entity_id)
+FROM given JOIN locked USING (entity_id), at_once
 WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.sent_mzxid = given.mzxid
 """)
 

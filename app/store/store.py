@@ -324,13 +324,21 @@ class ZooKeeperStore:
 
     async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
         """Read a node's data and Stat behind all writes before the call; None when it is absent."""
-        touched, reply = session.touch(), session.get(path)
+        return (await self._read_some(session, [path], deadline))[0]
+
+    async def _read_some(
+        self, session: Session, paths: Sequence[str], deadline: float
+    ) -> list[tuple[bytes | None, Any] | None]:
+        """Read nodes as :meth:`_read` does, behind one write to the writer node."""
+        touched, replies = session.touch(), [session.get(path) for path in paths]
         await self._answer(touched, deadline, session)
-        try:
-            data, stat = await self._answer(reply, deadline, None)
-        except NoNodeError:
-            return None
-        return data, stat
+        found: list[tuple[bytes | None, Any] | None] = []
+        for reply in replies:
+            try:
+                found.append(await self._answer(reply, deadline, None))
+            except NoNodeError:
+                found.append(None)
+        return found
 
     async def confirm(
         self,
@@ -409,8 +417,7 @@ class ZooKeeperStore:
 
     async def read_freeze(self, deadline: float) -> FreezeState:
         """Read the freeze; see the port."""
-        data, stat = await self._own(znodes.FREEZE, deadline)
-        return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime), stat.czxid)
+        return _freeze_state(*await self._own(znodes.FREEZE, deadline))
 
     async def read_layout(self, deadline: float) -> LayoutState:
         """Read the place of the client configs; see the port."""
@@ -426,11 +433,12 @@ class ZooKeeperStore:
 
     async def read_target(self, deadline: float) -> TargetState:
         """Read the target; see the port."""
-        data, stat = await self._own(znodes.TARGET, deadline)
-        try:
-            return TargetState(stat.version, znodes.decode_target(data), stat.czxid)
-        except ValueError as error:
-            raise CorruptZnodeError(znodes.TARGET, f"can't be read: {error}") from None
+        return _target_state(*await self._own(znodes.TARGET, deadline))
+
+    async def read_target_and_freeze(self, deadline: float) -> tuple[TargetState, FreezeState]:
+        """Read both with one write to ZooKeeper; see the port."""
+        target, freeze = await self._owned([znodes.TARGET, znodes.FREEZE], deadline)
+        return _target_state(*target), _freeze_state(*freeze)
 
     def observation(self) -> bytes | None:
         """Return the leader's report as followed; see the port."""
@@ -462,11 +470,17 @@ class ZooKeeperStore:
 
     async def _own(self, path: str, deadline: float) -> tuple[bytes | None, Any]:
         """Read a node of this service that every session makes anew where it is absent."""
+        return (await self._owned([path], deadline))[0]
+
+    async def _owned(self, paths: Sequence[str], deadline: float) -> list[tuple[bytes | None, Any]]:
+        """Read nodes as :meth:`_own` does, behind one write."""
         session = self._keeper.current
-        found = await self._read(session, path, deadline)
-        if found is None:
-            await mended(session.ensure_roots(), deadline)
-            raise unavailable(f"Cluster {self.name}: the znode {path} was deleted, and is made again")
+        found = []
+        for path, each in zip(paths, await self._read_some(session, paths, deadline), strict=True):
+            if each is None:
+                await mended(session.ensure_roots(), deadline)
+                raise unavailable(f"Cluster {self.name}: the znode {path} was deleted, and is made again")
+            found.append(each)
         return found
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
@@ -575,3 +589,14 @@ class ZooKeeperStore:
     def release_marker(self, change_id: UUID) -> None:
         """Drop a marker later, at least a minute from now; see the port."""
         self.markers.release(change_id)
+
+
+def _target_state(data: bytes | None, stat: Any) -> TargetState:
+    try:
+        return TargetState(stat.version, znodes.decode_target(data), stat.czxid)
+    except ValueError as error:
+        raise CorruptZnodeError(znodes.TARGET, f"can't be read: {error}") from None
+
+
+def _freeze_state(data: bytes | None, stat: Any) -> FreezeState:
+    return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime), stat.czxid)

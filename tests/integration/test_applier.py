@@ -438,6 +438,32 @@ async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: Kaf
     equal(one, kafka)
 
 
+@pytest.mark.parametrize("word", ["pause", "observe"])
+async def test_a_change_of_the_target_behind_the_claim_of_a_sending_keeps_it_back(
+    word: str, opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    begin = one.states.begin
+
+    async def changed(*given: Any) -> set[str]:
+        monkeypatch.undo()
+        found = await begin(*given)
+        await getattr(one.targets, word)(caller())
+        return found
+
+    monkeypatch.setattr(one.states, "begin", changed)
+    await apply(one)
+    assert kafka.requests == []
+    await one.targets.resume(caller())
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    await apply(one)
+    await one.look()
+    equal(one, kafka)
+    assert kafka.now.configs[ALICE][RATE] == "2048"
+
+
 async def test_callers_write_nothing_before_the_mode(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened(adopted=False)
     topic = Entity.of(topic="t")

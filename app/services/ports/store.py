@@ -279,6 +279,9 @@ class ClusterStore(Protocol):
             CorruptZnodeError: What is stored there can't be read.
         """
 
+    async def read_target_and_freeze(self, deadline: float) -> tuple[TargetState, FreezeState]:
+        """Read both as :meth:`read_target` and :meth:`read_freeze` do, at the cost of one of them."""
+
     def observation(self) -> bytes | None:
         """Return the leader's latest report on its observation of the target, as followed; None: there is none."""
 

@@ -164,14 +164,11 @@ class Applier:
         if not due:
             await self._frontier.publish(self._waiting, deadline)
             return True
-        # Behind all writes of ZooKeeper: a target that was paused, or a freeze, counts from its answer on.
-        target = (await self._store.read_target(deadline)).target
-        frozen = (await self._store.read_freeze(deadline)).freeze
-        if target is None or not target.applies or target.paused or frozen is not None:
+        if self._store.status().frozen is not None:
             return False
         await self._frontier.publish(self._waiting, deadline)
         for name, line in due.items():
-            sending = asyncio.create_task(line.send(target, deadline), name=f"applier-{self._store.name}-{name}")
+            sending = asyncio.create_task(line.send(deadline), name=f"applier-{self._store.name}-{name}")
             self._under_way[name] = sending
             self._sendings.add(sending)
             sending.add_done_callback(partial(self._ended, self._under_way, name))

@@ -140,14 +140,14 @@ class Line:
         now = time.monotonic()
         return self.due <= now and any(self._held_until.get(each, 0.0) <= now for each in self.pending)
 
-    async def send(self, target: Target, deadline: float) -> None:
+    async def send(self, deadline: float) -> None:
         """Send what waits, and write down the ends. What waits of observed entity types is left.
 
         Raises:
             UnavailableError: The cluster or a store is away. Values that were sent are sent again.
         """
         try:
-            await self._send(target, deadline)
+            await self._send(deadline)
         except UnavailableError as error:
             self._trouble(error.detail)
             raise
@@ -168,14 +168,16 @@ class Line:
         longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 4)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
-    async def _send(self, target: Target, deadline: float) -> None:
-        parts = self._parts
-        sent = await self._next(target, deadline)
+    async def _send(self, deadline: float) -> None:
+        parts, target = self._parts, self._parts.store.target()
+        sent = [] if target is None else await self._next(target, deadline)
         if not sent:
             return
         allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
-        if (await parts.store.read_freeze(deadline)).freeze is not None:
-            return  # the cluster was frozen meanwhile; the values are sent after the thaw
+        # Behind all writes of ZooKeeper: another mode, a pause or a freeze counts from its answer on.
+        now, frozen = await parts.store.read_target_and_freeze(deadline)
+        if now.target != target or frozen.freeze is not None:
+            return  # the values wait, and are sent if the mode is that of callers' writes again
         sent = [each for each in sent if each.sending.entity_id in allowed]
         asked = [each for each in sent if each.sending.values]
         answered = await self._alter([each.alteration for each in asked], deadline) if asked else []

@@ -18,7 +18,7 @@ from sqlalchemy import NullPool, create_engine, text
 
 from app.audit.dsn import parse_dsn
 from app.audit.revisions import location
-from app.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
+from app.audit.tables import CURRENT, FUNCTIONS, POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -118,16 +118,23 @@ def _grant(connection: Connection, role: str) -> str:
     transient = ", ".join(quote(table.name) for table in TRANSIENT)
     positions = ", ".join(quote(table.name) for table in POSITIONS)
     current = ", ".join(quote(table.name) for table in CURRENT)
-    grantee = quote(role)
+    functions, grantee = ", ".join(FUNCTIONS), quote(role)
+    # Rights on the table of all partitions are enough; none is needed on the partitions themselves.
+    partitions = connection.scalars(
+        text("SELECT CAST(inhrelid AS regclass) FROM pg_inherits WHERE inhparent = CAST('rollup_rows' AS regclass)")
+    )
+    revoked = ", ".join([tables, "alembic_version", *partitions])
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
         # Rights granted by others are revoked; all in one transaction, so a running service notices nothing.
-        f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
+        f"REVOKE ALL ON TABLE {revoked} FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {positions} TO {grantee}",
         f"GRANT UPDATE ON TABLE {current} TO {grantee}",
         f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
+        f"REVOKE ALL ON FUNCTION {functions} FROM PUBLIC",
+        f"GRANT EXECUTE ON FUNCTION {functions} TO {grantee}",
     ):
         connection.execute(text(statement.replace(":", r"\:")))
     return (

@@ -8,6 +8,7 @@ A run may have a fold besides, for the next run: rows like its own, in parts of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid5
 
@@ -19,23 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from uuid import UUID
 
-_WRITTEN: Final = "SELECT row_count FROM rollup_parts WHERE run_id = %s AND part = %s"
+_WRITTEN: Final = "SELECT row_count, partition FROM rollup_parts WHERE run_id = %s AND part = %s"
 _PARTS: Final = "SELECT part, row_count FROM rollup_parts WHERE run_id = %s"
-_READ: Final = "SELECT CAST(item AS text) FROM rollup_rows WHERE run_id = %s AND part = %s ORDER BY ordinal"
+_READ: Final = """
+SELECT CAST(item AS text) FROM rollup_rows WHERE partition = %s AND run_id = %s AND part = %s ORDER BY ordinal
+"""
 _FETCHED: Final = 5_000
-_COPY: Final = "COPY rollup_rows (run_id, part, ordinal, entity_id, item) FROM STDIN"
+_COPY: Final = "COPY rollup_rows (partition, run_id, part, ordinal, entity_id, item) FROM STDIN"
 # Waits only for another attempt that is about to commit, and for a process that gives the run up.
 _COMMIT: Final = """
 WITH run AS MATERIALIZED (
   SELECT id FROM rollup_runs WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running' FOR SHARE
 )
-INSERT INTO rollup_parts (run_id, part, row_count)
-SELECT CAST(%(under)s AS uuid), CAST(%(part)s AS integer), CAST(%(rows)s AS bigint) FROM run ON CONFLICT DO NOTHING
+INSERT INTO rollup_parts (run_id, part, row_count, partition)
+SELECT CAST(%(under)s AS uuid), CAST(%(part)s AS integer), CAST(%(rows)s AS bigint), CAST(%(partition)s AS integer)
+FROM run ON CONFLICT DO NOTHING
 """
 
 
 class RunGoneError(Exception):
     """The run is no longer being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt at a run: its number, and the partition of its rows."""
+
+    number: int
+    partition: int
 
 
 def fold_id(run_id: UUID) -> UUID:
@@ -44,17 +56,23 @@ def fold_id(run_id: UUID) -> UUID:
 
 
 def write_part(
-    dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable[tuple[bytes, int]], *, under: UUID | None = None
+    dsn: str,
+    run_id: UUID,
+    attempt: Attempt,
+    part: int,
+    pieces: Iterable[tuple[bytes, int]],
+    *,
+    under: UUID | None = None,
 ) -> int:
     """Write a part, unless it is written already.
 
     Args:
         dsn: ``postgresql://...`` of the service's role.
         run_id: The run.
-        attempt: The number of the attempt at the run.
+        attempt: The attempt at the run.
         part: The part's number.
-        pieces: Rows as lines of COPY's text format, with their number; columns are the id of ``under``, part, ordinal,
-            entity id and item.
+        pieces: Rows as lines of COPY's text format, with their number; columns are the attempt's partition, the id of
+            ``under``, part, ordinal, entity id and item.
         under: The id under which the rows lie: that of the run's fold, or None for that of the run.
 
     Returns:
@@ -74,7 +92,14 @@ def write_part(
             for lines, count in pieces:
                 copy.write(lines)
                 rows += count
-        given = {"run": run_id, "attempt": attempt, "under": under, "part": part, "rows": rows}
+        given = {
+            "run": run_id,
+            "attempt": attempt.number,
+            "under": under,
+            "part": part,
+            "rows": rows,
+            "partition": attempt.partition,
+        }
         if connection.execute(_COMMIT, given).rowcount:
             return rows
         connection.rollback()
@@ -113,9 +138,9 @@ def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
     """
     with psycopg.connect(conninfo(dsn)) as connection:
         left = connection.execute(_WRITTEN, [run_id, part]).fetchone()
-        missing = None if left is None else int(left[0])
+        missing, partition = (None, None) if left is None else left
         with connection.cursor("items") as cursor:
-            cursor.execute(_READ, [run_id, part])
+            cursor.execute(_READ, [partition, run_id, part])
             while rows := cursor.fetchmany(_FETCHED):
                 missing = None if missing is None else missing - len(rows)
                 yield [item for (item,) in rows]

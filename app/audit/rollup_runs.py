@@ -19,7 +19,8 @@ from psycopg.rows import namedtuple_row
 
 from app.audit import faults
 from app.audit.dsn import conninfo
-from app.audit.rollup_parts import fold_id
+from app.audit.rollup_partitions import SHARED, empty_left, take
+from app.audit.rollup_parts import Attempt, fold_id
 from app.audit.rollups import COUNT_OF, LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
 from app.services.ports.rollups import KEEP_RUNS, KEEP_S
@@ -76,10 +77,10 @@ WHERE id IN (SELECT id FROM ranked WHERE rank > %(keep)s) AND state <> 'running'
 FOR UPDATE SKIP LOCKED
 """
 _DROP: Final = (
-    "DELETE FROM rollup_rows WHERE run_id = ANY(%s)",
+    f"DELETE FROM rollup_rows WHERE partition = {SHARED} AND run_id = ANY(%s)",  # noqa: S608 - a constant
     "DELETE FROM rollup_parts WHERE run_id = ANY(%s)",
 )
-_COUNT: Final = COUNT_OF.format("%s", "%s")
+_COUNT: Final = COUNT_OF.format("%(run)s", "%(members)s")
 _FORGET: Final = "DELETE FROM rollup_runs WHERE id = ANY(%s)"
 LOST: Final = "The process that made it ended before it was done"
 
@@ -131,7 +132,8 @@ class RollupRuns:
     def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
         """Return the number of a run's rows that have these members, equal as JSON."""
         with self._connected() as connection:
-            row = connection.execute(_COUNT, [run_id, orjson.dumps(members).decode()]).fetchone()
+            given = {"run": run_id, "members": orjson.dumps(members).decode()}
+            row = connection.execute(_COUNT, given).fetchone()
             return 0 if row is None else int(row[0])
 
     def find(self, run_id: UUID) -> RollupRun | None:
@@ -149,12 +151,11 @@ class RollupRuns:
         position: Mapping[str, Any],
         previous: UUID | None,
         principal: str,
-    ) -> RollupRun | int:
+    ) -> RollupRun | Attempt:
         """Begin a run that is held, or begin it anew. Rows of an earlier attempt are dropped.
 
         Returns:
-            The number of this attempt at the run, for the writers of its parts; or the run, where it is complete
-            already.
+            This attempt at the run, for the writers of its parts; or the run, where it is complete already.
         """
         with self._connected() as connection:
             row = connection.execute(_FIND, [run_id]).fetchone()
@@ -175,7 +176,7 @@ class RollupRuns:
                 },
             ).fetchone()
             assert begun is not None  # noqa: S101 - for the type checker; the statement always returns a row
-            return int(begun.attempt)
+            return Attempt(begun.attempt, take(connection, run_id, begun.attempt))
 
     def parts(self, run_id: UUID) -> list[int]:
         """Return the numbers of the written parts of a run, or of a fold by its id."""
@@ -214,7 +215,8 @@ class RollupRuns:
             if not connection.execute(_FAIL, [error, run_id]).rowcount:
                 return False
             _drop(connection, [run_id])
-            return True
+        self._empty()
+        return True
 
     def sweep(self, job: str) -> list[UUID]:
         """Give up the runs of a job whose processes are gone, and return their ids."""
@@ -228,6 +230,7 @@ class RollupRuns:
                 if row is not None and row[0] and connection.execute(_FAIL, [LOST, run_id]).rowcount:
                     _drop(connection, [run_id])
                     swept.append(run_id)
+        self._empty()
         return swept
 
     def purge(self, job: str, *, keep: int = KEEP_RUNS, keep_s: float = KEEP_S) -> list[UUID]:
@@ -244,7 +247,13 @@ class RollupRuns:
             if old:
                 _drop(connection, old)
                 connection.execute(_FORGET, [old])
-            return old
+        self._empty()
+        return old
+
+    def _empty(self) -> None:
+        """Empty the partitions that no run has any more."""
+        with self._connected() as connection:
+            empty_left(connection)
 
     @contextmanager
     def _connected(self) -> Iterator[Connection[Any]]:
@@ -254,7 +263,7 @@ class RollupRuns:
 
 
 def _drop(connection: Connection[Any], run_ids: list[UUID]) -> None:
-    """Remove the rows of runs, and their folds."""
+    """Remove the parts of runs and of their folds, after which their partitions can be emptied."""
     ids = [*run_ids, *map(fold_id, run_ids)]
     for statement in _DROP:
         connection.execute(statement, [ids])

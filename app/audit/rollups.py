@@ -60,7 +60,7 @@ ORDER BY as_of DESC, id DESC LIMIT 1
 """)  # noqa: S608 - put together from constants
 _ROWS: Final = """
 SELECT part, ordinal, entity_id, item FROM rollup_rows
-WHERE run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
+WHERE partition = :partition AND run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
 ORDER BY part, ordinal LIMIT :count
 """
 # Items beyond a page's bytes are left out, and their rows returned: there are more.
@@ -93,8 +93,14 @@ ORDER BY is_end, part, ordinal
 _SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=""))
 _SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text, visible=""))
 _SEARCH_WITHIN: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=f"AND {visible.condition('entity_id')}"))
+# By a statement of its own: a plan is made for the one partition then.
+_PARTITION: Final = text("SELECT partition FROM rollup_parts WHERE run_id = :run_id LIMIT 1")
 _IS_THERE: Final = text("SELECT EXISTS (SELECT FROM rollup_runs WHERE id = :run_id AND state = 'complete')")
-COUNT_OF: Final = "SELECT count(*) FROM rollup_rows WHERE run_id = {} AND item @> CAST({} AS jsonb)"
+COUNT_OF: Final = """
+SELECT count(*) FROM rollup_rows
+WHERE partition = (SELECT partition FROM rollup_parts WHERE run_id = {0} LIMIT 1)
+  AND run_id = {0} AND item @> CAST({1} AS jsonb)
+"""
 """The number of rows of a run with certain members."""
 _COUNT: Final = text(COUNT_OF.format(":run_id", ":members"))
 _BEFORE_ALL: Final = (-1, -1)
@@ -155,21 +161,27 @@ class PostgresRollups:
 
         async def work(connection: AsyncConnection) -> tuple[list[dict[str, Any]], Place | None] | None:
             filtered = query.members or query.within is not None
-            page = await (self._search(connection, query) if filtered else self._page(connection, query))
-            # A run is removed with all its rows in one transaction. So if it still exists, no row was missing above.
+            partition = await connection.scalar(_PARTITION, {"run_id": query.run_id})
+            look = self._search if filtered else self._page
+            page = ([], None) if partition is None else await look(connection, query, partition)
+            # The rows of a run are removed with it, or after it. So if it still exists, no row was missing above.
             is_there = await connection.scalar(_IS_THERE, {"run_id": query.run_id})
             return page if is_there else None
 
         return await self._database.read(work)
 
-    async def _page(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:
+    async def _page(
+        self, connection: AsyncConnection, query: RowQuery, partition: int
+    ) -> tuple[list[dict[str, Any]], Place | None]:
         statement = _PAGE_BY_PLACE if query.entity_id is None else _PAGE_OF_ENTITY
-        given = _given(query, query.after) | {"count": query.page_size + 1, "bytes": PAGE_BYTES}
+        given = _given(query, query.after, partition) | {"count": query.page_size + 1, "bytes": PAGE_BYTES}
         found = (await connection.execute(statement, given)).all()
         page = [row for row in found[: query.page_size] if row.item is not None]
         return [row.item for row in page], (page[-1].part, page[-1].ordinal) if len(found) > len(page) else None
 
-    async def _search(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:
+    async def _search(
+        self, connection: AsyncConnection, query: RowQuery, partition: int
+    ) -> tuple[list[dict[str, Any]], Place | None]:
         statement = _SEARCH_BY_PLACE if query.entity_id is None else _SEARCH_OF_ENTITY
         if query.within is not None:
             statement = _SEARCH_WITHIN
@@ -178,7 +190,7 @@ class PostgresRollups:
         after = query.after
         for _ in range(max(1, self._max_examined // self._window)):
             limit = query.page_size - len(items)
-            given = _given(query, after) | {"count": self._window, "members": members, "limit": limit}
+            given = _given(query, after, partition) | {"count": self._window, "members": members, "limit": limit}
             if query.within is not None:
                 given |= visible.parameters(query.within)
             rows = (await connection.execute(statement, given)).all()
@@ -210,10 +222,10 @@ def run_of(row: Any) -> RollupRun:
     )
 
 
-def _given(query: RowQuery, after: Place | None) -> dict[str, Any]:
+def _given(query: RowQuery, after: Place | None, partition: int) -> dict[str, Any]:
     part, ordinal = after or _BEFORE_ALL
     entity = {} if query.entity_id is None else {"entity_id": query.entity_id}
-    return {"run_id": query.run_id, "part": part, "ordinal": ordinal, **entity}
+    return {"partition": partition, "run_id": query.run_id, "part": part, "ordinal": ordinal, **entity}
 
 
 def _texts(query: RowQuery) -> list[str]:

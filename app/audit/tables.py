@@ -312,6 +312,7 @@ rollup_parts: Final = Table(
     Column("run_id", UUID, primary_key=True),
     Column("part", Integer, primary_key=True),
     Column("row_count", BigInteger, nullable=False),
+    Column("partition", Integer, nullable=False, server_default="0"),
     comment="Which parts of a run are written, each in one transaction with its rows",
 )
 
@@ -320,6 +321,7 @@ rollup_parts: Final = Table(
 rollup_rows: Final = Table(
     "rollup_rows",
     metadata,
+    Column("partition", Integer, nullable=False, server_default="0"),
     Column("run_id", UUID, nullable=False),
     Column("part", Integer, nullable=False),
     Column("ordinal", Integer, nullable=False),
@@ -331,8 +333,21 @@ rollup_rows: Final = Table(
         *("run_id", "entity_id", "part", "ordinal"),
         postgresql_where=text("entity_id IS NOT NULL"),
     ),
-    comment="The rows of runs, in the order of (part, ordinal)",
+    comment="The rows of runs, in the order of (part, ordinal); each run in a partition of its own",
+    postgresql_partition_by="LIST (partition)",
 )
+
+rollup_partitions: Final = Table(
+    "rollup_partitions",
+    metadata,
+    Column("number", Integer, Identity(always=True), primary_key=True),
+    Column("run_id", UUID),
+    Column("attempt", Integer),
+    comment="The partitions of rollup_rows for single runs, each with the attempt that has it; null: it is free",
+)
+
+FUNCTIONS: Final = ("add_rollup_partition()", "empty_rollup_partition(integer)")
+"""Functions that the service's role may call, with the rights of the owner (``app/audit/rollup_partitions.py``)."""
 
 access_version: Final = Table(
     "access_version",
@@ -420,7 +435,15 @@ access_changes: Final = Table(
     comment="Changes of tokens and grants, each written in its own transaction, and sums of security events",
 )
 
-TRANSIENT: Final = (applied_reports, request_changes, request_keys, rollup_parts, rollup_rows, rollup_runs)
+TRANSIENT: Final = (
+    applied_reports,
+    request_changes,
+    request_keys,
+    rollup_partitions,
+    rollup_parts,
+    rollup_rows,
+    rollup_runs,
+)
 """Tables whose rows are removed after a while. Their content about changes is in the trail as well, and stays there; so
 the service's role may update and delete here, and in no other table."""
 

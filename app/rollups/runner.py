@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import DataFrame, SparkSession
 
+    from app.audit.rollup_parts import Attempt
     from app.domain.teams import Teams
     from app.rollups.job import Fold, Job
     from app.rollups.reading import Reading
@@ -207,7 +208,7 @@ class Runner:
                 elif found is not None and found.state is RunState.FAILED:
                     output.drop(run_id)
 
-    def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: int, output: parquet.Output | None) -> None:
+    def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: Attempt, output: parquet.Output | None) -> None:
         """Write the rows to all their stores; Parquet first, so that all files are there once the run is complete."""
         # Spark's work for this run can be identified, followed and cancelled by its group.
         self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)

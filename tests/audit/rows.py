@@ -12,7 +12,10 @@ from app.services.ports.trail import Intent, IntentEntity, Outcome
 
 TABLES = ("access_changes", "change_keys", "intent_entities", "intents", "outcomes", "registrations")
 """Of what is recorded for good."""
-TRANSIENT = ("applied_reports", "request_changes", "request_keys", "rollup_parts", "rollup_rows", "rollup_runs")
+TRANSIENT = (
+    *("applied_reports", "request_changes", "request_keys"),
+    *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs"),
+)
 POSITIONS = ("entity_states", "target_states", "watermarks")
 CURRENT = ("access_version", "grants", "tokens")
 """Tables that are no history; the service may update them."""

@@ -134,7 +134,8 @@ def test_the_index_is_built_while_others_write_and_a_broken_one_is_built_anew(da
     run(
         database.owner_dsn,
         "UPDATE alembic_version SET version_num = '0001';"
-        "DROP TABLE entity_states, watermarks, request_keys, request_changes, rollup_runs, rollup_parts, rollup_rows;"
+        "DROP TABLE entity_states, watermarks, request_keys, request_changes;"
+        "DROP TABLE rollup_partitions, rollup_parts, rollup_rows, rollup_runs;"
         "DROP TABLE access_changes, access_version, applied_reports, grants, target_states, tokens;"
         "ALTER TABLE intents DROP COLUMN kind, DROP COLUMN writes, DROP COLUMN behalf_of;"
         "ALTER TABLE outcomes DROP COLUMN remade",

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import psycopg
 import pytest
+from sqlalchemy import event
 from uuid_utils.compat import uuid7
 
 from app.audit import Database, PostgresRollups
-from app.audit.rollup_parts import RunGoneError, check_parts, write_part
+from app.audit.rollup_parts import Attempt, RunGoneError, check_parts, write_part
 from app.audit.rollup_runs import LOST, RollupRuns
 from app.domain.errors import ConcurrentChangeError, UnavailableError
 from app.services.ports.rollups import RowQuery, RunState
@@ -48,7 +49,7 @@ def runs(migrated: servers.Database) -> RollupRuns:
 
 def begin(
     runs: RollupRuns, run_id: UUID, job: str = "activity", *, minutes: int = 0, previous: UUID | None = None
-) -> int:
+) -> Attempt:
     begun = runs.begin(
         run_id,
         job,
@@ -57,16 +58,16 @@ def begin(
         previous=previous,
         principal="User:olga",
     )
-    assert isinstance(begun, int)
+    assert isinstance(begun, Attempt)
     return begun
 
 
-def lines(run_id: UUID, part: int, items: list[dict[str, Any]]) -> Iterator[tuple[bytes, int]]:
+def lines(run_id: UUID, attempt: Attempt, part: int, items: list[dict[str, Any]]) -> Iterator[tuple[bytes, int]]:
     """Rows, two at a time."""
     for start in range(0, len(items), 2):
         piece = items[start : start + 2]
         text = "".join(
-            f"{run_id}\t{part}\t{start + number}\t{item.get('entity_id', chr(92) + 'N')}\t{orjson.dumps(item).decode()}\n"
+            f"{attempt.partition}\t{run_id}\t{part}\t{start + number}\t{item.get('entity_id', chr(92) + 'N')}\t{orjson.dumps(item).decode()}\n"
             for number, item in enumerate(piece)
         )
         yield text.encode(), len(piece)
@@ -79,7 +80,8 @@ def publish(
     with runs.held(run_id):
         attempt = begin(runs, run_id, job, minutes=minutes)
         rows = {
-            part: write_part(dsn, run_id, attempt, part, lines(run_id, part, items)) for part, items in enumerate(parts)
+            part: write_part(dsn, run_id, attempt, part, lines(run_id, attempt, part, items))
+            for part, items in enumerate(parts)
         }
         check_parts(dsn, run_id, rows)
         runs.complete(run_id)
@@ -108,7 +110,9 @@ async def test_a_run_is_seen_when_it_is_complete_and_all_at_once(
     with runs.held(run_id):
         attempt = begin(runs, run_id)
         for part, items in enumerate(parts):
-            assert write_part(migrated.service_dsn, run_id, attempt, part, lines(run_id, part, items)) == len(items)
+            assert write_part(migrated.service_dsn, run_id, attempt, part, lines(run_id, attempt, part, items)) == len(
+                items
+            )
             assert await rollups.run("payments", "activity") is None
             assert await rollups.run("payments", "activity", run_id) is None
             assert await rollups.rows(RowQuery(run_id, 10)) is None
@@ -157,13 +161,13 @@ async def test_a_part_that_is_written_twice_counts_once(
     items = [{"n": number} for number in range(5)]
     with runs.held(run_id):
         attempt = begin(runs, run_id)
-        assert write_part(dsn, run_id, attempt, 0, lines(run_id, 0, items)) == 5
-        assert write_part(dsn, run_id, attempt, 0, lines(run_id, 0, items)) == 5
+        assert write_part(dsn, run_id, attempt, 0, lines(run_id, attempt, 0, items)) == 5
+        assert write_part(dsn, run_id, attempt, 0, lines(run_id, attempt, 0, items)) == 5
         # Side by side: both have written their rows before either of them commits.
         both = threading.Barrier(2, timeout=60)
 
         def met() -> Iterator[tuple[bytes, int]]:
-            yield from lines(run_id, 1, items)
+            yield from lines(run_id, attempt, 1, items)
             both.wait()
 
         counts: list[int] = []
@@ -186,7 +190,7 @@ def test_a_part_of_a_run_that_was_given_up_leaves_nothing(runs: RollupRuns, migr
         attempt = begin(runs, run_id)
 
         def given_up() -> Iterator[tuple[bytes, int]]:
-            yield from lines(run_id, 0, [{"n": 1}])
+            yield from lines(run_id, attempt, 0, [{"n": 1}])
             runs.fail(run_id, "no more")
 
         with pytest.raises(RunGoneError):
@@ -194,10 +198,11 @@ def test_a_part_of_a_run_that_was_given_up_leaves_nothing(runs: RollupRuns, migr
         with pytest.raises(ConcurrentChangeError, match="given up"):
             runs.complete(run_id)
         # The same run again, while a task of before is still about.
-        assert begin(runs, run_id) == attempt + 1
+        again = begin(runs, run_id)
+        assert again.number == attempt.number + 1
         with pytest.raises(RunGoneError):
-            write_part(migrated.service_dsn, run_id, attempt, 0, lines(run_id, 0, [{"n": 1}]))
-        assert write_part(migrated.service_dsn, run_id, attempt + 1, 0, lines(run_id, 0, [{"n": 2}])) == 1
+            write_part(migrated.service_dsn, run_id, attempt, 0, lines(run_id, attempt, 0, [{"n": 1}]))
+        assert write_part(migrated.service_dsn, run_id, again, 0, lines(run_id, again, 0, [{"n": 2}])) == 1
         assert runs.complete(run_id).error is None
     assert fetch(migrated.owner_dsn, "SELECT item FROM rollup_rows") == [({"n": 2},)]
 
@@ -206,7 +211,7 @@ def test_rows_that_are_missing_are_noticed(runs: RollupRuns, migrated: servers.D
     run_id = uuid7()
     with runs.held(run_id):
         attempt = begin(runs, run_id)
-        write_part(migrated.service_dsn, run_id, attempt, 0, lines(run_id, 0, [{"n": 1}]))
+        write_part(migrated.service_dsn, run_id, attempt, 0, lines(run_id, attempt, 0, [{"n": 1}]))
         check_parts(migrated.service_dsn, run_id, {0: 1})
         with pytest.raises(RuntimeError, match="has 1 rows in 1 parts in Postgres, and 2 rows in 2 parts were written"):
             check_parts(migrated.service_dsn, run_id, {0: 1, 1: 1})
@@ -221,7 +226,7 @@ dsn, run_id = sys.argv[1], uuid.UUID(sys.argv[2])
 runs = RollupRuns(dsn, "payments")
 with runs.held(run_id):
     attempt = runs.begin(run_id, "activity", as_of=datetime.now(UTC), position={}, previous=None, principal="User:x")
-    write_part(dsn, run_id, attempt, 0, [(f"{run_id}\\t0\\t0\\t\\\\N\\t{{}}\\n".encode(), 1)])
+    write_part(dsn, run_id, attempt, 0, [(f"{attempt.partition}\\t{run_id}\\t0\\t0\\t\\\\N\\t{{}}\\n".encode(), 1)])
     print("begun", flush=True)
     sys.stdin.read()
 """
@@ -358,34 +363,54 @@ def test_a_lost_reply_to_the_last_step_is_asked_for_again(runs: RollupRuns, monk
         assert runs.complete(run_id) == tries[0] == tries[1]
 
 
-def test_who_pages_through_a_large_run_reads_no_more_than_the_page(
-    runs: RollupRuns, migrated: servers.Database
+async def test_who_pages_through_a_large_run_reads_no_more_than_the_page_and_no_other_run(
+    pool: Database, rollups: PostgresRollups, runs: RollupRuns, migrated: servers.Database
 ) -> None:
     dsn = migrated.service_dsn
+    beside = publish(runs, dsn, [[{"n": 1}]])
     run_id = uuid7()
     with runs.held(run_id):
         attempt = begin(runs, run_id)
-        text = "".join(f"{run_id}\t0\t{n}\tuser={n}\t{{}}\n" for n in range(20_000)).encode()
+        text = "".join(f"{attempt.partition}\t{run_id}\t0\t{n}\tuser={n}\t{{}}\n" for n in range(20_000)).encode()
         assert write_part(dsn, run_id, attempt, 0, [(text, 20_000)]) == 20_000
         runs.complete(run_id)
     run(migrated.owner_dsn, "ANALYZE rollup_rows")
-    for condition in ("", "AND entity_id = 'user=7'"):
-        statement = f"""
-            EXPLAIN SELECT part, ordinal, item FROM rollup_rows
-            WHERE run_id = '{run_id}' AND (part, ordinal) > (0, 9000) {condition}
-            ORDER BY part, ordinal LIMIT 101
-        """  # noqa: S608 - made of what stands here
-        plan = "\n".join(row[0] for row in fetch(migrated.owner_dsn, statement))
+    noted: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        if "rollup_rows" in statement:
+            noted.append((statement, parameters))
+
+    event.listen(pool._engine.sync_engine, "before_cursor_execute", note)
+    for filters in ({}, {"entity_id": "user=7"}, {"members": {"n": 3}}):
+        await rollups.rows(RowQuery(run_id, 101, after=(0, 9_000), **filters))
+    assert await rollups.count(run_id, {}) == 20_000
+    assert len(noted) == 5  # the search reads two windows, up to the end of the run
+    with psycopg.connect(dsn) as connection:
+        plans = [
+            "\n".join(row[0] for row in connection.execute(f"EXPLAIN ANALYZE {one}", given)) for one, given in noted
+        ]
+    *pages, counting = plans
+    assert f"rollup_rows_{attempt.partition}" in counting
+    # The rest of what the plan of the count names is known to be of no use before it is read.
+    assert all("(never executed)" in line for line in counting.splitlines() if "Scan" in line and "_0" in line), (
+        counting
+    )
+    others = {f"rollup_rows_{number}" for number in range(10)} - {f"rollup_rows_{attempt.partition}"}
+    for plan in pages:
         assert "Index Scan" in plan, plan
-        assert "Sort" not in plan, plan
+        assert not any(other in plan for other in others), plan
+    assert all("Sort" not in plan for plan in pages[:2]), pages
+    assert await all_rows(rollups, beside) == [{"n": 1}]
 
 
 def test_rows_that_are_no_json_are_refused_as_a_whole(runs: RollupRuns, migrated: servers.Database) -> None:
     run_id = uuid7()
     with runs.held(run_id):
         attempt = begin(runs, run_id)
+        line = f"{attempt.partition}\t{run_id}\t0\t0\t\\N\t{{\n".encode()
         with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-            write_part(migrated.service_dsn, run_id, attempt, 0, [(f"{run_id}\t0\t0\t\\N\t{{\n".encode(), 1)])
+            write_part(migrated.service_dsn, run_id, attempt, 0, [(line, 1)])
     assert count(migrated.owner_dsn, "rollup_rows") == 0
 
 

@@ -138,6 +138,7 @@ async def test_rows_of_rollups_within_ranges_equal_a_naive_filter(pool: Database
         "INSERT INTO rollup_runs (id, cluster, job, state, as_of, position, principal, finished_at, row_count)"  # noqa: S608 - as above
         f" VALUES ('{run_id}', 'payments', 'quotas', 'complete', now(), '{{}}', 'p', now(), {len(ids)})",
     )
+    run(migrated.owner_dsn, f"INSERT INTO rollup_parts VALUES ('{run_id}', 0, {len(ids)})")  # noqa: S608 - as above
     for ordinal, each in enumerate(ids):
         run(
             migrated.owner_dsn,

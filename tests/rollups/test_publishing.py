@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from uuid_utils.compat import uuid7
 
 from app.audit import Database, PostgresRollups
+from app.audit.rollup_parts import Attempt
 from app.audit.rollup_runs import RollupRuns
 from app.domain.errors import UnavailableError
 from app.domain.rollups import ROLLUPS
@@ -158,7 +159,7 @@ async def test_all_types_and_odd_values_come_back_as_they_went(
     run_id = uuid7()
     with runs.held(run_id):
         attempt = runs.begin(run_id, "quotas", as_of=START, position={}, previous=None, principal="User:x")
-        assert isinstance(attempt, int)
+        assert isinstance(attempt, Attempt)
         store = sink.RunStore(spark, dsn)
         store.publish(sink.ordered(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
         runs.complete(run_id)

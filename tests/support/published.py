@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_parts import write_part
+from app.audit.rollup_parts import Attempt, write_part
 from app.audit.rollup_runs import RollupRuns
 from app.domain.rollups import ROLLUPS, ColumnType
 
@@ -36,9 +36,11 @@ def publish(dsn: str, job: str, items: list[dict[str, Any]], *, at: datetime = N
     entity = ROLLUPS[job].entity
     with runs.held(run_id):
         attempt = runs.begin(run_id, job, as_of=at, position=POSITION, previous=None, principal="User:olga@cli")
-        assert isinstance(attempt, int)
+        assert isinstance(attempt, Attempt)
         lines = [
-            f"{run_id}\t0\t{number}\t{item.get(entity or '', chr(92) + 'N')}\t".encode() + orjson.dumps(item) + b"\n"
+            f"{attempt.partition}\t{run_id}\t0\t{number}\t{item.get(entity or '', chr(92) + 'N')}\t".encode()
+            + orjson.dumps(item)
+            + b"\n"
             for number, item in enumerate(items)
         ]
         write_part(dsn, run_id, attempt, 0, [(b"".join(lines), len(lines))])

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import DoubleType, StringType
 
-from app.audit.rollup_parts import check_parts, fold_id, read_part, write_part
+from app.audit.rollup_parts import Attempt, check_parts, fold_id, read_part, write_part
 from app.rollups.carrying import register
 from app.rollups.sources.parts import put_together
 
@@ -65,7 +65,7 @@ class RunStore:
         self._most_parts = most_parts
         self._source = register(spark, RunSource, dsn=dsn)
 
-    def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: int) -> None:
+    def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: Attempt) -> None:
         """Write the rows of a run, each of the frame's partitions as a part.
 
         Args:
@@ -73,15 +73,14 @@ class RunStore:
             job: The job of the rows.
             entity: The column by which rows of an entity are found; None where the job has none.
             run_id: A run that is begun and held (:class:`app.audit.rollup_runs.RollupRuns`).
-            attempt: The number of the attempt at the run.
+            attempt: The attempt at the run.
         """
-        self._write(frame, job.output, entity, {"run": str(run_id), "attempt": str(attempt), "under": str(run_id)})
+        self._write(frame, job.output, entity, _options(run_id, attempt, under=run_id))
 
-    def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: int) -> None:
+    def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: Attempt) -> None:
         """Write the fold of a run, in any order; as :meth:`publish`."""
         few = frame if self._most_parts is None else frame.coalesce(self._most_parts)
-        options = {"run": str(run_id), "attempt": str(attempt), "under": str(fold_id(run_id))}
-        self._write(few, fold.schema, None, options)
+        self._write(few, fold.schema, None, _options(run_id, attempt, under=fold_id(run_id)))
 
     def _write(self, frame: DataFrame, schema: StructType, entity: str | None, options: Mapping[str, str]) -> None:
         items = frame.select(
@@ -105,7 +104,8 @@ class RunSource(DataSource):
     """The rows of one run, or of its fold: written as ``entity_id`` and ``item``, read as ``item``.
 
     Its class carries ``dsn``, a connection string (app/rollups/carrying.py). Options: ``under``, the id of the rows;
-    ``run`` and ``attempt``, to write; ``parts``, a JSON array of arrays, to read: the parts that a task reads in turn.
+    to write, ``run``, ``attempt`` and ``partition``; to read, ``parts``, a JSON array of arrays: the parts that a task
+    reads in turn.
     """
 
     dsn: SecretStr
@@ -119,7 +119,8 @@ class RunSource(DataSource):
         """Return the writer of the parts."""
         del schema, overwrite
         run_id, under = UUID(self.options["run"]), UUID(self.options["under"])
-        return _Writer(self.dsn.get_secret_value(), run_id, int(self.options["attempt"]), under)
+        attempt = Attempt(int(self.options["attempt"]), int(self.options["partition"]))
+        return _Writer(self.dsn.get_secret_value(), run_id, attempt, under)
 
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of the parts."""
@@ -134,7 +135,7 @@ class _Written(WriterCommitMessage):
 
 
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, dsn: str, run_id: UUID, attempt: int, under: UUID) -> None:
+    def __init__(self, dsn: str, run_id: UUID, attempt: Attempt, under: UUID) -> None:
         self._dsn = dsn
         self._run_id = run_id
         self._attempt = attempt
@@ -145,7 +146,7 @@ class _Writer(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - for the type checker: this runs in a task
         part = context.partitionId()
-        pieces = copied(self._under, part, iterator)
+        pieces = copied(f"{self._attempt.partition}\t{self._under}\t{part}", iterator)
         return _Written(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces, under=self._under))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -182,15 +183,26 @@ class _Reader(DataSourceReader):
                 yield pa.RecordBatch.from_pydict({_ITEM: pa.array(items, pa.string())})
 
 
-def copied(run_id: UUID, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
-    """Return rows in COPY's text format, a piece for each batch, with their number."""
+def _options(run_id: UUID, attempt: Attempt, *, under: UUID) -> dict[str, str]:
+    """Return the options to write by."""
+    attempted = {"attempt": str(attempt.number), "partition": str(attempt.partition)}
+    return {"run": str(run_id), "under": str(under), **attempted}
+
+
+def copied(place: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
+    """Return rows in COPY's text format, a piece for each batch, with their number.
+
+    Args:
+        place: The columns before the number in the part, the same for all rows.
+        batches: The rows.
+    """
     start = 0
     for batch in batches:
         if not batch.num_rows:
             continue
         numbers = pc.cast(pa.array(range(start, start + batch.num_rows), pa.int64()), pa.string())
         entities = pc.coalesce(_escaped(batch.column(_ENTITY)), _NULL)
-        lines = pc.binary_join_element_wise(f"{run_id}\t{part}", numbers, entities, _escaped(batch.column(_ITEM)), "\t")
+        lines = pc.binary_join_element_wise(place, numbers, entities, _escaped(batch.column(_ITEM)), "\t")
         whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
         yield pc.binary_join(whole, "\n")[0].as_buffer().to_pybytes() + b"\n", batch.num_rows
         start += batch.num_rows

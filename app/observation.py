@@ -10,6 +10,7 @@ from app.domain.definitions import catalog_of
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.kraft.cluster import KraftCluster
+from app.services.metrics import of_cluster
 from app.services.target.applier import Applier
 from app.services.target.asking import Asking
 from app.services.target.drift import DriftService
@@ -21,11 +22,12 @@ from app.services.target.secrets import Secrets
 from app.services.target.state import TargetService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from app.connection_settings import KafkaSettings
     from app.domain.definitions import Catalog
     from app.services.changes.runner import ChangeRunner
+    from app.services.metrics import Sample
     from app.services.ports.applying import TargetStates
     from app.services.ports.crypto import Cipher
     from app.services.redaction import Redact
@@ -81,6 +83,10 @@ class Observation:
         self._states = states
         self._secrets = Secrets(rules, cipher)
         self._follows_log = bool(settings.controllers)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics of the connections to the Kafka cluster."""
+        return of_cluster(self._store.name, self.kafka.metrics())
 
     @cached_property
     def applier(self) -> Applier:

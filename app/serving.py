@@ -168,6 +168,7 @@ def create_app(
         rollup_watch,
         *observers,
         *appliers,
+        *parts.observations.values(),
         *entrance.background,
         parts.database,
         parts.audit,

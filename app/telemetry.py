@@ -163,6 +163,12 @@ METRICS: Final[dict[str, Metric]] = {
         _G, "Entities of a Kafka cluster without a place in ZooKeeper, and keys without a catalog", (*_CLUSTER, "area")
     ),
     "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
+    "target_requests": Metric(
+        _C,
+        "Requests to a Kafka cluster, by Kafka's names of the API and of the answer's error code, NONE among them;"
+        " timeout, disconnected, malformed where there was no answer to read",
+        (*_CLUSTER, "api", "code"),
+    ),
     # callers' changes of a Kafka cluster
     "put_back_changes": Metric(_C, "Changes by others in a Kafka cluster that were put back", _CLUSTER),
     "applied_changes": Metric(

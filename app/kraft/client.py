@@ -201,6 +201,7 @@ class KraftClient:
             received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
             digest = await received.digest(_THROTTLE_BYTES)
             if digest == last_digest:
+                connection.leave(received)
                 return Unchanged(connection.address)
             answer = await connection.read(received, quotas.steps)
             errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)

@@ -22,6 +22,7 @@ from app.kraft.sights import Sights, resource_of
 from app.kraft.views import Resource, ResourceType, Unchanged
 from app.kraft.wire import errors
 from app.kraft.wire.options import Address
+from app.services.metrics import Sample
 from app.services.pace import free_in_slices, in_slices
 from app.services.ports.applying import Held, Refused
 from app.services.ports.kafka import (
@@ -35,7 +36,7 @@ from app.services.ports.kafka import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from app.connection_settings import KafkaSettings
     from app.domain.observed import Rules
@@ -298,6 +299,11 @@ class KraftCluster:
         made, self._made = self._made, None
         if made is not None:
             await made[1].close()
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the requests by API and code, without the cluster's name; see :mod:`app.services.metrics`."""
+        for (api, code), count in self._options.requests.ends.items():
+            yield Sample("target_requests", count, (api, code))
 
     # -- helpers
 

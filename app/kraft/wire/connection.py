@@ -24,6 +24,7 @@ from app.kraft.wire.messages import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from app.kraft.wire.requests import DISCONNECTED, MALFORMED, TIMEOUT
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
@@ -54,6 +55,8 @@ SOFTWARE: Final = "confplane"
 class Answer:
     """An answer as bytes."""
 
+    api: str
+    """The API, as Kafka spells it."""
     data: bytes = field(repr=False)
     at: int
     """The offset behind the header."""
@@ -141,10 +144,10 @@ class Connection:
     async def ask(self, request: Message, answer: type[Message], deadline: float) -> Answer:
         """Send a request and return its answer as bytes; errors are those of :meth:`call`."""
         version = self.version(request)
-        async with self._until(deadline, request.NAME), self._slots:
+        async with self._until(deadline, request.NAME, _api(request)), self._slots:
             await self._renewed(deadline)
             data = await self._exchange(request, version)
-        return Answer(data, self._behind_header(data, answer, version), version)
+        return Answer(_api(request), data, self._behind_header(data, answer, version), version)
 
     async def read(self, received: Answer, steps: Steps[_T]) -> _T:
         """Return the message of an answer; a malformed answer closes the connection.
@@ -153,10 +156,20 @@ class Connection:
             WireError: It is malformed.
         """
         try:
-            return await received.read(steps)
+            found = await received.read(steps)
         except WireError as error:
-            self._frames.fail(ProtocolError(f"{self.address} sent a malformed answer: {error}"))
+            self._malformed(received.api, error)
             raise
+        self._options.requests.answered(received.api, found)
+        return found
+
+    def leave(self, received: Answer) -> None:
+        """Leave an answer unread: its bytes are those of an earlier answer without an error."""
+        self._options.requests.repeated(received.api)
+
+    def _malformed(self, api: str, error: WireError) -> None:
+        self._options.requests.failed(api, MALFORMED)
+        self._frames.fail(ProtocolError(f"{self.address} sent a malformed answer: {error}"))
 
     def version(self, request: Message) -> int:
         """Return the newest version of a request that both sides speak.
@@ -185,7 +198,7 @@ class Connection:
     async def api_versions(self, deadline: float) -> ApiVersionsResponse:
         """Ask for the node's APIs, its features and its metadata offset (``finalized_features_epoch``)."""
         request = ApiVersionsRequest(SOFTWARE, self._options.software_version)
-        async with self._until(deadline, request.NAME):
+        async with self._until(deadline, request.NAME, _api(request)):
             version = min(self._versions.get(18, (0, 4))[1], 4)
             data = await self._exchange(request, version)
             if data[_ERROR_AT : _ERROR_AT + 2] == struct.pack(">h", errors.UNSUPPORTED_VERSION):
@@ -200,10 +213,12 @@ class Connection:
 
     def _parsed(self, data: bytes, version: int) -> ApiVersionsResponse:
         try:
-            return ApiVersionsResponse.decode(data, version, 4)
+            found = ApiVersionsResponse.decode(data, version, 4)
         except WireError as error:
-            self._frames.fail(ProtocolError(f"{self.address} sent a malformed answer: {error}"))
+            self._malformed(_api(ApiVersionsRequest), error)
             raise
+        self._options.requests.answered(_api(ApiVersionsRequest), found)
+        return found
 
     # -- logins
 
@@ -243,7 +258,7 @@ class Connection:
             return received.auth_bytes
 
         began = time.monotonic()
-        async with self._until(deadline, "the login"):
+        async with self._until(deadline, "the login", _api(SaslAuthenticateRequest)):
             offered = await self._decoded(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse)
             if offered.error_code == errors.UNSUPPORTED_SASL_MECHANISM:
                 raise LoginError(
@@ -265,18 +280,21 @@ class Connection:
     async def _decoded(self, request: Message, answer: type[_M]) -> _M:
         version = self.version(request)
         data = await self._exchange(request, version)
-        return await self.read(Answer(data, self._behind_header(data, answer, version), version), answer.steps)
+        received = Answer(_api(request), data, self._behind_header(data, answer, version), version)
+        return await self.read(received, answer.steps)
 
     # -- requests
 
     @contextlib.asynccontextmanager
-    async def _until(self, deadline: float, what: str) -> AsyncIterator[None]:
+    async def _until(self, deadline: float, what: str, api: str | None = None) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 yield
         except TimeoutError:
             # Answers come in the order of their requests: those that follow would wait for the missing answer.
             error = UnreachableError(f"{self.address} did not answer in time ({what}).")
+            if api is not None:
+                self._options.requests.failed(api, TIMEOUT)
             self._frames.fail(error)
             raise error from None
 
@@ -291,7 +309,11 @@ class Connection:
         tags = b"\0" if request.flexible(version) else b""
         body = request.encode(version)
         size = struct.pack(">i", len(header.out) + len(tags) + len(body))
-        return await self._frames.exchange(number, b"".join((size, header.out, tags, body)))
+        try:
+            return await self._frames.exchange(number, b"".join((size, header.out, tags, body)))
+        except errors.KraftError:
+            self._options.requests.failed(_api(request), DISCONNECTED)
+            raise
 
     def _behind_header(self, data: bytes, answer: type[Message], version: int) -> int:
         reader = Reader(data, 4)
@@ -300,6 +322,11 @@ class Connection:
                 reader.skip_tags()
             except (IndexError, ValueError):
                 error = ProtocolError(f"{self.address} sent a malformed header.")
+                self._options.requests.failed(answer.NAME.removesuffix("Response"), MALFORMED)
                 self._frames.fail(error)
                 raise error from None
         return reader.at
+
+
+def _api(request: Message | type[Message]) -> str:
+    return request.NAME.removesuffix("Request")

@@ -37,6 +37,7 @@ _RESOURCES: Final = {29: "topic", 30: "group", 31: "cluster"}
 
 NAMES: Final = {
     -1: "UNKNOWN_SERVER_ERROR",
+    0: "NONE",
     1: "OFFSET_OUT_OF_RANGE",
     3: "UNKNOWN_TOPIC_OR_PARTITION",
     5: "LEADER_NOT_AVAILABLE",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from app.kraft.wire.requests import Requests
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
@@ -57,3 +59,5 @@ class Options:
     """The largest answer, in bytes. A describe of all quotas takes about 93 bytes for an entity."""
     in_flight: int = 8
     """Requests at once on one connection; a node answers them one after the other."""
+    requests: Requests = field(default_factory=Requests, repr=False, compare=False)
+    """Counts the requests of all connections."""

@@ -1,0 +1,78 @@
+"""The requests to the nodes of one cluster, counted by API and by Kafka's name of the answer's error code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from app.kraft.wire import errors
+from app.kraft.wire.messages import (
+    AlterClientQuotasResponse,
+    DescribeConfigsResponse,
+    DescribeQuorumResponse,
+    FetchResponse,
+    FetchSnapshotResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TIMEOUT: Final = "timeout"
+"""No answer came in time."""
+DISCONNECTED: Final = "disconnected"
+"""The connection ended before the answer."""
+MALFORMED: Final = "malformed"
+"""The answer was no message of Kafka's."""
+OTHER: Final = "OTHER"
+"""A code without a name in :data:`app.kraft.wire.errors.NAMES`."""
+
+
+class _Coded(Protocol):
+    """A part of an answer with a code of its own."""
+
+    @property
+    def error_code(self) -> int:
+        """Kafka's number of the error; 0: none."""
+
+
+class Requests:
+    """The requests since the start of the process.
+
+    Attributes:
+        ends: The number of requests by API and end: Kafka's name of the code, or an end of this module. An answer about
+            several entities counts once for each of its codes; one to Metadata has the code of the whole alone.
+    """
+
+    def __init__(self) -> None:
+        self.ends: Counter[tuple[str, str]] = Counter()
+
+    def answered(self, api: str, answer: object) -> None:
+        """Count a request by its answer."""
+        whole = getattr(answer, "error_code", 0)
+        codes = {whole} if whole else {part.error_code for part in _parts(answer)} or {0}
+        for name in {errors.NAMES.get(code, OTHER) for code in codes}:
+            self.ends[api, name] += 1
+
+    def repeated(self, api: str) -> None:
+        """Count a request whose answer is not read: its bytes are those of an earlier answer without an error."""
+        self.ends[api, errors.NAMES[0]] += 1
+
+    def failed(self, api: str, end: str) -> None:
+        """Count a request without an answer that can be read, by an end of this module."""
+        self.ends[api, end] += 1
+
+
+def _parts(answer: object) -> Iterable[_Coded]:
+    match answer:
+        case AlterClientQuotasResponse():
+            return answer.entries
+        case IncrementalAlterConfigsResponse():
+            return answer.responses
+        case DescribeConfigsResponse():
+            return answer.results
+        case DescribeQuorumResponse() | FetchSnapshotResponse():
+            return [part for topic in answer.topics for part in topic.partitions]
+        case FetchResponse():
+            return [part for topic in answer.responses for part in topic.partitions]
+    return ()

@@ -24,7 +24,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit
 from app.services.ports.applying import Refused
-from tests.support.adopting import alter, apply, equal, opener, rows
+from tests.support.adopting import SENDING_STEPS, alter, apply, equal, kill, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller, members
 from tests.support.stores import soon, until
@@ -92,6 +92,24 @@ async def test_configs_of_each_kind_are_applied_in_shared_requests(opened: Opene
     assert len(kafka.requests) == 3
     for entity in SETTINGS:
         assert {each.kind for each in await rows(one, entity)} == {"change"}
+
+
+@pytest.mark.parametrize("step", SENDING_STEPS)
+async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
+    one = await opened()
+    for entity, values in SETTINGS.items():
+        await alter(one, entity, values)
+    await alter(one, TOPIC, {"segment.ms": None})
+    await kill(one, step)
+    two = await opened()
+    # Even if it looks first.
+    await two.look()
+    await apply(two)
+    await two.look()
+    assert kafka.now.configs == SETTINGS
+    equal(two, kafka)
+    for entity in SETTINGS:
+        assert {each.kind for each in await rows(two, entity)} == {"change"}
 
 
 @pytest.mark.parametrize("state", ["away", "silent"])

@@ -23,10 +23,12 @@ from tests.support.adopting import (
     OTHER,
     PAIR,
     RATE,
+    SENDING_STEPS,
     Turmoil,
     alter,
     apply,
     equal,
+    kill,
     opener,
     rows,
 )
@@ -334,33 +336,12 @@ async def test_a_cluster_that_is_away_gets_everything_later(opened: Opener, kafk
     equal(one, kafka)
 
 
-class Killed(BaseException):
-    """The end of a process."""
-
-
-@pytest.mark.parametrize("step", ["begin", "send", "answer", "end"])
-async def test_another_leader_ends_what_a_killed_one_began(
-    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+@pytest.mark.parametrize("step", SENDING_STEPS)
+async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048, consumer_byte_rate=None)
     await alter(one, BOB, producer_byte_rate=3)
-    states: Any = one.states
-
-    async def kill(*_: Any) -> Any:
-        raise Killed
-
-    if step == "begin":
-        monkeypatch.setattr(states, "begin", kill)
-    elif step == "send":
-        monkeypatch.setattr(kafka, "alter_quotas", kill)
-    elif step == "answer":
-        monkeypatch.setattr(kafka, "behind_request", kill)
-    else:
-        monkeypatch.setattr(states, "end", kill)
-    with pytest.raises(Killed):
-        await apply(one)
-    monkeypatch.undo()
+    await kill(one, step)
     two = await opened()
     # Even if it looks first.
     await two.look()

@@ -19,10 +19,12 @@ from tests.support.adopting import (
     OTHER,
     PAIR,
     RATE,
+    SENDING_STEPS,
     Turmoil,
     alter,
     apply,
     equal,
+    kill,
     kinds,
     opener,
     restore,
@@ -211,33 +213,13 @@ async def test_a_leader_that_is_paused_before_it_decides_makes_no_second_row(
     equal(one, kafka)
 
 
-class Killed(BaseException):
-    """The end of a process."""
-
-
-@pytest.mark.parametrize("step", ["decided", "begin", "send", "answer", "end"])
-async def test_another_leader_ends_what_a_killed_one_began(
-    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+@pytest.mark.parametrize("step", ["decided", *SENDING_STEPS])
+async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()
     kafka.alter(ALICE, {RATE: "5"})
-    states: Any = one.applier._states
-
-    async def kill(*_: Any) -> Any:
-        raise Killed
-
     await one.look_once()
-    places: dict[str, tuple[Any, str]] = {
-        "begin": (states, "begin"),
-        "send": (kafka, "alter_quotas"),
-        "answer": (kafka, "behind_request"),
-        "end": (states, "end"),
-    }
-    if step in places:
-        monkeypatch.setattr(*places[step], kill)
-        with pytest.raises(Killed):
-            await apply(one)
-        monkeypatch.undo()
+    if step != "decided":
+        await kill(one, step)
     two = await opened()
     await apply(two)
     await restore(two)

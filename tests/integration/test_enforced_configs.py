@@ -18,6 +18,7 @@ from tests.support.adopting import (
     DEFAULT,
     GROUP,
     KEYS,
+    SENDING_STEPS,
     TOPIC,
     Turmoil,
     adopt_drift,
@@ -25,6 +26,7 @@ from tests.support.adopting import (
     apply,
     drift,
     equal,
+    kill,
     kinds,
     opener,
     restore,
@@ -78,6 +80,28 @@ async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
             return await found(**{"enforced": True, **more})
 
         yield open_one
+
+
+@pytest.mark.parametrize("step", ["decided", *SENDING_STEPS])
+async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
+    one = await opened()
+    for entity, values in OTHERS.items():
+        kafka.alter(entity, values)
+    await one.look()
+    if step != "decided":
+        await kill(one, step)
+    two = await opened()
+    await apply(two)
+    await restore(two)
+    assert kafka.now.configs == SET
+    equal(two, kafka)
+    for entity in OTHERS:
+        assert await kinds(two, entity) == ["put-back"]
+    # The next change by others is another one.
+    kafka.alter(BROKER, OTHERS[BROKER])
+    await restore(two)
+    assert await kinds(two, BROKER) == ["put-back", "put-back"]
+    equal(two, kafka)
 
 
 async def test_what_others_change_is_put_back_with_one_row_each(opened: Opener, kafka: KafkaDouble) -> None:

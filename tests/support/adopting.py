@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
@@ -71,6 +74,36 @@ async def apply(one: Observing) -> bool:
     await one.store.catch_up(soon())
     one.applier._asked_at = float("-inf")
     return await one.applier.round()
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+SENDING_STEPS: Final = ("begin", "send", "answer", "end")
+"""The steps of a sending: in front of its claim, of its request, of the answer, and of the durable end."""
+
+
+async def kill(one: Observing, step: str) -> None:
+    """One round of the applier that ends at a step of :data:`SENDING_STEPS`, in each line, as with its process."""
+    await one.store.catch_up(soon())
+
+    async def end(*_: Any) -> Any:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        match step:
+            case "send":
+                patch.setattr(one.kafka, "alter_quotas", end)
+                patch.setattr(one.kafka, "alter_configs", end)
+            case "answer":
+                patch.setattr(one.kafka, "behind_request", end)
+            case _:
+                patch.setattr(one.states, step, end)
+        with pytest.raises(Killed):
+            await apply(one)
+        ends = await asyncio.gather(*one.applier._sendings, return_exceptions=True)
+    assert all(isinstance(each, Killed) for each in ends)
 
 
 def equal(one: Observing, kafka: KafkaDouble) -> None:

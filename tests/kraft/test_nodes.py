@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from tests.support.kraft import kraft_cluster
+from tests.support import kraft
+from tests.support.kraft import Voter, kraft_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.support.kraft import KraftCluster
 
@@ -39,3 +42,17 @@ def test_a_broker_apart_from_its_controller_is_killed_and_started_again(tmp_path
         assert controller.running()
         broker.start()
         assert connects(broker.bootstrap)
+
+
+def test_a_port_that_another_process_takes_is_replaced(
+    tmp_path: Path, kraft_class_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        given = iter([kraft.Voter(101, taken)])
+        monkeypatch.setattr(kraft, "Voter", lambda node_id: next(given, None) or Voter(node_id))
+        with kraft_cluster(tmp_path, kraft_class_path, brokers=0, controllers=1) as cluster:
+            (controller,) = cluster.controllers
+            assert controller.port != taken
+            assert connects(controller.controller)
+        assert next(given, None) is None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
-from app.devstack.process import Server, free_port
+from app.devstack.process import Server, free_port, port_is_free
 from tests.support.certificates import CN, Authority
 from tests.support.certificates import name as subject_name
 from tests.support.java import java_environment
@@ -47,6 +49,8 @@ _LISTENERS: Final = {
 }
 """The listeners of a broker with ``logins``, and their protocols; other brokers have the first alone."""
 _FORMAT_S: Final = 120
+_ATTEMPTS: Final = 3
+"""Starts of a cluster, each with other ports."""
 _LOGIN_MODULES: Final = {
     "scram-sha-256": "scram.ScramLoginModule required",
     "scram-sha-512": "scram.ScramLoginModule required",
@@ -290,7 +294,7 @@ class KraftNode(Server):
 
 
 class KraftCluster:
-    """The nodes of one cluster; used in ``with``, it starts them at once and ends them."""
+    """The nodes of one cluster."""
 
     def __init__(self, shape: Shape, nodes: Sequence[KraftNode]) -> None:
         self.shape = shape
@@ -321,17 +325,22 @@ class KraftCluster:
         (found,) = [node for node in self.nodes if node.node_id == node_id]
         return found
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start all nodes at once; end those that run where one does not start.
+
+        Raises:
+            DevStackError: A node does not start; the message has the end of its log.
+        """
         with ExitStack() as undo, ThreadPoolExecutor(len(self.nodes)) as threads:
             undo.callback(self.stop)
             # Together: a controller is started only once the others have elected a leader with it.
-            for started in [threads.submit(node.start) for node in self.nodes]:
-                started.result()
+            starts = [threads.submit(node.start) for node in self.nodes]
+            failed = next(filter(None, (each.exception() for each in as_completed(starts))), None)
+            if failed is not None:
+                for node in self.nodes:
+                    node.cancelled.set()
+                raise failed
             undo.pop_all()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """End all nodes, brokers before their controllers."""
@@ -359,9 +368,34 @@ def kraft_cluster(
         combined: The number of these brokers.
         shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``, ``java``.
     """
-    voters = [Voter(101 + at) for at in range(controllers)] or [Voter(1 + at) for at in range(combined)]
-    made = Shape(voters, class_path, **shape)  # type: ignore[arg-type]  # checked by the class
-    nodes = [KraftNode(directory / f"node-{n}", made, n) for n in range(1, brokers + 1)]
-    nodes += [KraftNode(directory / f"node-{v.node_id}", made, v.node_id, broker=False) for v in voters if controllers]
-    with KraftCluster(made, nodes) as running:
-        yield running
+    voters = (101, controllers) if controllers else (1, combined)
+    cluster = _started(directory, class_path, brokers, *voters, shape)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _started(
+    directory: Path, class_path: str, brokers: int, first: int, voters: int, shape: Mapping[str, Any]
+) -> KraftCluster:
+    """Start a cluster, with other ports where another process takes one of a controller.
+
+    All nodes are told the controllers' ports before any of them starts.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        made = Shape([Voter(first + at) for at in range(voters)], class_path, **shape)
+        controllers = [each.node_id for each in made.voters if each.node_id > brokers]
+        nodes = [KraftNode(directory / f"node-{n}", made, n) for n in range(1, brokers + 1)]
+        nodes += [KraftNode(directory / f"node-{n}", made, n, broker=False) for n in controllers]
+        cluster = KraftCluster(made, nodes)
+        try:
+            cluster.start()
+        except DevStackError:
+            if attempt == _ATTEMPTS or all(port_is_free(each.port) for each in made.voters):
+                raise
+            for node in nodes:
+                shutil.rmtree(node.data_dir)
+        else:
+            break
+    return cluster

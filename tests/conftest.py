@@ -35,11 +35,13 @@ SPARK_OPTIONS: Final = os.environ.get("SPARK_SUBMIT_OPTS")
 """The caller's own options of Spark's drivers, which stay."""
 
 
-# In parallel a file is one process's work, and a folder where all its tests share what takes long to start: a Spark
-# session, a Kafka broker. Apart from their folder are files without the session, and one that is worth its own.
+# In parallel a file is one process's work, and so are files that share what takes long to start: a Spark session, a
+# Kafka broker. Files are named by the begin of their paths; the first that fits counts. The rollups are two such works,
+# either of which is worth a session, beside files without one.
 ONE_PROCESS: Final = (
-    *(f"tests/rollups/test_{name}.py" for name in ("command", "exports", "parts", "znodes_source")),
-    *("tests/rollups/", "tests/interop/", "tests/kraft/"),
+    *((f"tests/rollups/test_{name}.py",) for name in ("command", "parts", "znodes_source")),
+    tuple(f"tests/rollups/test_{name}.py" for name in ("compare", "edges", "exports", "fold", "killed_exports")),
+    *(("tests/rollups/",), ("tests/interop/",), ("tests/kraft/",)),
 )
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
 # fetches what interop needs while the linters run, and the rest beside the first tests.
@@ -68,7 +70,7 @@ class Files(LoadScopeScheduling):
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in ONE_PROCESS if nodeid.startswith(folder)), nodeid.partition("::")[0])
+        return next((work[0] for work in ONE_PROCESS if nodeid.startswith(work)), nodeid.partition("::")[0])
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - pluggy passes it by this name

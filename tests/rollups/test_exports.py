@@ -28,6 +28,7 @@ from app.rollups.sinks.files import Files
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
+from tests.rollups import driver
 from tests.rollups.driver import rows_of
 from tests.rollups.lake import exported
 from tests.rollups.published import plain as plain_value
@@ -169,7 +170,7 @@ class History:
         run(self._dsn, f"UPDATE entity_states SET version = version + 1 WHERE mzxid % {which} = 0")  # noqa: S608
 
 
-@pytest.mark.parametrize("steps", [4, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("steps", [3, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_exports_step_by_step_come_to_the_tables_whatever_the_order_of_commits(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, steps: int
 ) -> None:
@@ -347,9 +348,22 @@ def test_columns_are_left_out_and_principals_replaced(
     assert_is_the_tables(tmp_path, migrated, "trail")
 
 
-def test_every_job_finds_the_same_in_the_lake_as_in_the_stores(
-    spark: SparkSession, chroot: str, raw_zk: KazooClient, migrated: servers.Database, tmp_path: Path
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param([*driver.JOBS], id="all frames"), pytest.param([*COMPARED], id="all jobs", marks=pytest.mark.long)],
+)
+def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
+    spark: SparkSession,
+    chroot: str,
+    raw_zk: KazooClient,
+    migrated: servers.Database,
+    tmp_path: Path,
+    names: list[str],
 ) -> None:
+    jobs = {name: COMPARED[name] for name in names}
+    assert {frame for job in jobs.values() for frame in job.inputs} == {
+        frame for job in COMPARED.values() for frame in job.inputs
+    }
     fill(migrated.service_dsn)
     run(migrated.service_dsn, "DELETE FROM applied_reports")  # a lake has none
     for number in range(4):
@@ -359,7 +373,7 @@ def test_every_job_finds_the_same_in_the_lake_as_in_the_stores(
     origin = origin_of(migrated, chroot)
     with alone(origin.dsn, CLUSTER), stores.opened(spark, origin) as (reading, frames):
         Exporter(spark, str(tmp_path), reading, frames, Altered()).export(NAMES)
-        wanted = {name: rows_of(reading, job) for name, job in COMPARED.items()}
+        wanted = {name: rows_of(reading, job) for name, job in jobs.items()}
         position, options = dict(reading.position), dict(reading.options)
     spark.catalog.clearCache()
     raw_zk.delete("/config/users/u3")
@@ -367,7 +381,7 @@ def test_every_job_finds_the_same_in_the_lake_as_in_the_stores(
     with pytest.raises(NotInReadingError, match="no other_znodes in a lake"):
         lake.frames(compare.JOB)
     assert (dict(lake.position), dict(lake.options)) == (position, options)
-    assert {name: rows_of(lake, job) for name, job in COMPARED.items()} == wanted
+    assert {name: rows_of(lake, job) for name, job in jobs.items()} == wanted
     assert all(wanted.values())
     assert_described(tmp_path, *FRAMES, "znodes")
     assert b"in-clear" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -117,7 +117,7 @@ def folds(database: servers.Database) -> set[Any]:
 @pytest.mark.parametrize(
     ("plan", "steps"),
     [
-        (Plan(entities=300, events=2_000, seed=4), 3),
+        (Plan(entities=100, events=700, seed=4), 3),
         pytest.param(Plan(entities=5_000, events=50_000, seed=5), 50, marks=pytest.mark.long),
     ],
     ids=["3 steps", "50 steps"],

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-# Compiling well takes longer than what it saves on the few rows of a test.
-_QUICK: Final = ("-XX:TieredStopAtLevel=1",)
+# Compiling well takes longer than what it saves on the few rows of a test, and collecting beside the work costs more.
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 """A command's output stays its own also where an archive does not fit."""
 

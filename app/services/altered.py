@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ALTERED: Final = "altered"
+TOPIC_ID: Final = "topic_id"
+"""The member with the id of the topic whose configs these are."""
 
 
 @lru_cache(4096)
@@ -29,8 +31,19 @@ def altered(extra: bytes | None) -> tuple[str, ...]:
     return ()
 
 
-def with_altered(extra: bytes | None, keys: Iterable[str]) -> bytes:
-    """Return a znode's foreign members with more altered keys."""
+def with_altered(extra: bytes | None, keys: Iterable[str], topic_id: str | None = None) -> bytes:
+    """Return a znode's foreign members with more altered keys.
+
+    Args:
+        extra: The members as they are.
+        keys: The keys.
+        topic_id: The id of the topic, as the cluster named it before the write; None of other entities, and where the
+            cluster did not name it. It is noted where the znode names no topic yet. Beside altered keys without an id
+            it is left out, because these may have been written for an earlier topic of the name.
+    """
     members = {} if extra is None else json.loads(extra)
-    members[ALTERED] = sorted({*altered(extra), *keys})
+    before = altered(extra)
+    if topic_id is not None and not before:
+        members.setdefault(TOPIC_ID, topic_id)
+    members[ALTERED] = sorted({*before, *keys})
     return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from app.domain.entities import Entity
+from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     InvalidConfigError,
     InvalidRequestError,
@@ -24,6 +24,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit
 from app.services.ports.applying import Refused
+from app.services.ports.kafka import Area
 from tests.support.adopting import SENDING_STEPS, alter, apply, equal, kill, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller, members
@@ -166,6 +167,56 @@ async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
     await alter(one, TOPIC, {"retention.ms": "6"})
     await apply(one)
     assert kafka.requests == [{TOPIC: {"retention.ms": "6"}}]
+    await one.look()
+    equal(one, kafka)
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+async def test_a_topic_that_is_made_again_before_its_first_request_never_gets_the_earlier_ones_configs(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient, *, emptied: bool
+) -> None:
+    """The id is that of the question before the commit, and in the znode: the process that wrote may be gone."""
+    one, two = await opened(), await opened()
+    entity = TOPIC if emptied else Entity.of(topic="new")
+    if emptied:
+        kafka.delete_topic("t")
+        await one.look()
+        kafka.create_topic("t")
+    else:
+        kafka.create_topic("new")
+    await alter(one, entity, {"retention.ms": "5"})
+    name = entity.get(EntityType.TOPIC)
+    assert members(raw_zk.get(f"/config/topics/{name}")[0])["topic_id"] == kafka.now.topics[str(name)]
+    kafka.delete_topic(str(name))
+    kafka.create_topic(str(name))
+    await apply(two)
+    assert kafka.requests == []
+    assert two.applier.report().held.first == ((entity.id, "The topic was made again; its configs are followed anew"),)
+    await two.look()
+    await apply(two)
+    assert (kafka.requests, two.config(entity)) == ([], {})
+    # The present topic is written as any other.
+    await alter(two, entity, {"retention.ms": "6"})
+    await apply(two)
+    assert kafka.requests == [{entity: {"retention.ms": "6"}}]
+    await two.look()
+    equal(two, kafka)
+
+
+async def test_a_topic_that_the_cluster_was_not_asked_about_gets_its_id_by_the_first_request(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    one = await opened()
+    kafka.create_topic("new")
+    entity = Entity.of(topic="new")
+    kafka.denied.add(Area.TOPICS)
+    await alter(one, entity, {"retention.ms": "5"})
+    kafka.denied.clear()
+    # What was written without an id stays so, whatever the cluster names later: it may be of another topic.
+    await alter(one, entity, {"segment.ms": "7"})
+    assert "topic_id" not in members(raw_zk.get("/config/topics/new")[0])
+    await apply(one)
+    assert kafka.requests == [{entity: {"retention.ms": "5", "segment.ms": "7"}}]
     await one.look()
     equal(one, kafka)
 

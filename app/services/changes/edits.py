@@ -133,6 +133,8 @@ class EntityDraft:
     """The ops for the trail, without secrets, where they differ from the edit's own."""
     detail: Any = None
     """Further results of the decision, for the caller of ``AlterService.rewrite``."""
+    topic_id: str | None = None
+    """The id of the topic in a Kafka cluster without ZooKeeper that was asked about the draft; None: not known."""
 
     @classmethod
     def of(
@@ -162,7 +164,7 @@ class EntityDraft:
         czxid = None if self.node is None else self.node.czxid
         applied = collection.name is not FacetName.CLIENT_CONFIGS and collection.store.target() is not None
         if applied:
-            extra = with_altered(extra, (item.key for item in self.diff))
+            extra = with_altered(extra, (item.key for item in self.diff), self.topic_id)
         return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
 
     def intent(self, collection: Collection) -> IntentEntity:

@@ -28,6 +28,7 @@ from app.services.changes.edits import Edit, EditResult, EntityDraft
 from app.services.collections import Collection
 from app.services.pace import Pace
 from app.services.policies import Policies, PolicyRequest
+from app.services.ports.applying import Asked
 from app.services.ports.history import Znode
 from app.services.ports.trail import CLIENTS, MOST_REVERTS
 from app.services.reads.config_levels import NOTHING_PLANNED
@@ -45,10 +46,9 @@ if TYPE_CHECKING:
 DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
 
-AskCluster = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[str | None]]
+AskCluster = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[Asked]]
 """Asks a Kafka cluster without ZooKeeper whether it would take the new values of some keys of an entity, given the
-stored map as it would be, the keys, and the JSON pointer to the entity; returns a warning where it could not be asked.
-Raises the cluster's refusal."""
+stored map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
 
 _Nodes = dict[Znode, Node | UnavailableError | None]
 
@@ -188,17 +188,16 @@ class EntitiesChange:
         return draft
 
     async def _ask(self, drafts: list[Drafted]) -> tuple[list[Drafted], ConfplaneError | None]:
-        """Ask the cluster about drafts; return them with its warnings, up to the first that it would refuse."""
+        """Ask the cluster about drafts; return them with its words, up to the first that it would refuse."""
 
         async def ask(item: Item, drafted: Drafted) -> Drafted:
             draft = drafted.draft
             if item.ask is None or not draft.diff:
                 return drafted
             keys = [difference.key for difference in draft.diff]
-            warning = await item.ask(draft.edit.entity, draft.after, keys, draft.edit.pointer)
-            if warning is None:
-                return drafted
-            return drafted._replace(draft=replace(draft, warnings=(*draft.warnings, warning)))
+            asked = await item.ask(draft.edit.entity, draft.after, keys, draft.edit.pointer)
+            warnings = draft.warnings if asked.warning is None else (*draft.warnings, asked.warning)
+            return drafted._replace(draft=replace(draft, warnings=warnings, topic_id=asked.topic_id))
 
         if not self.waits:
             return drafts, None

@@ -96,6 +96,16 @@ class AlteredCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The word of a Kafka cluster that would take the configs of an entity, or that could not be asked."""
+
+    warning: str | None = None
+    """The reason why it could not be asked; None where it would take them."""
+    topic_id: str | None = None
+    """The id of the topic at the time of the question; None of other entities, and where it is not shown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sending:
     """The values of an entity that are about to be sent."""
 

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
@@ -22,13 +23,14 @@ from app.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from app.services.ports.applying import Alteration, Applied, Refused, Unknown
+from app.services.ports.applying import Alteration, Applied, Asked, Refused, Unknown
 from app.services.ports.kafka import area_of
+from app.services.target import topics
 from app.services.target.line import line_of
 from app.services.target.secrets import without
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from app.services.ports.applying import AlteredCluster, End
     from app.services.ports.store import ClusterStore
@@ -50,9 +52,11 @@ _ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
 """The errors of this service by Kafka's numbers."""
 
 
-class _Question(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Question:
     alteration: Alteration
     end: asyncio.Future[End]
+    topic_id: str | None = None
 
 
 class Asking:
@@ -72,9 +76,7 @@ class Asking:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._quiet: dict[str, tuple[float, str]] = {}
 
-    async def ask(
-        self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None
-    ) -> str | None:
+    async def ask(self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None) -> Asked:
         """Ask whether the cluster would take the new values of some keys.
 
         Args:
@@ -84,8 +86,8 @@ class Asking:
             pointer: A JSON pointer to the entity in the request.
 
         Returns:
-            A warning where the cluster could not be asked; None where it would take the values, or where callers write
-            none of its configs.
+            A warning where the cluster could not be asked; none where it would take the values, or where callers write
+            none of its configs. With it comes the id of the topic, for which no request waits.
 
         Raises:
             UnknownTopicError: The cluster has no such topic.
@@ -94,7 +96,7 @@ class Asking:
         """
         target = self._store.target()
         if target is None or not target.applies_to(area_of(entity)):
-            return None
+            return Asked()
         name = line_of(entity)
         until, reason = self._quiet.get(name, (0.0, ""))
         if time.monotonic() < until:
@@ -110,9 +112,9 @@ class Asking:
             self._asking[name] = asyncio.create_task(self._work(name), name=f"asking-{self._store.name}-{name}")
         end = await question.end
         if isinstance(end, Applied):
-            return None
+            return Asked(topic_id=question.topic_id)
         if not isinstance(end, Refused):
-            return _not_asked(without(end.reason, secrets.values()))
+            return replace(_not_asked(without(end.reason, secrets.values())), topic_id=question.topic_id)
         raise _refusal(end.code, without(end.text, secrets.values()), entity, pointer)
 
     async def _work(self, name: str) -> None:
@@ -130,9 +132,11 @@ class Asking:
 
     async def _request(self, name: str, asked: list[_Question]) -> None:
         alterations = [each.alteration for each in asked]
+        deadline = time.monotonic() + ANSWER_S
+        ids = asyncio.create_task(self._topic_ids(alterations, deadline))
         ends: list[End]
         try:
-            ends = await self._cluster.alter_configs(alterations, time.monotonic() + ANSWER_S, validate_only=True)
+            ends = await self._cluster.alter_configs(alterations, deadline, validate_only=True)
         except UnavailableError as error:
             ends = [Unknown(error.detail)] * len(asked)
         except Exception:
@@ -141,13 +145,25 @@ class Asking:
         reasons = [end.reason for end in ends if isinstance(end, Unknown)]
         if len(reasons) == len(ends):
             self._quiet[name] = time.monotonic() + QUIET_S, reasons[0]
+        topic_ids = await ids
         for question, end in zip(asked, ends, strict=True):
+            question.topic_id = topic_ids.get(question.alteration.entity.id)
             if not question.end.done():
                 question.end.set_result(end)
 
+    async def _topic_ids(self, alterations: Sequence[Alteration], deadline: float) -> Mapping[str, str | None]:
+        """Return the ids of the topics by entity id, beside the question; none where the cluster does not show them."""
+        try:
+            return await topics.ids_of(self._cluster, [each.entity for each in alterations], deadline)
+        except UnavailableError:
+            return {}
+        except Exception:
+            logger.exception("Cluster %s: a question for the ids of topics failed", self._store.name)
+            return {}
 
-def _not_asked(reason: str) -> str:
-    return f"The Kafka cluster was not asked whether it takes the change: {reason}"
+
+def _not_asked(reason: str) -> Asked:
+    return Asked(f"The Kafka cluster was not asked whether it takes the change: {reason}")
 
 
 def _refusal(code: int, text: str, entity: Entity, pointer: str | None) -> ConfplaneError:

@@ -13,9 +13,8 @@ import json
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from app.services.altered import ALTERED
+from app.services.altered import ALTERED, TOPIC_ID
 
-TOPIC_ID: Final = "topic_id"
 FOLLOWED: Final = "followed"
 
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.domain.entities import Entity
-from app.services.ports.applying import Applied, Held
+from app.domain.errors import UnavailableError
+from app.services.ports.applying import Applied, Asked, Held
 from app.services.ports.cluster_states import Target, TargetMode
 from app.services.target.asking import Asking
 
@@ -28,6 +29,12 @@ class Cluster:
         self.answers = asyncio.Event()
         self.error: Exception | None = None
         self.end: End = Applied()
+        self.topic_ids_of: dict[str, str] | Exception = {}
+
+    async def topic_ids(self, names: Sequence[str], _: float) -> dict[str, str]:
+        if isinstance(self.topic_ids_of, Exception):
+            raise self.topic_ids_of
+        return {name: self.topic_ids_of[name] for name in names if name in self.topic_ids_of}
 
     async def alter_configs(self, asked: Sequence[Alteration], _: float, *, validate_only: bool) -> list[End]:
         assert validate_only
@@ -57,7 +64,7 @@ async def test_questions_that_come_meanwhile_share_the_next_request() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     cluster.answers.set()
-    assert await asyncio.gather(*asked) == [None] * 4
+    assert await asyncio.gather(*asked) == [Asked()] * 4
     assert cluster.requests == [[first], [second, third], [second]]
 
 
@@ -65,17 +72,35 @@ async def test_a_failed_question_is_answered_too() -> None:
     cluster = Cluster()
     cluster.answers.set()
     cluster.error = RuntimeError("a defect")
-    assert "the log has the error" in (await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None) or "")
+    asked = await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None)
+    assert "the log has the error" in (asked.warning or "")
 
 
 async def test_a_missing_right_is_a_warning() -> None:
     cluster = Cluster()
     cluster.answers.set()
     cluster.end = Held("The alter is not permitted")
-    assert (await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None) or "").endswith("The alter is not permitted")
+    asked = await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None)
+    assert (asked.warning or "").endswith("The alter is not permitted")
 
 
 async def test_an_observed_cluster_is_not_asked() -> None:
     cluster = Cluster()
-    assert await asking_of(cluster, TargetMode.OBSERVE).ask(TOPICS[0], {}, ["k"], None) is None
+    assert await asking_of(cluster, TargetMode.OBSERVE).ask(TOPICS[0], {}, ["k"], None) == Asked()
     assert cluster.requests == []
+
+
+async def test_the_answer_about_a_topic_has_its_id_at_the_time_of_the_question() -> None:
+    cluster = Cluster()
+    cluster.answers.set()
+    asking = asking_of(cluster)
+    cluster.topic_ids_of = {"t0": "id0"}
+    assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked(topic_id="id0")
+    assert await asking.ask(TOPICS[1], {}, ["k"], None) == Asked()
+    assert await asking.ask(Entity.of(group="t0"), {}, ["k"], None) == Asked()
+    # Without the right to describe topics, a change goes on without it.
+    cluster.topic_ids_of = UnavailableError("DESCRIBE is missing")
+    assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked()
+    # A defect beside the question leaves nobody without an answer.
+    cluster.topic_ids_of = RuntimeError("a defect")
+    assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked()

@@ -1,0 +1,105 @@
+"""A topic of a real Kafka 4 that is made again between a caller's commit and the first request to the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client.errors import ResourceNotFoundError
+from app.kraft.client import KraftClient
+from app.kraft.views import Resource, ResourceType
+from app.kraft.wire.options import Address, Options
+from tests.kraft.test_by_settings import variables
+from tests.support import servers
+from tests.support.commands import run
+from tests.support.kraft_writer import KraftWriter
+from tests.support.service import Service
+from tests.support.stores import soon
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.kraft import KraftCluster
+
+KEY, NAME = "retention.ms", "made-again"
+
+
+@pytest.fixture
+async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
+    """Describes the cluster."""
+    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
+    yield made
+    await made.close()
+
+
+async def test_it_gets_nothing_that_was_written_for_the_earlier_one(
+    client: KraftClient, kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    settings = variables({"bootstrap": kraft.bootstrap})
+    connect, dsn = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres).service_dsn
+    service = Service(tmp_path, connect=connect, dsn=dsn, settings=settings)
+
+    def target(*arguments: str) -> None:
+        said = run(["target", *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
+        assert said.code == 0, said
+
+    target("import", "--apply")
+    target("adopt", "--reason", "a test")
+    async with KraftWriter(kraft.bootstrap[0]) as outside:
+
+        async def make() -> str:
+            await outside.create_topics(NAME)
+            await until(there)
+            return (await client.topics(soon(), [NAME]))[NAME].topic_id.hex
+
+        async def there() -> bool:
+            return NAME in await client.topics(soon(), [NAME])
+
+        async def gone() -> bool:
+            return not await there()
+
+        async def own() -> str | None:
+            (found,) = await client.describe_configs([Resource(ResourceType.TOPIC, NAME)], soon(), keys=[KEY])
+            # Among the defaults, which have a source of their own.
+            return next((each.value for each in found.entries if each.value == "7000"), None)
+
+        first = await make()
+        with service:
+            async with service.client() as http:
+                await until(lambda: _applies(http))
+                # Changes are committed, the cluster is asked, and nothing is sent.
+                target("pause", "--reason", "a test")
+                put: dict[str, Any] = {"json": {"configs": {KEY: "7000"}}}
+                await http.request("PUT", f"configs/topic={NAME}", **put)
+                await outside.delete_topics(NAME)
+                await until(gone)
+                assert await make() != first
+                target("resume", "--reason", "a test")
+
+                async def undone() -> bool:
+                    try:
+                        await http.request("GET", f"configs/topic={NAME}")
+                    except ResourceNotFoundError:
+                        return True
+                    return False
+
+                await until(undone)
+                assert await own() is None
+                # The present topic is written as any other.
+                await http.request("PUT", f"configs/topic={NAME}", **put)
+
+                async def written() -> bool:
+                    return await own() == "7000"
+
+                await until(written)
+        await outside.delete_topics(NAME)
+
+
+async def _applies(http: Any) -> bool:
+    target: dict[str, Any] = (await http.request("GET", "/v1/clusters/default")).body["target"]
+    return bool(target["mode"] == "adopt")

@@ -73,7 +73,7 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
     """Import the quotas and configs of a Kafka cluster, and follow the cluster from then on.
 
     Without `--apply` the command shows what it would do. With `--apply` it stores the cluster's id as the target, and
-    makes the copy in ZooKeeper that of the cluster: each entity in a change of its own, in the trail with the kind
+    makes the copy in ZooKeeper that of the cluster: in changes of up to 25 entities, in the trail with the kind
     `import`. Quotas and configs that are in the copy and not in the cluster are removed from the copy. The Kafka
     cluster itself is asked for descriptions, and never written to.
 

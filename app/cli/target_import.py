@@ -43,8 +43,8 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
             return callers.DONE
         if not apply:
             typer.echo(
-                f"{_entities(_differing(survey))} would be written to ZooKeeper, one change each. Nothing was written;"
-                " --apply writes. Nothing is ever written to the Kafka cluster"
+                f"{_entities(_differing(survey))} would be written to ZooKeeper. Nothing was written; --apply"
+                " writes. Nothing is ever written to the Kafka cluster"
             )
             return callers.DONE
         return await _apply(cluster, found.importer, survey)

@@ -78,7 +78,7 @@ def of_configs(records: list[AuditRecord]) -> list[AuditRecord]:
     return [each for each in records if each.intent.entities[0].facet != "cluster"]
 
 
-async def test_an_import_takes_over_all_configs_with_a_row_each(
+async def test_an_import_takes_over_all_configs_each_in_one_row(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:
     filled(kafka)
@@ -97,13 +97,17 @@ async def test_an_import_takes_over_all_configs_with_a_row_each(
     assert one.config(Entity.of(topic="plain")) is None
     assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == kafka.now.topics["t"]
     rows = await one.followed()
+    assert sorted(sorted(each.entity_id for each in row.intent.entities) for row in rows) == [
+        ["broker", "broker=1"],
+        ["ip=10.0.0.1", "user=alice", "user=alice,client-id=x"],
+        ["topic=t"],
+    ]
     assert {row.kind for row in rows} == {"import"}
     assert {(row.intent.principal, row.intent.source) for row in rows} == {("External:unknown", "kafka")}
     assert {row.intent.observed for row in rows} == {
         Sighting(None, kafka.now.offset, row.intent.observed.at_ms) for row in rows if row.intent.observed is not None
     }
-    [alice] = [row for row in rows if row.intent.entities[0].entity_id == "user=alice"]
-    [made] = alice.intent.entities
+    [made] = [each for row in rows for each in row.intent.entities if each.entity_id == "user=alice"]
     assert (made.facet, made.keys, made.before, made.after) == (
         "client-quotas",
         (RATE, "request_percentage"),
@@ -117,7 +121,33 @@ async def test_an_import_takes_over_all_configs_with_a_row_each(
     # Again: nothing is left to write, and the observation finds nothing either.
     assert await one.import_all() == 0
     await one.look()
-    assert len(await one.followed()) == 6
+    assert await one.followed() == rows
+
+
+async def test_an_entity_that_an_import_can_not_write_holds_back_no_other_of_its_change(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    filled(kafka)
+    raw_zk.create("/config/users/alice", b"no JSON", makepath=True)
+    one = await opened(imported=False)
+    assert await one.import_all() == 5
+    assert list(one.importer.refused) == ["user=alice"]
+    assert raw_zk.get("/config/users/alice")[0] == b"no JSON"
+    assert (one.config(PAIR), one.config(IP)) == (kafka.now.configs[PAIR], kafka.now.configs[IP])
+    rows = [row.intent.entities for row in await one.followed()]
+    assert sorted(len(each) for each in rows) == [1, 1, 1, 2]
+
+
+async def test_a_change_of_several_entities_is_decided_again_where_one_is_not_as_the_mirror_has_it(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    filled(kafka)
+    one = await opened(imported=False)
+    raw_zk.create("/config/users/alice", b'{"version":1,"config":{"foreign":"1"}}', makepath=True)  # not notified
+    assert await one.import_all() == 6
+    assert one.config(ALICE) == {"foreign": "1", **kafka.now.configs[ALICE]}
+    rows = await one.followed()
+    assert sorted((len(row.intent.entities), row.intent.attempt) for row in rows) == [(1, 1), (2, 1), (3, 2)]
 
 
 async def test_an_import_writes_what_its_survey_saw_and_the_observation_what_came_behind(

@@ -318,7 +318,6 @@ KINDS: Final = {
         Made.take_over,
         lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, BOB, PAIR)] == 3 * [{RATE: "1"}],
         {NODE_TARGET: {**_TARGET, "imported": False}},
-        changes=3,
     ),
     "following of a topic made anew": Kind(
         Made.follow_topic,

@@ -77,7 +77,7 @@ class Observing:
         self.drift = DriftService(store, states, rules_of(store), own().looks)
 
     async def import_all(self) -> int:
-        """Import everything; return the number of changes."""
+        """Import everything; return the number of entities written."""
         identity = await self.kafka.identity(soon())
         await self.importer.begin(identity, caller())
         before = written = self.importer.written

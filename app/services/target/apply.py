@@ -24,7 +24,7 @@ from app.services.ports.kafka import area_of
 from app.services.recorder.recorded import PRINCIPAL
 from app.services.target import topics
 from app.services.target.enforce import SOURCE, Enforcer
-from app.services.target.follow import Verdict
+from app.services.target.follow import LEFT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from app.services.target.follow import Decisions, Seen
 
 _MOST: Final = 200
-"""The greatest number of changes in a load. A change of a user's client-id takes a kilobyte of the shared transaction,
+"""The greatest number of entities in a load. A change of a user's client-id takes a kilobyte of the shared transaction,
 which has room for 250 of them; loads of larger changes are halved at their admission."""
+_IN_IMPORT: Final = 25
+"""The greatest number of entities in one change of an import. A change of its own for each would cost twice as much."""
 _LOAD_S: Final = 60.0
 _OF_ONE: Final = (BodyTooLargeError, CorruptZnodeError, InvalidRequestError, ListFullError)
 """Errors that concern one entity alone."""
@@ -90,7 +92,7 @@ class Follower:
         self.enforcer = Enforcer(store, decisions, states)
         self._revisions: dict[int, None] = {}
         self.written = 0
-        """The number of changes written since the start."""
+        """The number of entities written since the start."""
 
     def wrote(self, revision: int) -> bool:
         """Say whether a revision is one of this follower's latest ten thousand transactions."""
@@ -100,6 +102,8 @@ class Follower:
         self, seen: Sequence[Seen], *, in_order: bool = False, told: Callable[[int], None] = lambda _: None
     ) -> Followed:
         """Write what differs from the znodes, and return once each change has ended.
+
+        Each entity is a change of its own; until the import is complete, some are one change.
 
         Args:
             seen: The sights: of different entities; or, in order, of any.
@@ -113,10 +117,11 @@ class Follower:
         result = Followed()
         seen = await self._beside(seen, result)
         loads = iter(_in_order(seen) if in_order else _loads(seen))
+        size = 1 if self._decisions.imported else _IN_IMPORT
 
         async def work() -> None:
             for load in loads:
-                await self._load(load, result)
+                await self._load([load[start : start + size] for start in range(0, len(load), size)], result)
                 told(len(load))
 
         await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
@@ -179,38 +184,54 @@ class Follower:
         if topic_ids:
             await self._states.drop(self._store.name, topic_ids)
 
-    async def _load(self, load: Sequence[Seen], result: Followed) -> None:
-        """Write a load; the topics that were made anew in a second one."""
-        left: Sequence[Seen] = load
+    async def _load(self, load: Sequence[Sequence[Seen]], result: Followed) -> None:
+        """Write a load: the sights of each change. Those that are to be written in another way make a second one."""
+        left = load
         while left:
             ends = await self._together(left)
-            again, gone = [], {}
+            again: list[Sequence[Seen]] = []
+            gone: dict[str, str] = {}
             for seen, end in zip(left, ends, strict=True):
                 if isinstance(end, _OF_ONE):
-                    result.refused[seen.entity.id] = end.detail
+                    if len(seen) == 1:
+                        result.refused[seen[0].entity.id] = end.detail
+                    else:
+                        again += [(each,) for each in seen]  # alone, each is told its own reason
                 elif isinstance(end, ConcurrentChangeError):
                     # Other processes follow the same entity: whatever they left is looked at again.
-                    result.stale.append(seen)
+                    result.stale += seen
                 elif isinstance(end, Exception):
                     raise end
-                elif end.committed is None:
-                    result.leave(seen, end.decided)
                 else:
-                    result.written += 1
-                    self._note(end.committed.revision)
-                    if end.decided in {Verdict.REMOVED, Verdict.REMADE} and seen.state is not None:
-                        gone[seen.entity.id] = seen.state.topic_id or ""
-                    if end.decided is Verdict.REMADE:
-                        again.append(replace(seen, emptied=end.committed.revision, state=None))
+                    again += self._end(seen, end, result, gone)
             await self._drop(gone)
             left = again
 
-    async def _together(self, load: Sequence[Seen]) -> list[Ended[Verdict] | Exception]:
+    def _end(
+        self, seen: Sequence[Seen], end: Ended[tuple[Verdict, ...]], result: Followed, gone: dict[str, str]
+    ) -> list[Sequence[Seen]]:
+        """Take the end of a change; return the sights of topics that were made anew, and add topics that are gone."""
+        again: list[Sequence[Seen]] = []
+        if end.committed is not None:
+            self._note(end.committed.revision)
+        for each, verdict in zip(seen, end.decided, strict=True):
+            if end.committed is None or verdict in LEFT:
+                result.leave(each, verdict)
+                continue
+            result.written += 1
+            self.written += 1
+            if verdict in {Verdict.REMOVED, Verdict.REMADE} and each.state is not None:
+                gone[each.entity.id] = each.state.topic_id or ""
+            if verdict is Verdict.REMADE:
+                again.append((replace(each, emptied=end.committed.revision, state=None),))
+        return again
+
+    async def _together(self, load: Sequence[Sequence[Seen]]) -> list[Ended[tuple[Verdict, ...]] | Exception]:
         caller = Caller.operator(PRINCIPAL, SOURCE, "", time.monotonic() + _LOAD_S)
-        ends: dict[int, Ended[Verdict] | Exception] = {}
+        ends: dict[int, Ended[tuple[Verdict, ...]] | Exception] = {}
         all_ended = asyncio.Event()
 
-        def told(number: int, end: Ended[Verdict] | Exception) -> None:
+        def told(number: int, end: Ended[tuple[Verdict, ...]] | Exception) -> None:
             ends[number] = end
             if len(ends) == len(load):
                 all_ended.set()
@@ -218,8 +239,8 @@ class Follower:
         jobs = [
             Job(
                 partial(self._decisions.decide, seen, deadline=caller.deadline),
-                [full_path(Tree.CONFIG, seen.entity)],
-                waits=seen.emptied is not None,
+                [full_path(Tree.CONFIG, each.entity) for each in seen],
+                waits=any(each.emptied is not None for each in seen),
             )
             for seen in load
         ]
@@ -228,7 +249,6 @@ class Follower:
         return [ends[number] for number in range(len(load))]
 
     def _note(self, revision: int) -> None:
-        self.written += 1
         self._revisions[revision] = None
         if len(self._revisions) > _REVISIONS:
             del self._revisions[next(iter(self._revisions))]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.changes import stored
-from app.domain.errors import CorruptZnodeError, WriteOutcome
+from app.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
 from app.domain.facets import Tree, full_path
 from app.domain.observed import Sight
 from app.domain.ops import Op, OpType
@@ -25,7 +25,7 @@ from app.services.ports.transactions import EntityWrite, Guarded
 from app.services.target import members
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
@@ -54,6 +54,10 @@ class Verdict(Enum):
     """The topic's znode is emptied, because the topic is gone."""
     REMADE = "remade"
     """The znode is emptied of an earlier topic of this name; the present topic's configs are a change of its own."""
+
+
+LEFT: Final = frozenset({Verdict.SAME, Verdict.STALE, Verdict.PENDING, Verdict.ENFORCED})
+"""The verdicts by which nothing is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,34 +146,55 @@ class Decisions:
             return one is other
         return self._rules.same(entity, key, one, other)
 
-    async def decide(self, seen: Seen, *, again: bool, deadline: float) -> Draft[Verdict] | Unchanged[Verdict]:
-        """Decide one attempt.
+    async def decide(
+        self, seen: Sequence[Seen], *, again: bool, deadline: float
+    ) -> Draft[tuple[Verdict, ...]] | Unchanged[tuple[Verdict, ...]]:
+        """Decide one attempt at a change of one entity, or of several; return with the verdict on each.
 
         Raises:
-            CorruptZnodeError: The znode can't be read, or not be written back.
+            CorruptZnodeError: A znode can't be read, or not be written back.
             UnavailableError: ZooKeeper did not answer.
         """
-        entity = seen.entity
-        if again or seen.emptied is not None:
-            node = await self._store.read(Tree.CONFIG, entity, deadline)
+        if again or any(each.emptied is not None for each in seen):
+            nodes = await self._read(seen, deadline)
         else:
-            node = self._store.get(Tree.CONFIG, entity.id)
-        verdict, after = self._judge_in_mode(seen, node)
-        if verdict in {Verdict.SAME, Verdict.STALE, Verdict.PENDING, Verdict.ENFORCED}:
-            return Unchanged(verdict)
-        if node is not None and node.defect is not None:
-            raise CorruptZnodeError(full_path(Tree.CONFIG, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
+            nodes = [self._store.get(Tree.CONFIG, each.entity.id) for each in seen]
+        verdicts, writes, rows, sightings = [], [], [], []
+        for each, node in zip(seen, nodes, strict=True):
+            verdict, after = self._judge_in_mode(each, node)
+            verdicts.append(verdict)
+            if verdict in LEFT:
+                continue
+            if node is not None and node.defect is not None:
+                raise CorruptZnodeError(
+                    full_path(Tree.CONFIG, each.entity), node.defect, outcome=WriteOutcome.NOT_APPLIED
+                )
+            writes.append(_write(each, node, verdict, after))
+            rows.append(self.row(each, node, after))
+            sightings.append(_sighting(each, node, verdict))
+        if not writes:
+            return Unchanged(tuple(verdicts))
         return Draft(
-            verdict,
-            writes=(_write(seen, node, verdict, after),),
-            entities=(self.row(seen, node, after),),
+            tuple(verdicts),
+            writes=tuple(writes),
+            entities=tuple(rows),
             guarded=Guarded.OBSERVED,
-            kind=OBSERVED if self._imported else IMPORT,
-            observed=_sighting(seen, node, verdict),
+            kind=OBSERVED if self.imported else IMPORT,
+            observed=min(sightings, key=_begin),
         )
 
+    async def _read(self, seen: Sequence[Seen], deadline: float) -> list[Node | None]:
+        found = await self._store.read_many(Tree.CONFIG, [each.entity for each in seen], deadline)
+        nodes = []
+        for node in found:
+            if isinstance(node, UnavailableError):
+                raise node
+            nodes.append(node)
+        return nodes
+
     @property
-    def _imported(self) -> bool:
+    def imported(self) -> bool:
+        """True once the import is complete."""
         target = self._store.target()
         return target is not None and target.imported
 
@@ -222,7 +247,7 @@ class Decisions:
                 verdict = Verdict.SAME
             elif _remade(seen, known):
                 verdict, after = Verdict.REMADE, {}
-            elif after == before and (seen.topic_id == known.topic_id or self._imported):
+            elif after == before and (seen.topic_id == known.topic_id or self.imported):
                 # Without an id in the znode there is nothing but the id to write, and nobody changed anything. It is
                 # written with the next change.
                 verdict = Verdict.SAME
@@ -308,8 +333,7 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     known = _known(seen, node)
     sighting = seen.sighting
     if not sighting.exact:
-        after = -1 if sighting.after is None else sighting.after
-        return sighting if known.after <= after else replace(sighting, after=known.after)
+        return sighting if known.after <= _begin(sighting) else replace(sighting, after=known.after)
     if verdict is Verdict.REMADE:
         return replace(sighting, after=None if known.after < 0 else known.after, exact=False, writes=1)
     if not seen.records or sighting.after is None:
@@ -317,6 +341,11 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     if known.until <= sighting.after:
         return sighting
     return replace(sighting, after=max(sighting.after, known.after), exact=False, writes=1)
+
+
+def _begin(sighting: Sighting) -> int:
+    """Return the offset behind which a sighting is: the earliest of several counts for all of them."""
+    return -1 if sighting.after is None else sighting.after
 
 
 def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:

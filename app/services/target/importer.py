@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
 _LOOK_S: Final = 120.0
-_STEP: Final = 5_000
-"""Changes between two reports of progress."""
+_STEP: Final = 20_000
+"""Entities between two reports of progress, each of which waits for all changes before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Progress:
     """Entities of the area that were written in this look, or topics that were looked at."""
     total: int
     written: int
-    """Changes of the importer so far."""
+    """Entities of all areas that were written so far."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Importer:
 
     @property
     def written(self) -> int:
-        """The number of changes written so far."""
+        """The number of entities written so far."""
         return self._follower.written
 
     async def survey(self, deadline: float) -> Survey:

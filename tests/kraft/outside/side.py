@@ -110,7 +110,7 @@ class Side:
         assert {each["kind"] for each in committed} <= _FOLLOWING, [
             each for each in committed if each["kind"] not in _FOLLOWING
         ]
-        return [_row(each) for each in committed]
+        return [row for each in committed for row in _rows(each)]
 
     def _settled(self) -> list[dict[str, Any]] | None:
         changes = self.changes()
@@ -140,17 +140,20 @@ def _paths(raw: KazooClient, path: str) -> Iterator[str]:
             yield from _paths(raw, f"{path}/{child}")
 
 
-def _row(change: dict[str, Any]) -> Row:
-    (entity,) = change["entities"]
-    observed = change["observed"]
-    return Row(
-        name=change["changeId"],
-        entity=entity["id"],
-        before=entity["before"],
-        after=entity["after"],
-        lower=None if observed["after"] is None else int(observed["after"]),
-        until=int(observed["until"]),
-        at_ms=round(datetime.fromisoformat(observed["at"]).timestamp() * 1000),
-        exact=observed["exact"],
-        writes=observed["writes"],
-    )
+def _rows(change: dict[str, Any]) -> list[Row]:
+    entities, observed = change["entities"], change["observed"]
+    assert len(entities) == 1 or change["kind"] == "import", change
+    return [
+        Row(
+            name=change["changeId"],
+            entity=entity["id"],
+            before=entity["before"],
+            after=entity["after"],
+            lower=None if observed["after"] is None else int(observed["after"]),
+            until=int(observed["until"]),
+            at_ms=round(datetime.fromisoformat(observed["at"]).timestamp() * 1000),
+            exact=observed["exact"],
+            writes=observed["writes"],
+        )
+        for entity in entities
+    ]

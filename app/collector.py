@@ -13,3 +13,8 @@ def collect_rarely() -> None:
     objects: of the two young generations it walks some 15,000 at most, in a few milliseconds.
     """
     gc.set_threshold(5_000, 1, 1_000)
+
+
+def collect_seldom() -> None:
+    """Have the collector look for cycles still less often: in a command, which holds up nobody."""
+    gc.set_threshold(100_000, 1, 1_000)

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.cli import callers
 from app.cli.target_wiring import observation
+from app.collector import collect_seldom
 from app.services.ports.kafka import Area, Permission
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _SHOWN: Final = 20
 
 def run(settings: Settings, cluster: str, *, apply: bool) -> int:
     """Show the work of an import, import where ``apply``, and return the exit code."""
+    collect_seldom()
     return callers.run(_import(settings, cluster, apply=apply), "Not imported", resumable=apply)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,22 @@ import pytest
 from app.domain.entities import Entity
 from app.domain.errors import BodyTooLargeError
 from app.domain.facets import Tree
-from app.services.ports.transactions import ChangeWrites, Committed, Conflict, Removal, SessionEnded, Transaction
+from app.services.ports.transactions import (
+    ChangeWrites,
+    Committed,
+    Conflict,
+    EntityWrite,
+    Removal,
+    SessionEnded,
+    Transaction,
+)
+from app.store.session.access import Access
 from app.store.write import transactions
 from tests.support.stores import ALICE, BILLING, committed, held_back, soon, until, write
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kazoo.client import KazooClient
 
     from app.services.ports.transactions import Write
@@ -193,6 +205,23 @@ async def test_several_changes_may_take_less_than_one(store: ZooKeeperStore) -> 
     with pytest.raises(BodyTooLargeError):
         await store.check_admission(large, soon(), changes=30)
     await store.check_admission(large[:20], soon(), changes=20)
+
+
+@pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
+@pytest.mark.parametrize("root", ["", "/a/chroot"])
+@pytest.mark.parametrize("config", [{}, {"acks": "1"}, {"é": '"' * 100, "\n": "é" * 100}])
+@pytest.mark.parametrize("expected", [None, 3])
+def test_the_estimate_of_a_size_is_never_below_the_measured_one(
+    access: Access, root: str, config: dict[str, str], expected: int | None
+) -> None:
+    limits = transactions.Limits(900_000, root, access)
+    names = "users/u/clients/<default>", f"users/{'%41' * 50}/clients/c", "users/u", f"topics/{'t' * 200}", "brokers/1"
+    for tree, name in itertools.product(Tree, names):
+        entity = Entity.from_path(name)
+        writes: Sequence[Write] = [EntityWrite(tree, entity, expected, config, b'{"foreign":1}')] * 3
+        removals: Sequence[Write] = [Removal(f"{tree.value}/{name}", entity, expected)] * 3
+        for given, changes in itertools.product((writes[:1], writes, removals[:1], removals), (1, 3)):
+            assert transactions.estimate(given, limits, changes) >= transactions.measure(given, limits, changes)
 
 
 def test_the_size_of_a_shared_transaction_has_room_for_all_of_its_markers(store: ZooKeeperStore) -> None:

@@ -288,12 +288,17 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
         BodyTooLargeError: The transaction would be above the limit.
     """
     most = limits.max_packet if changes == 1 else min(SHARED_PACKET, limits.max_packet)
-    chroot, access = limits.chroot, limits.access
-    largest = len(chroot) + access.largest_acl
-    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * largest < most:
+    if estimate(writes, limits, changes) < most:
         return
+    size = measure(writes, limits, changes)
+    if size > most:
+        raise _too_large(size, most)
+
+
+def measure(writes: Sequence[Write], limits: Limits, changes: int) -> int:
+    """Return the size of a transaction of these writes, with room for parts that are not known yet."""
+    access, base = limits.access, len(limits.chroot.encode())
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE + (changes - 1) * _SHARED_ALLOWANCE
-    base = len(chroot.encode())
     # Writer, four checks of the guard, the layout, markers; a marker's list of writes is counted with the writes.
     size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
     size += 4 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
@@ -312,18 +317,25 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
             notification = znodes.encode_notification(write.notifies)
             size += _operation_size(("create", znodes.CHANGE_PREFIX, notification), base, access)
         size += len(write.path.encode()) * 2 + 64
-    if size > most:
-        raise _too_large(size, most)
+    return size
 
 
-def _at_most(write: Write) -> int:
-    """Return more bytes than a write can take, without encoding it; nearly all writes are far below the limit."""
-    # A path is in the node's, its parents' and the marker's operations and in the notification.
-    size = 8 * len(write.path.encode()) + 1024
-    if isinstance(write, EntityWrite):
-        text = sum(8 + _escaped(key) + _escaped(value) for key, value in write.config.items())
-        return size + text + len(write.extra or b"")
-    return size + 12 * len(str(write.value)) if isinstance(write, StateWrite) else size
+def estimate(writes: Sequence[Write], limits: Limits, changes: int) -> int:
+    """Return no less than :func:`measure`, without encoding anything; nearly all writes are far below the limit."""
+    root = len(limits.chroot.encode()) + limits.access.largest_acl
+    size = 4096 + 8 * root + changes * (512 + root)
+    for write in writes:
+        # Operations of the node, of its parents or its topic, and of the notification; client configs have a parent
+        # more. The path is in each of them at most, in the notification's data, and twice in the marker's list.
+        operations = 5 if isinstance(write, EntityWrite) and write.tree is Tree.CLIENT_CONFIGS else 4
+        size += 192 + operations * (25 + root) + 8 * len(write.path.encode())
+        if isinstance(write, EntityWrite):
+            size += len(write.extra or b"")
+            for key, value in write.config.items():
+                size += 8 + _escaped(key) + _escaped(value)
+        elif isinstance(write, StateWrite):
+            size += 12 * len(str(write.value))
+    return size
 
 
 def _escaped(text: str) -> int:

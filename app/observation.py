@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from app.store import ZooKeeperStore
 
 
-def rules_of(release: Callable[[], str]) -> Rules:
-    """Return the rules of a cluster of a release."""
+def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> Rules:
+    """Return the rules of a cluster of a release, which keeps eligible leader replicas unless it is said."""
 
     def catalog() -> Catalog:
         return catalog_of(release())
 
-    return Rules(ClientQuotas(), Configs(catalog), catalog)
+    return Rules(ClientQuotas(), Configs(catalog), catalog, keeps_eligible_replicas)
 
 
 class Observation:
@@ -68,7 +68,9 @@ class Observation:
         cipher: Cipher,
     ) -> None:
         # The cluster's own word counts before the leader's report has it.
-        rules = rules_of(lambda: self.kafka.release or store.kafka_release())
+        rules = rules_of(
+            lambda: self.kafka.release or store.kafka_release(), lambda: self.kafka.keeps_eligible_replicas
+        )
 
         def expected() -> str | None:
             target = store.target()

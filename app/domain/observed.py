@@ -49,12 +49,20 @@ class Rules:
         quotas: The facet of client quotas.
         configs: The facet of all other configs.
         catalog: Returns the definitions of the cluster's release, as it is at the moment.
+        keeps_eligible_replicas: Says whether the cluster keeps eligible leader replicas at the moment (KIP-966).
     """
 
-    def __init__(self, quotas: Facet, configs: Facet, catalog: Callable[[], Catalog]) -> None:
+    def __init__(
+        self,
+        quotas: Facet,
+        configs: Facet,
+        catalog: Callable[[], Catalog],
+        keeps_eligible_replicas: Callable[[], bool],
+    ) -> None:
         self._quotas = quotas
         self._configs = configs
         self._catalog = catalog
+        self._keeps_eligible_replicas = keeps_eligible_replicas
         self._governed: dict[tuple[tuple[EntityType, ...], str], bool] = {}
         self._governed_by: Catalog | None = None
 
@@ -78,9 +86,10 @@ class Rules:
     def manages(self, entity: Entity, key: str) -> bool:
         """Say whether the cluster itself sets a key, and may refuse others' value or removal.
 
-        Under eligible leader replicas the default of all brokers has ``min.insync.replicas`` by itself.
+        Under eligible leader replicas the default of all brokers has ``min.insync.replicas`` by itself. Without them
+        the key is as any other.
         """
-        return entity.types[0] is EntityType.BROKER and key == _MANAGED
+        return entity.types[0] is EntityType.BROKER and key == _MANAGED and self._keeps_eligible_replicas()
 
     def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
         """Return the entity of a cluster's own names; the reason where it has no place in ZooKeeper.

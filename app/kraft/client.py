@@ -76,6 +76,8 @@ class KraftClient:
 
     def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
         self._pool = Pool(bootstrap, options, cluster_id=cluster_id)
+        self.finalized: Mapping[str, int] | None = None
+        """The finalized levels of features that a broker named last; None: none did yet."""
         self.quota_alters: Alters[Name, float] = Alters(ask_quotas, partial(self._pool.any, lane=Lane.ALTERS))
         self._config_alters: dict[tuple[int | None, Lane], Alters[Resource, str]] = {}
 
@@ -117,10 +119,13 @@ class KraftClient:
 
         async def ask(connection: Connection) -> Features:
             answer = await connection.api_versions(deadline)
+            finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+            if answer.finalized_features_epoch >= 0:
+                self.finalized = finalized
             return Features(
                 connection.address,
                 answer.finalized_features_epoch,
-                {each.name: each.max_version_level for each in answer.finalized_features},
+                finalized,
                 {each.name: (each.min_version, each.max_version) for each in answer.supported_features},
             )
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from app.services.ports.kafka import Permission
 
 _FEATURE: Final = "metadata.version"
+_ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
 _ATTEMPTS: Final = 3
 _LISTED: Final = {Area.GROUPS: ResourceType.GROUP, Area.CLIENT_METRICS: ResourceType.CLIENT_METRICS}
 _UNPROVEN_S: Final = 1.0
@@ -101,6 +102,15 @@ class KraftCluster:
                 )
         self.release = release_of(oldest)
         return ClusterIdentity(cluster_id, self.release, metadata_version(level) or f"level {level}", brokers)
+
+    @property
+    def keeps_eligible_replicas(self) -> bool:
+        """True under eligible leader replicas (KIP-966), as the last look found; before the first one, too.
+
+        Every look asks its brokers for the finalized features in any case, for their offsets.
+        """
+        levels = None if self._made is None else self._made[1].finalized
+        return levels is None or levels.get(_ELIGIBLE_REPLICAS, 0) > 0
 
     async def barrier(self, deadline: float) -> int:
         """Return a metadata offset behind all acknowledged changes; see the port."""

@@ -221,6 +221,25 @@ async def test_what_the_cluster_hides_or_sets_by_itself_is_never_put_back(opened
     equal_but(one, kafka, BROKER)
 
 
+async def test_without_eligible_leader_replicas_nothing_of_brokers_is_the_clusters_own(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    kafka.keeps_eligible_replicas = False
+    await alter(one, DEFAULT, {MANAGED: "3"})
+    await apply(one)
+    kafka.alter(DEFAULT, {MANAGED: "1"})
+    await restore(one)
+    assert kafka.now.configs[DEFAULT][MANAGED] == "3"
+    assert sorted(await kinds(one, DEFAULT)) == ["change", "put-back"]
+    # The feature may be turned on at any time, and its key is the cluster's from then on.
+    kafka.keeps_eligible_replicas = True
+    kafka.alter(DEFAULT, {MANAGED: "2"})
+    await restore(one)
+    assert (one.config(DEFAULT) or {})[MANAGED] == "2"
+    equal(one, kafka)
+
+
 def equal_but(one: Any, kafka: KafkaDouble, entity: Entity) -> None:
     """Expect the same configs here and in the cluster, except those of one entity."""
     kafka.now.configs[entity] = one.config(entity)

@@ -83,6 +83,7 @@ class KafkaDouble:
         requests: The alters that were sent.
         waiting: Requests that are late.
         refusals: Entities whose alters are refused.
+        keeps_eligible_replicas: The cluster sets ``min.insync.replicas`` of brokers by itself.
         broker_answers: Cleared while broker 1 answers no alter of its own configs.
         behind_request: Awaited between the work of a request of alters and its answer.
     """
@@ -96,6 +97,7 @@ class KafkaDouble:
         self.ids_of_configs = False
         self.down: str | None = None
         self.away = False
+        self.keeps_eligible_replicas = True
         self.denied: set[Area] = set()
         self.calls: Counter[str] = Counter()
         self.cut: str | None = None

@@ -180,7 +180,7 @@ class Made:
         """Import from a cluster, or follow it: as the target says."""
         runner, redact = self.parts.runner, self.cluster.collections[FacetName.CONFIGS].redact
         states = PostgresTargetStates(self.parts.database)
-        following = Following(kafka, self.store, runner, rules_of(self.store), redact, states)
+        following = Following(kafka, self.store, runner, rules_of(kafka), redact, states)
         importer = Importer(following, self.store, TargetService(runner, self.store))
         async for progress in importer.run():
             assert progress.written <= len(kafka.log)

@@ -97,6 +97,7 @@ class Shape:
         authorizer: ``StandardAuthorizer``: ``User:ANONYMOUS``, which is everybody on PLAINTEXT and the nodes
             themselves, is a super user; others have the rights that a test gives them.
         properties: More lines of every ``server.properties``.
+        features: Levels of features, which are those of a new cluster otherwise.
         java: Options of each JVM; by default those of little memory and a quick start.
     """
 
@@ -105,6 +106,7 @@ class Shape:
     logins: bool = False
     authorizer: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
     java: Sequence[str] = ()
     cluster_id: str = field(default_factory=random_id)
 
@@ -263,6 +265,8 @@ class KraftNode(Server):
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 for user, password in PASSWORDS.items():
                     how += ["--add-scram", f'{mechanism}=[name={user},password="{password}"]']
+        for name, level in self._shape.features.items():
+            how += ["--feature", f"{name}={level}"]
         command = [*self._java(), "kafka.tools.StorageTool", "format", f"--cluster-id={self._shape.cluster_id}"]
         done = subprocess.run(
             [*command, "--config", str(self.properties_file), *how],
@@ -366,7 +370,7 @@ def kraft_cluster(
         brokers: Their numbers are 1, 2 and so on.
         controllers: Their numbers are 101, 102 and so on; 0: some brokers are controllers too.
         combined: The number of these brokers.
-        shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``, ``java``.
+        shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``, ``features``, ``java``.
     """
     voters = (101, controllers) if controllers else (1, combined)
     cluster = _started(directory, class_path, brokers, *voters, shape)

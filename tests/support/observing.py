@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from app.services.ports.applying import AlteredCluster
     from app.services.ports.kafka import KafkaCluster
     from app.services.ports.trail import AuditRecord
-    from app.store import ZooKeeperStore
     from tests.support.kafka_double import KafkaDouble
     from tests.support.replicas import Replica
     from tests.support.stage import Stage
@@ -42,14 +41,14 @@ def caller() -> Caller:
     return Caller.operator("User:olga", "127.0.0.1", "target", soon(60))
 
 
-def rules_of(store: ZooKeeperStore) -> Rules:
+def rules_of(kafka: KafkaCluster) -> Rules:
     """The rules of a cluster's configs."""
 
     def catalog() -> Any:
         return catalog_of("4.4")
 
-    del store
-    return Rules(ClientQuotas(), Configs(catalog), catalog)
+    double = cast("KafkaDouble", kafka)
+    return Rules(ClientQuotas(), Configs(catalog), catalog, lambda: double.keeps_eligible_replicas)
 
 
 class Observing:
@@ -62,19 +61,19 @@ class Observing:
         states = PostgresTargetStates(replica.parts.database)
 
         def own() -> Following:
-            return Following(kafka, store, runner, rules_of(store), redact, states)
+            return Following(kafka, store, runner, rules_of(kafka), redact, states)
 
         self.targets = TargetService(runner, store)
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
-        secrets = Secrets(rules_of(store), cipher)
+        secrets = Secrets(rules_of(kafka), cipher)
         asking = Asking(cast("AlteredCluster", kafka), store, secrets)
         replica.parts.alter._asked = {("default", FacetName.CONFIGS): asking.ask}
         self.applier = Applier(cast("AlteredCluster", kafka), store, states, secrets)
         self.observer = Observer(own(), store, self.applier, log=log)
         self.importer = Importer(own(), store, self.targets)
         self.freshener = Freshener(own(), store)
-        self.drift = DriftService(store, states, rules_of(store), own().looks)
+        self.drift = DriftService(store, states, rules_of(kafka), own().looks)
 
     async def import_all(self) -> int:
         """Import everything; return the number of entities written."""

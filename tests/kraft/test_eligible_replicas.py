@@ -1,0 +1,44 @@
+"""Eligible leader replicas (KIP-966) are on or off by the finalized features of a real Kafka 4."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from app.connection_settings import KafkaSettings
+from app.domain.entities import Entity
+from app.domain.releases import newest
+from app.kraft.cluster import KraftCluster as Cluster
+from app.observation import rules_of
+from tests.support.kraft import kraft_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kraft import KraftCluster
+
+KEY, DEFAULT = "min.insync.replicas", Entity.of(broker=None)
+
+
+async def managed(kraft: KraftCluster) -> tuple[bool, bool]:
+    """Say whether the cluster sets the key by itself: before the first look, and behind it."""
+    settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap})
+    cluster: Cluster = Cluster("test", settings, rules_of(newest), lambda: None)
+    rules = rules_of(newest, lambda: cluster.keeps_eligible_replicas)
+    try:
+        before = rules.manages(DEFAULT, KEY)
+        look = await cluster.configs([DEFAULT], time.monotonic() + 60)
+        has = any(KEY in each.config for each in look.entities)
+        assert rules.manages(DEFAULT, KEY) is has
+        return before, has
+    finally:
+        await cluster.close()
+
+
+async def test_a_new_cluster_has_them(kraft: KraftCluster) -> None:
+    assert await managed(kraft) == (True, True)
+
+
+async def test_a_cluster_that_has_none_sets_no_key_of_brokers(kraft_class_path: str, tmp_path: Path) -> None:
+    with kraft_cluster(tmp_path, kraft_class_path, features={"eligible.leader.replicas.version": 0}) as kraft:
+        assert await managed(kraft) == (True, False)

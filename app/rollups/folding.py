@@ -2,6 +2,12 @@
 
 A run hands the fold up to a revision to the next run, a row per entity (:data:`FOLD`). There it stands for all changes
 up to that revision: the last of them, the gaps among them, and the changes that had no outcome.
+
+Where a znode was written very often, each history is folded up in ranges first, which tasks share: ranges of the
+versions of a znode, and ranges of zxids in which znodes were created. Both rise with the revision, so the changes of a
+range are neighbours. Of each range the first and the last change remain, and those that say something, and are joined
+entity by entity. The result is the same, unless a row is of a range that its revision contradicts: such a row was
+altered, and shows as a gap where it stands, but not always the change behind it.
 """
 
 from __future__ import annotations
@@ -61,6 +67,8 @@ of the changes without an outcome."""
 _CARRIED: Final = StructType([FOLD.schema["gaps"], FOLD.schema["open"]])
 _FACETS: Final = (*(facet.value for facet in FacetName), CLIENTS, WHOLE_NODE)
 _NEVER: Final = 2**62
+_RANGE_BITS: Final = 17
+"""A range is of so many bits of versions, and of zxids: of one entity it has 262,144 changes at most."""
 
 
 def folded(
@@ -71,6 +79,7 @@ def folded(
     *,
     carried: Carried | None = None,
     settled: int | None = None,
+    newest_version: int | None = None,
 ) -> DataFrame:
     """Fold the trail up, entity by entity.
 
@@ -81,6 +90,8 @@ def folded(
         begin: The revision of the first change of the trail.
         carried: The fold of an earlier run, whose revision is not above ``floor``; None for none.
         settled: The revision of the fold that is handed on, not above ``floor``; None for none.
+        newest_version: The highest version of any znode; None where it is not known. Where it is that of a single
+            range, the changes are not divided.
 
     Returns:
         ``tree, entity_id``
@@ -91,7 +102,8 @@ def folded(
         ``open``: the ids of the changes without an outcome.
         ``last``: the state that the last change up to ``settled`` left, null where there is none.
 
-    Costs one shuffle of all changes of znodes, sorted by revision. Of each entity only running values are kept.
+    Costs one shuffle of all changes of znodes, sorted by revision; where they are divided into ranges, another of two
+    changes a range at least. Of each entity only running values are kept.
     """
     of_nodes = of_znodes(changes).where(F.col("outcome").isin(COMMITTED, OPEN)).select(
         tree_of(F.col("path")).alias("tree"),
@@ -103,14 +115,6 @@ def folded(
         of_nodes = unfolded.unionByName(_as_changes(carried), allowMissingColumns=True)
     else:
         of_nodes = of_nodes.withColumn("carried", F.lit(None).cast(_CARRIED))
-    # Open changes have no revision: they are last, where they precede nothing.
-    in_order = Window.partitionBy(*ENTITY).orderBy(F.asc_nulls_last("revision"))
-    linked = (
-        of_nodes.withColumn("previous", F.lag(F.struct("version", "czxid", "after")).over(in_order))
-        .withColumn("next_revision", F.lead("revision").over(in_order))
-        .withColumn("joins_on", _joins_on())
-        .withColumn("is_gap", F.col("carried").isNull() & _is_gap(begin))
-    )
     is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
     following = F.col("next_revision")
     is_last = following.isNull() | ((revision <= floor) & (following > floor))
@@ -124,8 +128,13 @@ def folded(
     gap = F.struct(
         "revision", "change_id", left_version.alias("left_version"), read_version.alias("read_version")
     )  # fmt: skip
+    says = in_tail | F.col("is_gap") | ~is_committed | is_settled | F.col("carried").isNotNull()
+    if newest_version is None or newest_version >> _RANGE_BITS:
+        in_ranges = _linked(of_nodes, begin, *ENTITY, *_range())
+        of_nodes = in_ranges.where(says | F.col("previous").isNull() | following.isNull())
+    linked = _linked(of_nodes, begin, *ENTITY)
     return (
-        linked.where(in_tail | F.col("is_gap") | ~is_committed | is_settled | F.col("carried").isNotNull())
+        linked.where(says)
         .groupBy(*ENTITY)
         .agg(
             F.collect_list(F.when(in_tail, result)).alias("tail"),
@@ -138,6 +147,39 @@ def folded(
             F.first(F.when(is_settled, result), ignorenulls=True).alias("last"),
         )
     )  # fmt: skip
+
+
+def _range() -> list[Column]:
+    """Return the range of a change: of the zxid of its znode's creation, and of the version that it was made on."""
+    version = F.col("version_read")
+    created = F.coalesce(F.when(version.isNotNull(), F.col("czxid_read")), F.col("revision"))
+    return [F.shiftright(each, _RANGE_BITS) for each in (created, F.coalesce(version, F.lit(0)))]
+
+
+def _linked(changes: DataFrame, begin: int | None, *by: str | Column) -> DataFrame:
+    """Return changes with the neighbours of each among those that agree in some columns.
+
+    Args:
+        changes: Changes; where they were linked before, neighbours that were found then are kept.
+        begin: The revision of the first change of the trail.
+        *by: The columns.
+
+    Returns:
+        The changes, with what the one before left, ``previous``, with the revision of the one behind,
+        ``next_revision``, with ``joins_on`` and ``is_gap``.
+    """
+    # Open changes have no revision: they are last, where they precede nothing.
+    in_order = Window.partitionBy(*by).orderBy(F.asc_nulls_last("revision"))
+    found = {
+        "previous": F.lag(F.struct("version", "czxid", "after")).over(in_order),
+        "next_revision": F.lead("revision").over(in_order),
+    }
+    known = {name: F.coalesce(name, each) if name in changes.columns else each for name, each in found.items()}
+    return (
+        changes.withColumns(known)
+        .withColumn("joins_on", _joins_on())
+        .withColumn("is_gap", F.col("carried").isNull() & _is_gap(begin))
+    )
 
 
 def handed_on(trail: DataFrame, settled: int) -> DataFrame:
@@ -164,6 +206,9 @@ def _as_changes(carried: Carried) -> DataFrame:
         last["change_id"].alias("change_id"),
         F.when(last.isNotNull(), F.lit(COMMITTED)).otherwise(F.lit(OPEN)).alias("outcome"),
         *(last[name].alias(name) for name in ("revision", "version", "czxid")),
+        # In the range of the changes that were made on it.
+        last["version"].alias("version_read"),
+        last["czxid"].alias("czxid_read"),
         last["config"].alias("after"),
         F.struct("gaps", still_open.alias("open")).alias("carried"),
     )

@@ -26,6 +26,7 @@ OPTIONS: Final = frozenset(
         "ceiling",
         "floor",
         "horizon",
+        "newest_version",
         "other",
         "other_release",
         "recorded_since",
@@ -51,6 +52,8 @@ OPTIONS: Final = frozenset(
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``. Below
     ``floor`` only where the run reads a standby that is behind its primary.
+``newest_version``
+    ``int`` or None: the highest version of any znode in ``znodes``; None where it is not known.
 ``other``
     ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
 ``other_release``

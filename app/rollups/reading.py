@@ -68,7 +68,8 @@ class Reading:
         cluster: The cluster's name.
         as_of: The moment, aware.
         options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes there is
-            no ``ceiling``, no ``floor``, no ``horizon`` and no ``release``.
+            no ``ceiling``, no ``floor``, no ``horizon`` and no ``release``, and ``newest_version`` is None, as it is in
+            what earlier releases wrote down.
         position: The position of this run as JSON, to be kept with its rows and handed to :meth:`frames` by the next
             run: ``as_of`` (ISO 8601), ``registration_id``, ``begin``, ``floor``, ``horizon``, ``watermark`` (decimal
             strings or null).
@@ -161,6 +162,7 @@ class Reading:
 
 def reading_of(cluster: str, options: Mapping[str, Any], registration_id: int, frames: Frames) -> Reading:
     """Return a reading; its position is made from its options."""
+    options = {"newest_version": None, **options}
     revisions = {name: options.get(name) for name in ("begin", "floor", "horizon", "watermark")}
     position = {
         "as_of": options["as_of"].isoformat(),

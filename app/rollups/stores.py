@@ -38,6 +38,7 @@ _ZNODES: Final = "znodes"
 _OTHER_ZNODES: Final = "other_znodes"
 _USAGE: Final = "usage"
 _MZXID: Final = "mzxid"
+_VERSION: Final = "version"
 
 Side = Origin | datetime
 """The other side of a comparison: another cluster, or an earlier time of the same one, aware."""
@@ -111,6 +112,7 @@ def opened(
             ceiling = found.scanner.revision(found.horizon)
             horizon = found.horizon if known is None else min(found.horizon, _newest_revision(postgres, origin.name))
             options |= {"ceiling": ceiling, "floor": found.floor, "horizon": horizon, "release": found.release}
+            options["newest_version"] = found.newest_version
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
@@ -163,6 +165,7 @@ class _Znodes:
     release: str
     floor: int
     horizon: int
+    newest_version: int | None
 
 
 @contextmanager
@@ -182,9 +185,10 @@ def _znodes(
     )
     try:
         # Reads all znodes. Kept rows may get lost with a worker, and are then read again.
-        [(newest,)] = frame.agg(F.max(_MZXID)).collect()
+        version = F.max(_VERSION) if _VERSION in columns else F.lit(None)
+        [(newest, newest_version)] = frame.agg(F.max(_MZXID), version).collect()
         # Intents are durable before their transactions: all commits so far have their intents in the snapshot below.
-        yield _Znodes(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0))
+        yield _Znodes(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0), newest_version)
     finally:
         frame.unpersist()
 

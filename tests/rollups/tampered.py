@@ -116,14 +116,14 @@ class Cluster:
             write_frame(directory / name, samples.STORED[name], [tuple(row.values()) for row in rows])
         return directory
 
-    def mismatches(self, spark: SparkSession, directory: Path, **options: int) -> list[Any]:
+    def mismatches(self, spark: SparkSession, directory: Path, **options: int | None) -> list[Any]:
         """Save it and run the job; of options those that are not as of a run right after the last change."""
         end = self.trail.zxid + 1
         given = samples.frames(spark, self.save(directory))
         usual = {
             "begin": self.trail.begin, "ceiling": end, "floor": end, "horizon": end,
             "recorded_since": self.trail.since if self.trail.plan.recorded else None,
-            "watermark": end if self.trail.plan.recorded else None,
+            "watermark": end if self.trail.plan.recorded else None, "newest_version": 0,
         }  # fmt: skip
         return samples.run("integrity", given, **{**usual, **options}).collect()
 

@@ -80,7 +80,7 @@ class History:
         floor = past[-1 - behind]
         options = {
             "as_of": now, "begin": past[0], "floor": floor, "horizon": floor, "ceiling": floor + 2,
-            "recorded_since": None, "watermark": floor,
+            "recorded_since": None, "watermark": floor, "newest_version": 0,
         }  # fmt: skip
 
         def read(name: str, _columns: Sequence[str], _low: object) -> DataFrame:

@@ -51,7 +51,8 @@ def test_each_of_sixty_planted_mismatches_of_fifteen_kinds_is_found(
             plant(cluster)
     assert len(cluster.planted) == sum(PLANTS.values()) == 60
     assert len(PLANTS) == 15
-    found = cluster.mismatches(spark, tmp_path)
+    # Folded up in ranges, as where a znode was written very often.
+    found = cluster.mismatches(spark, tmp_path, newest_version=None)
     assert {(row.entity_id, row.kind, row.config_key) for row in found} == cluster.planted
     assert not any(row.pending for row in found)
     assert {row.kind for row in found} == set(ROLLUPS["integrity"].kinds)

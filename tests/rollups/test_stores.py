@@ -82,6 +82,8 @@ def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin:
         assert {row["entity_id"]: row["config"] for row in collected(reading.frame("znodes", ("entity_id", "config")))}[
             "user=u1"
         ] == {"producer_byte_rate": "9"}
+        versions = [row["version"] for row in collected(reading.frame("znodes", ("version",)))]
+        assert reading.options["newest_version"] == max(versions) > 0
 
 
 def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(

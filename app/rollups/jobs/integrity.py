@@ -57,9 +57,10 @@ with the very same content before the recorder read it, there is no row: it show
 one behind a ``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
-joined with the znodes and the states. A run that builds on the fold of the run before reads later changes only, and
-comes to the same rows: all of them but the mismatches that rows show which were altered or removed after they were
-folded up. A run from the beginning shows these too.
+joined with the znodes and the states. Where a znode was written very often, the changes are folded up in ranges first,
+so that no entity is a single task (:mod:`app.rollups.folding`). A run that builds on the fold of the run before reads
+later changes only, and comes to the same rows: all of them but the mismatches that rows show which were altered or
+removed after they were folded up. A run from the beginning shows these too.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     horizon: int,
     recorded_since: int | None,
     watermark: int | None,
+    newest_version: int | None = None,
     carried: Carried | None = None,
     settled: int | None = None,
 ) -> tuple[DataFrame, DataFrame | None]:
@@ -122,7 +124,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     node = F.struct("config", "version", "czxid", "mzxid", "undecodable", "forbidden")
     found = znodes.where("entity_id IS NOT NULL").select(*ENTITY, node.alias("node"))
     known = states.select(*ENTITY, F.struct("present", "czxid", "version", "mzxid", "content").alias("state"))
-    trail = folded(changes, floor, ceiling, begin, carried=carried, settled=settled)
+    trail = folded(changes, floor, ceiling, begin, carried=carried, settled=settled, newest_version=newest_version)
     if settled is not None:
         trail = trail.persist()
     entities = trail.join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
@@ -348,6 +350,6 @@ JOB: Final = Job(
     output=OUTPUT,
     key=(*ENTITY, "kind", "config_key", "trail_revision"),
     transform=transform,
-    options=frozenset({"begin", "ceiling", "floor", "horizon", "recorded_since", "watermark"}),
+    options=frozenset({"begin", "ceiling", "floor", "horizon", "newest_version", "recorded_since", "watermark"}),
     fold=FOLD,
 )  # fmt: skip

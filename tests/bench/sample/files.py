@@ -69,10 +69,11 @@ def write(plan: Plan, directory: Path, progress: Callable[[str, int], None] = la
 
 def _about(trail: Trail) -> dict[str, Any]:
     plan = trail.plan
+    versions = [each.version for each in trail.members if each.config is not None]
     options = {
         "as_of": trail.now.isoformat(), "begin": trail.begin, "watermark": trail.zxid if plan.recorded else None,
         "floor": trail.zxid, "horizon": trail.zxid, "ceiling": trail.zxid,
-        "recorded_since": trail.since if plan.recorded else None,
+        "recorded_since": trail.since if plan.recorded else None, "newest_version": max(versions, default=None),
     }  # fmt: skip
     last = plan.events // 2 if trail.members else 0
     frames = ["changes", "registration_events", "reports", "states", "znodes"]

@@ -90,9 +90,11 @@ class Postgres(Server):
         for given in (name, template):
             if not _NAME.fullmatch(given):
                 raise ValueError(f"{given!r} is not a plain lower-case identifier")
+        # Where nothing outlives a crash, files are copied past the log, with which it takes Postgres twice the time.
+        strategy = "WAL_LOG" if self._durable else "FILE_COPY"
         # psql's \gexec runs the rows of a query as SQL: CREATE DATABASE knows no IF NOT EXISTS.
         self.query(
-            f"SELECT 'CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}'"  # noqa: S608 - the names were matched
+            f"SELECT 'CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template} STRATEGY {strategy}'"  # noqa: S608 - the names were matched
             f" WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"
             f"REVOKE ALL ON DATABASE {name} FROM PUBLIC;\n"
             f"GRANT CONNECT ON DATABASE {name} TO {SERVICE};\n"

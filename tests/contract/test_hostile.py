@@ -16,6 +16,7 @@ import pytest
 
 from tests.contract.api import PROBLEM_MEMBERS
 from tests.support.metrics import scrape
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.support.service import Service
@@ -26,7 +27,7 @@ MAX_BODY = 8 * 1024 * 1024
 
 def _exchange(service: Service, raw: bytes) -> tuple[int, dict[str, str], bytes]:
     """Send raw bytes and read one answer to its end: status, headers by lower-case name, body."""
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as connection:
         connection.sendall(raw)
         received = b""
         while chunk := connection.recv(65536):
@@ -427,7 +428,7 @@ def test_the_service_goes_on_after_all_of_it(service: Service) -> None:
 
 def test_a_client_that_hangs_up_amid_its_body_is_no_error_of_ours(service: Service) -> None:
     before = len(service.log.read_text())
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as connection:
         connection.sendall(
             f"PUT {BASE}/client-quotas/user=gone?view=full HTTP/1.1\r\nHost: localhost\r\n"
             f"Authorization: Bearer {service.token}\r\nContent-Type: application/json\r\n"

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.support.service import Service
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +134,7 @@ def test_every_answer_may_be_read_by_the_origin_and_varies(
 def test_refusals_of_the_listener_may_be_read_too(browsed: Service) -> None:
     head = f"GET /livez HTTP/1.1\r\nHost: x\r\nOrigin: {PORTAL}\r\nAccept: */*\r\n".encode()
     for rest, status in ((b"X-Big: " + b"a" * 70_000 + b"\r\n\r\n", b"431"), (b"no header\r\n\r\n", b"400")):
-        with socket.create_connection(("127.0.0.1", browsed.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", browsed.port), timeout=PATIENCE_S) as connection:
             connection.sendall(head + rest)
             answer = b""
             while piece := connection.recv(65_536):

@@ -18,6 +18,7 @@ import pytest
 
 from app.cli.remote.configs import command, shell
 from tests.support.processes import ROOT
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,7 +253,7 @@ def test_on_a_terminal_lines_are_completed_and_errors_do_not_end_the_shell(tmp_p
         until("--add-config retention.ms=9")
         until("Completed updating config for topic orders.")
         os.write(master, b"exit\n")
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from app.devstack.process import free_port
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
         yield data, port
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(PATIENCE_S)
 
 
 def run(blocks: list[str], stack: tuple[Path, int], directory: Path) -> list[str]:

@@ -19,6 +19,7 @@ from tests.support import commands
 from tests.support.processes import ROOT, program
 from tests.support.service import Service
 from tests.support.stalls import stalled_at
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -276,7 +277,7 @@ def test_a_terminal_gets_a_bar_and_lines_for_problems_alone(brokers: Brokers) ->
         pass  # how a terminal ends whose other side is closed
     finally:
         os.close(mine)
-    assert process.wait(60) == 1
+    assert process.wait(PATIENCE_S) == 1
     text = said.decode()
     assert "3/3" in text
     assert "broker 1" not in text

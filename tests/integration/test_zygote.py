@@ -14,6 +14,7 @@ import pytest
 from tests.support import commands, zygote
 from tests.support.processes import program, wait_gone
 from tests.support.service import Service
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,7 @@ def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:
     code = f"{names}; sys.stdout.write(str({expression}) + chr(10))"
     with (tmp_path / "out").open("w+b") as out:
         process = zygote.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
         out.seek(0)
         return out.read().decode().splitlines()[0]
 
@@ -121,5 +122,5 @@ def test_nothing_outlives_whoever_started_it(*, killed: bool) -> None:
             running.process.kill()
         else:
             os.killpg(running.process.pid, signal.SIGINT)
-        running.process.wait(60)
+        running.process.wait(PATIENCE_S)
         wait_gone(started)

@@ -17,6 +17,7 @@ from app.domain.facets import Tree
 from app.settings import SecureAclSettings, UnusableSettingsError
 from app.store import Access
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, until, write
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -56,7 +57,7 @@ def secure() -> Access:
 def as_broker(chroot: str) -> Iterator[KazooClient]:
     """A client with the brokers' identity."""
     client = KazooClient(chroot, auth_data=[("digest", BROKERS)])
-    client.start()
+    client.start(PATIENCE_S)
     yield client
     client.stop()
     client.close()

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from app.identity_settings import OidcSettings
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,7 @@ class Issuer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.requests.append(self.path)
-                issuer.gate.wait(30)
+                issuer.gate.wait(PATIENCE_S)
                 status, content = issuer._answer(self.path)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))

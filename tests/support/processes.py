@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tests.support.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -42,7 +44,7 @@ class Program:
         """All that was read so far."""
         return "\n".join(self.lines)
 
-    def read_until(self, text: str, seconds: float = 120) -> str:
+    def read_until(self, text: str, seconds: float = PATIENCE_S) -> str:
         """Read on to the line that has ``text`` in it and return that line."""
         deadline = time.monotonic() + seconds
         while True:
@@ -56,7 +58,7 @@ class Program:
             if text in line:
                 return line
 
-    def wait(self, seconds: float = 60) -> int:
+    def wait(self, seconds: float = PATIENCE_S) -> int:
         """Read to the end and return the exit code."""
         code = self.process.wait(seconds)
         self._reader.join(seconds)
@@ -99,7 +101,7 @@ def program(
         process.stdout.close()
 
 
-def wait_gone(processes: Sequence[psutil.Process], seconds: float = 30) -> None:
+def wait_gone(processes: Sequence[psutil.Process], seconds: float = PATIENCE_S) -> None:
     """Wait until none of the processes is left."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     assert not alive, f"still there: {[process.cmdline() for process in alive]}"

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import earlier_stepping, stepping, zygote
 from tests.support.service import Service
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,7 +122,7 @@ class Site:
                 stderr=said,
                 root=release.root,
             )
-            code = command.wait(120)
+            code = command.wait(PATIENCE_S)
         assert code == (0 if dies_at is None else -signal.SIGKILL), service.tail()
 
 
@@ -149,4 +150,4 @@ class Stepped(Service):
     def died(self) -> bool:
         """Wait for its end, and say whether it came from its own hand."""
         assert self._process is not None
-        return self._process.wait(60) == -signal.SIGKILL
+        return self._process.wait(PATIENCE_S) == -signal.SIGKILL

@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 from app.audit.migrate import upgrade
 from app.devstack.postgres import OWNER, SERVICE, Postgres
 from app.devstack.zookeeper import ZooKeeper
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,8 @@ ZOOKEEPER_VARIABLE = "CONFPLANE_TEST_ZOOKEEPER"
 """``host:port`` of a running ZooKeeper."""
 POSTGRES_VARIABLE = "CONFPLANE_TEST_POSTGRES"
 """The data directory of a running :class:`Postgres`."""
+_SESSION_S = 30.0
+"""The time-out of the sessions of the tests themselves; ZooKeeper grants up to 40 seconds."""
 
 _templates: dict[Path, str] = {}
 """By the data directory of a server, its migrated database. Nobody connects to one, so that it can be copied."""
@@ -69,8 +72,8 @@ def run_postgres(directory: Path) -> Iterator[Postgres]:
 def make_chroot(hosts: str) -> str:
     """Create a chroot node of its own and return the connect string that ends with it."""
     name = f"chroot-{uuid.uuid4().hex}"
-    client = KazooClient(hosts=hosts)
-    client.start()
+    client = KazooClient(hosts=hosts, timeout=_SESSION_S)
+    client.start(PATIENCE_S)
     try:
         client.create(f"/{name}")
     finally:
@@ -81,8 +84,8 @@ def make_chroot(hosts: str) -> str:
 
 def raw_client(connect_string: str) -> Iterator[KazooClient]:
     """Yield a kazoo client rooted at the connect string's chroot."""
-    client = KazooClient(hosts=connect_string)
-    client.start()
+    client = KazooClient(hosts=connect_string, timeout=_SESSION_S)
+    client.start(PATIENCE_S)
     try:
         yield client
     finally:

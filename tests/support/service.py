@@ -17,6 +17,7 @@ import httpx
 from app.devstack.process import free_port
 from tests.support import zygote
 from tests.support.facets import ConfplaneClient
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +135,7 @@ class Service:
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
-            return self._process.wait(120)
+            return self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

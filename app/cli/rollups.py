@@ -23,6 +23,7 @@ from app.cli import callers
 from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
 from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
+from app.rollups.class_archive import ClassArchive
 from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.exports.reading import read_lake
 from app.rollups.jobs import JOBS, integrity
@@ -30,8 +31,8 @@ from app.rollups.origin import Origin
 from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
 from app.rollups.runner import RunOptions, runner
-from app.rollups.session import session, submitted
-from app.rollups.small import SETTINGS, is_small, java_options
+from app.rollups.session import is_running, session, submitted
+from app.rollups.small import SETTINGS, is_small, java_options, names_archive
 from app.rollups.sources.usage import read_usage
 from app.rollups.standby import standby_dsn
 from app.rollups.stores import read
@@ -79,6 +80,8 @@ class Wanted:
     """The path of measurements, or of queries for Prometheus."""
     fails_on_mismatch: bool = False
     """Return an exit code of its own where ``integrity`` finds mismatches that stay."""
+    archives_classes: bool = True
+    """Keep and use a class-data archive of Java where the cluster is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +107,20 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
         small = (wanted.source, wanted.usage) == (None, None) and is_small(
             source, jobs, has_past=wanted.as_of is not None
         )
+        archive = _archive(wanted) if small else None
         with spark_errors():
-            spark = started(settings, wanted.master, small=small)
+            spark = started(settings, wanted.master, small=small, archive=archive)
             usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
-        with (
-            _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
-            runner(spark, reading, primary, most_parts=most_parts(wanted.max_connections, 2)) as made,
-        ):
-            ended = _run_all(
-                made, wanted, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
-            )
-        mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
+        with _kept(archive, spark):
+            with (
+                _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
+                runner(spark, reading, primary, most_parts=most_parts(wanted.max_connections, 2)) as made,
+            ):
+                ended = _run_all(
+                    made, wanted, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
+                )
+            mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
+            _show(ended, mismatches, cluster)
     except (NotFoundError, ValueError) as error:
         return _not_run(error, callers.INVALID)
     except (ConfplaneError, DevStackError) as error:
@@ -123,13 +129,6 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
         if settings.log_level == "debug":
             raise
         return _not_run(reason(error), callers.FAILED)
-    _show(ended)
-    if mismatches:
-        typer.echo(
-            f"integrity: {callers.counted(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
-            f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
-            err=True,
-        )
     if all(each.finished for each in ended):
         return _MISMATCHED if mismatches else callers.DONE
     return callers.INVALID if len(ended) == 1 and ended[0].is_refused else callers.FAILED
@@ -213,13 +212,37 @@ def most_parts(max_connections: int | None, kinds: int) -> int | None:
     return None if max_connections is None else (max_connections - 3) // kinds
 
 
-def started(settings: Settings, master: str | None, *, small: bool = False) -> Any:
+def _archive(wanted: Wanted) -> ClassArchive | None:
+    """Return the class-data archive for the Java of a small cluster's run; None where there is to be none."""
+    is_ours = not submitted() and not is_running()
+    if not (wanted.archives_classes and is_ours and _is_local(wanted.master)) or names_archive():
+        return None
+    return ClassArchive.of(find_java())
+
+
+@contextmanager
+def _kept(archive: ClassArchive | None, spark: Any) -> Iterator[None]:
+    """Keep the classes that Java loads for a block, and say so where that takes time."""
+    if archive is None or archive.is_made:
+        yield
+        return
+    with archive.kept(spark):
+        yield
+        typer.echo("Done; keeping Java's classes, once, for later runs (not with --no-class-archive)", err=True)
+
+
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def started(settings: Settings, master: str | None, *, small: bool = False, archive: ClassArchive | None = None) -> Any:
     """Return the Spark session of a command; that of spark-submit where there is one.
 
     Args:
         settings: The service's.
         master: As of :func:`session`.
         small: The cluster is small (app/rollups/small.py), which counts where Spark runs on this machine alone.
+        archive: The class-data archive of a small cluster's Java; None for none.
 
     Raises:
         DevStackError: There is no Java.
@@ -230,9 +253,11 @@ def started(settings: Settings, master: str | None, *, small: bool = False) -> A
     find_java()
     given = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
-    if small and (master is None or master.startswith("local")):
+    if small and _is_local(master):
         given |= SETTINGS
         options += java_options()
+    if archive is not None:
+        options += archive.options()
     return session(master, settings={"spark.driver.extraJavaOptions": " ".join(options), **given})
 
 
@@ -298,8 +323,8 @@ def _followed(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
                 follower.join()
 
 
-def _show(ended: Sequence[_Ended]) -> None:
-    """Print a row for each job, and below, on standard error, the reasons of those without a published run."""
+def _show(ended: Sequence[_Ended], mismatches: int, cluster: str) -> None:
+    """Print a row for each job, and on standard error the reasons of those without a run, and the mismatches."""
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("rollup", "left"), ("rows", "right"), ("seconds", "right"), ("run", "left"), ("", "left")):
@@ -317,6 +342,12 @@ def _show(ended: Sequence[_Ended]) -> None:
     for each in ended:
         if each.finished is None:
             typer.echo(f"{each.name}: {each.why_not}", err=True)
+    if mismatches:
+        typer.echo(
+            f"integrity: {callers.counted(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
+            f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
+            err=True,
+        )
 
 
 def _note(found: Finished) -> str:

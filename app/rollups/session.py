@@ -58,6 +58,11 @@ def session(
     return builder.getOrCreate()
 
 
+def is_running() -> bool:
+    """Return True where this process has started Java already."""
+    return SparkSession.getActiveSession() is not None
+
+
 def submitted() -> bool:
     """Return True where spark-submit runs this process: it has started Java, and knows the master."""
     return "SPARK_ENV_LOADED" in os.environ

@@ -39,6 +39,7 @@ _QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _SERIAL_COLLECTOR: Final = "-XX:+UseSerialGC"
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_ARCHIVE: Final = re.compile(r"-Xshare\b|-XX:(SharedArchiveFile|ArchiveClassesAtExit)\b")
 
 
 def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> bool:
@@ -65,5 +66,13 @@ def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> 
 
 def java_options() -> list[str]:
     """Return the options of Java; a collector that the environment names stays."""
-    given = " ".join(os.environ.get(name, "") for name in _GIVEN)
-    return [_QUICK_COMPILER] if _COLLECTOR.search(given) else [_QUICK_COMPILER, _SERIAL_COLLECTOR]
+    return [_QUICK_COMPILER] if _COLLECTOR.search(_given()) else [_QUICK_COMPILER, _SERIAL_COLLECTOR]
+
+
+def names_archive() -> bool:
+    """Say whether the environment names an archive of classes for Java, or forbids it one; it stays so."""
+    return _ARCHIVE.search(_given()) is not None
+
+
+def _given() -> str:
+    return " ".join(os.environ.get(name, "") for name in _GIVEN)

@@ -66,6 +66,7 @@ class Service:
             "CONFPLANE_HTTP__PORT": str(self.port),
             "CONFPLANE_ADMIN_TOKEN_FILE": str(token_file),
             "CONFPLANE_HTTP__DRAIN_MS": "0",
+            "CONFPLANE_CLASS_ARCHIVE": "false",
             **(settings or {}),
         }
         self._module = module

@@ -1,0 +1,172 @@
+"""A class-data archive of Java: the classes that Spark's driver loads, as Java has them in memory.
+
+Java makes the archive when a first run on a small cluster ends, and later runs begin with its classes. The archive
+lies in the user's cache directory under a name of the Java and the Spark that it fits. Java compares the archive with
+itself and with the jars, and loads classes from these where they differ. An archive that was cut short would make Java
+crash, so the size is in the name too. An archive is written under a name of its own, and renamed once it is whole: of
+two first runs at once the archive of either is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_QUIET: Final = ("-Xlog:cds*=off", "-Xlog:class+path=off")
+"""Options under which Java says nothing of an archive that does not fit; other messages stay as they are."""
+_MAKING_S: Final = 600
+"""Seconds for which a first run waits for Java to write an archive, which takes some on a machine at rest."""
+_UNUSED_S: Final = 30 * 86_400
+"""Seconds after which an archive that no run used is removed, when another is made."""
+_ROOM: Final = 2**30
+"""The free bytes of a disk that gets an archive: some times its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive of one Java and one Spark.
+
+    Attributes:
+        path: The archive; where ``is_made`` is false, the file that Java writes to make one.
+        is_made: True where there is an archive.
+    """
+
+    path: Path
+    is_made: bool
+
+    @classmethod
+    def of(cls, java: Path) -> ClassArchive | None:
+        """Return the archive of a Java with the installed Spark.
+
+        Args:
+            java: The ``java`` that runs Spark.
+
+        Returns:
+            None where the user has no cache directory, or none that belongs to the user alone: whoever may write an
+            archive decides which code Java runs. None, too, where there is neither an archive nor room for one.
+        """
+        home = os.environ.get("HOME")
+        cache = os.environ.get("XDG_CACHE_HOME") or (home and Path(home, ".cache"))
+        if not cache:
+            return None
+        directory, name = Path(cache, "confplane"), fitting(java)
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not _is_private(directory):
+                return None
+            made = next((each for each in directory.glob(f"{name}-*.jsa") if _is_whole(each)), None)
+            if made is not None:
+                with contextlib.suppress(OSError):  # a disk that is only read
+                    os.utime(made)
+                return cls(made, is_made=True)
+            if shutil.disk_usage(directory).free < _ROOM or not os.access(directory, os.W_OK):
+                return None
+        except OSError:
+            return None
+        return cls(directory / f"{name}.{uuid.uuid4().hex}.making", is_made=False)
+
+    def options(self) -> list[str]:
+        """Return the options of Java to use the archive, or to make it."""
+        return using(self.path) if self.is_made else making(self.path)
+
+    @contextlib.contextmanager
+    def kept(self, spark: SparkSession) -> Iterator[None]:
+        """Keep the archive that is yet to be made, after a block that ends well; leave no file of it otherwise.
+
+        Spark and its Java end with the block then. The next run makes the archive where Java fails to.
+        """
+        if self.is_made:
+            yield
+            return
+        java = process_of(spark)
+        try:
+            yield
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                if end(spark, _MAKING_S) == 0:
+                    self._put_into_place()
+        except BaseException:
+            spark.stop()
+            raise
+        finally:
+            # Java would write its archive after the end of this process.
+            java.kill()
+            java.wait()
+            self.path.unlink(missing_ok=True)
+
+    def _put_into_place(self) -> None:
+        name = self.path.name.partition(".")[0]
+        kept = self.path.rename(self.path.with_name(f"{name}-{self.path.stat().st_size}.jsa"))
+        for each in kept.parent.glob("spark-*"):
+            is_other = each != kept and each.match(f"{name}-*.jsa")
+            if is_other or each.stat().st_mtime < time.time() - _UNUSED_S:
+                each.unlink(missing_ok=True)
+
+
+def fitting(java: Path) -> str:
+    """Return the name, without an ending, of what fits a Java and the installed Spark: their places and their ages.
+
+    Args:
+        java: The ``java`` that runs Spark.
+    """
+    spark = importlib.util.find_spec("pyspark")
+    jars = None if spark is None or spark.origin is None else Path(spark.origin).with_name("jars")
+    parts = [f"{each} {each.stat().st_mtime_ns}" for each in (java.resolve(), jars) if each and each.exists()]
+    return f"spark-{hashlib.sha256(os.pathsep.join(parts).encode()).hexdigest()[:16]}"
+
+
+def using(archive: Path) -> list[str]:
+    """Return the options of Java to begin with the classes of an archive.
+
+    Args:
+        archive: A file that exists: named in vain, an archive would cost Java that of its own classes as well.
+    """
+    return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
+
+
+def making(archive: Path) -> list[str]:
+    """Return the options of Java to write an archive of the classes that it has loaded when it ends."""
+    return [*_QUIET, f"-XX:ArchiveClassesAtExit={archive}"]
+
+
+def process_of(spark: SparkSession) -> subprocess.Popen[bytes]:
+    """Return Spark's Java, which this process started."""
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - PySpark shows its Java nowhere else
+    assert gateway is not None  # noqa: S101 - for the type checker: a session has one
+    found: subprocess.Popen[bytes] = gateway.proc
+    return found
+
+
+def end(spark: SparkSession, seconds: float | None = None) -> int:
+    """End Spark and its Java, and return Java's exit code.
+
+    Raises:
+        subprocess.TimeoutExpired: Java runs on after these seconds.
+    """
+    java = process_of(spark)
+    spark.stop()
+    assert java.stdin is not None  # noqa: S101 - for the type checker: PySpark gives it a pipe
+    java.stdin.close()  # the sign to end
+    return java.wait(seconds)
+
+
+def _is_private(directory: Path) -> bool:
+    found = directory.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _is_whole(archive: Path) -> bool:
+    return archive.stem.endswith(f"-{archive.stat().st_size}")

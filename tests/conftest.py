@@ -33,6 +33,8 @@ settings.load_profile("tests")
 
 SPARK_OPTIONS: Final = os.environ.get("SPARK_SUBMIT_OPTS")
 """The caller's own options of Spark's drivers, which stay."""
+# Spark's tasks give Postgres ten seconds to accept a connection, and in a local session no task is tried again.
+os.environ.setdefault("PGCONNECT_TIMEOUT", "120")
 
 
 # In parallel a file is one process's work, and so are files that share what takes long to start: a Spark session, a

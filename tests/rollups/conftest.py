@@ -61,3 +61,10 @@ def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
     spark.catalog.clearCache()
     for key, value in before.items():
         spark.conf.set(key, value)
+
+
+@pytest.fixture
+def few_rows(spark: SparkSession) -> None:
+    """The settings for few rows also among tests of full size, where those that take many steps have few rows each."""
+    for key, value in OF_FEW_ROWS.items():
+        spark.conf.set(key, value)

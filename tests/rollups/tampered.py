@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.rollups import schemas
 from app.services.ports.cluster_states import ENTITY as FREEZE
+from app.services.ports.trail import EXTERNAL
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples
@@ -102,6 +103,35 @@ class Cluster:
         self.changes = [row for row in self.changes if row["entity_id"] not in untold]
         self.states = [row for row in self.states if row["entity_id"] not in untold]
         return later - untold
+
+    def fall_behind(self, watermark: int) -> set[str]:
+        """Withhold what the recorder writes of later revisions, and return the entities; nothing was planted in them.
+
+        These are the rows of what others wrote, and the states that it took from their znodes.
+        """
+        withheld = {
+            entity_id: rows
+            for entity_id in self._untouched
+            if (rows := [row for row in self._histories[entity_id] if row["kind"] == EXTERNAL and row["revision"] > watermark])
+        }  # fmt: skip
+        gone = {id(row) for rows in withheld.values() for row in rows}
+        self.changes = [row for row in self.changes if id(row) not in gone]
+        self.states = [
+            row if row["entity_id"] not in withheld else self._state_before(row, withheld[row["entity_id"]][0], watermark)
+            for row in self.states
+            if row["entity_id"] not in withheld or withheld[row["entity_id"]][0]["version_read"] is not None
+        ]  # fmt: skip
+        return set(withheld)
+
+    def _state_before(self, state: Row, change: Row, watermark: int) -> Row:
+        """The recorder's state of the znode that others changed, as it was before."""
+        earlier = [
+            row["revision"] for row in self._histories[state["entity_id"]] if row["revision"] < change["revision"]
+        ]
+        return {
+            **state, "present": True, "version": change["version_read"], "czxid": change["czxid_read"],
+            "mzxid": max([watermark, *earlier]), "content": change["before"],
+        }  # fmt: skip
 
     def expect(self, entity_id: str, kind: str, key: str = "") -> None:
         self.planted.add((entity_id, kind, key))

@@ -114,11 +114,14 @@ def folds(database: servers.Database) -> set[Any]:
     return {found for (found,) in fetch(database.owner_dsn, "SELECT DISTINCT run_id FROM rollup_rows")}
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize(
     ("plan", "steps"),
     [
         (Plan(entities=100, events=700, seed=4), 3),
-        pytest.param(Plan(entities=5_000, events=50_000, seed=5), 50, marks=pytest.mark.long),
+        pytest.param(
+            Plan(entities=5_000, events=50_000, seed=5), 50, marks=[pytest.mark.long, pytest.mark.timeout(3600)]
+        ),
     ],
     ids=["3 steps", "50 steps"],
 )

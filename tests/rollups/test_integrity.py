@@ -60,6 +60,29 @@ def test_each_of_sixty_planted_mismatches_of_fifteen_kinds_is_found(
     assert of_content
     assert all(row.expected != row.found for row in of_content)
 
+    # And while the recorder is behind: what it has not seen yet may go away, and so is what it has not written.
+    revisions = sorted(revision for _, revision in cluster.revisions())
+    watermark = revisions[len(revisions) * 19 // 20]
+    unwritten = cluster.fall_behind(watermark)
+    assert len(unwritten) > 20
+    behind = cluster.mismatches(spark, tmp_path / "behind", watermark=watermark)
+    assert {
+        (row.entity_id, row.kind, row.config_key) for row in behind if row.entity_id not in unwritten
+    } == cluster.planted
+    assert {row.entity_id for row in behind} >= unwritten
+    has = {row["entity_id"] for row in cluster.states if row["present"]}
+    latest: dict[str, int] = {}
+    for entity_id, revision in cluster.revisions():
+        latest[entity_id] = max(revision, latest.get(entity_id, 0))
+    for row in behind:
+        if row.znode_revision is None:
+            unseen = row.entity_id in has or latest.get(row.entity_id, 0) > watermark
+        else:
+            unseen = row.znode_revision > watermark
+        assert row.pending == unseen, row
+    assert {row.pending for row in behind if row.entity_id not in unwritten} == {True, False}
+    assert all(row.pending for row in behind if row.entity_id in unwritten)
+
 
 @pytest.mark.parametrize(
     "plan",

@@ -53,6 +53,7 @@ def test_in_steps_it_comes_to_the_same(spark: SparkSession, sample: Path, tmp_pa
     assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > 1000
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", INCREMENTAL)

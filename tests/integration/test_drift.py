@@ -12,7 +12,7 @@ import pytest
 from app.domain.access.ranges import Ranges
 from app.domain.errors import ForbiddenError, UnavailableError
 from app.services.ports.applying import Refused
-from app.services.target.drift import Chosen, KeyState
+from app.services.target.drifted import Chosen, KeyState
 from tests.support.adopting import (
     ADMIN,
     ALICE,

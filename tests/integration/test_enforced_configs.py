@@ -12,7 +12,7 @@ import pytest
 from app.domain.entities import Entity
 from app.services.ports.applying import Refused
 from app.services.target import enforce
-from app.services.target.drift import Chosen
+from app.services.target.drifted import Chosen
 from tests.support.adopting import (
     ADMIN,
     DEFAULT,

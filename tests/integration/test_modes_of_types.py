@@ -16,7 +16,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.ports.cluster_states import TargetMode
 from app.services.ports.kafka import Area, area_of
-from app.services.target.drift import Chosen
+from app.services.target.drifted import Chosen
 from app.services.target.standing import Standings
 from tests.support.adopting import (
     ADMIN,

@@ -14,7 +14,7 @@ import pytest
 
 from app.domain.entities import Entity
 from app.services.ports.trail import Sighting
-from app.services.target.follow import Seen
+from app.services.target.verdicts import Seen
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following
 from tests.support.replicas import assert_chains

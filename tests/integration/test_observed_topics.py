@@ -16,7 +16,7 @@ import pytest
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.services.ports.trail import Sighting
-from app.services.target.follow import Seen
+from app.services.target.verdicts import Seen
 from tests.kraft.outside.judge import Happening, Kind, Row, judge
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following, members

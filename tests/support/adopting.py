@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from app.services.ports.trail import AuditRecord
-    from app.services.target.drift import Chosen, Drifted
+    from app.services.target.drifted import Chosen, Drifted
     from tests.support.kafka_double import KafkaDouble
     from tests.support.stage import Stage
 

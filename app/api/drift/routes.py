@@ -16,7 +16,8 @@ from app.domain.entities import Entity, split_id
 from app.domain.errors import InvalidRequestError, UnavailableError
 from app.services.changes.alter import Part
 from app.services.limits import LimitClass
-from app.services.target.drift import Chosen, Drifted, DriftedKey, DriftService
+from app.services.target.drift import DriftService
+from app.services.target.drifted import Chosen, Drifted, DriftedKey
 
 routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
 

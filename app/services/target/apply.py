@@ -24,7 +24,7 @@ from app.services.ports.kafka import area_of
 from app.services.recorder.recorded import PRINCIPAL
 from app.services.target import topics
 from app.services.target.enforce import SOURCE, Enforcer
-from app.services.target.follow import LEFT, Verdict
+from app.services.target.verdicts import LEFT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from app.services.changes.runner import ChangeRunner
     from app.services.ports.applying import Correction, TargetStates
     from app.services.ports.store import ClusterStore
-    from app.services.target.follow import Decisions, Seen
+    from app.services.target.follow import Decisions
+    from app.services.target.verdicts import Seen
 
 _MOST: Final = 200
 """The greatest number of entities in a load. A change of a user's client-id takes a kilobyte of the shared transaction,
@@ -117,7 +118,7 @@ class Follower:
         result = Followed()
         seen = await self._beside(seen, result)
         loads = iter(_in_order(seen) if in_order else _loads(seen))
-        size = 1 if self._decisions.imported else _IN_IMPORT
+        size = 1 if self._decisions.judge.imported else _IN_IMPORT
 
         async def work() -> None:
             for load in loads:
@@ -156,7 +157,7 @@ class Follower:
 
     async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
         """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
-        applies_to = self._decisions.applies_to
+        applies_to = self._decisions.judge.applies_to
         adopted = {each.entity.id for each in seen if not each.of_log and applies_to(area_of(each.entity))}
         if not adopted:
             return seen

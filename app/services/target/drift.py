@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from app.domain.access.operations import Operation
-from app.domain.changes import stored
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError, WriteOutcome
 from app.domain.facets import Tree
 from app.domain.ops import Op, OpType
-from app.services.altered import altered
 from app.services.changes.edits import Edit
 from app.services.ports.applying import Cause
 from app.services.ports.kafka import area_of
-from app.services.recorder.recorded import PRINCIPAL
+from app.services.target.drifted import Candidate, differing_keys, drifted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.facets import Facet, FacetName
+    from app.domain.facets import FacetName
     from app.domain.observed import Rules
     from app.services.access import Access
-    from app.services.ports.applying import Author, Refused, TargetState, TargetStates
-    from app.services.target.follow import Seen
+    from app.services.ports.applying import TargetState, TargetStates
+    from app.services.target.drifted import Chosen, Drifted
     from app.services.target.looks import Looks
     from app.services.target.ports import ObservedStore
+    from app.services.target.verdicts import Seen
 
 logger = logging.getLogger(__name__)
 
@@ -42,95 +38,6 @@ _AT_ONCE: Final = 1_000
 """Entities whose states are read at once."""
 _LOOK_S: Final = 5.0
 """Seconds that a page waits for the Kafka cluster, at most."""
-
-
-class KeyState(StrEnum):
-    """The reason for which a key differs."""
-
-    PENDING = "pending"
-    """The change is on its way: to the cluster, or from there."""
-    REFUSED = "refused"
-    """The cluster refused the entity's values."""
-    CONTESTED = "contested"
-    """Others set the key again and again, and it is put back no more."""
-    EXTRA = "extra"
-    """Others set the key in the cluster, and it was never set here."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriftedKey:
-    """One key of an entity with its two values as stored; None is absent, or a secret."""
-
-    key: str
-    state: KeyState
-    ours: str | None
-    theirs: str | None
-    """None also where the cluster was not looked at."""
-    secret: bool
-    since_ms: int | None
-    """The time of the change, milliseconds since the epoch; None: not known."""
-    principal: str | None
-    """The author of the change; None: not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drifted:
-    """One entity that differs."""
-
-    entity: Entity
-    facet: Facet
-    """The facet of its keys."""
-    keys: tuple[DriftedKey, ...]
-    refused: Refused | None
-    """The cluster's refusal of the entity's values."""
-    observed_at: int | None
-    """The time of the look that showed the values, milliseconds since the epoch; None: no look did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """An entity of which a caller decides on the drift."""
-
-    entity: Entity
-    keys: frozenset[str] | None
-    """The keys; None: all that differ."""
-
-    def names(self, key: str) -> bool:
-        """Say whether the decision is on a key."""
-        return self.keys is None or key in self.keys
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An entity that may differ."""
-
-    entity: Entity
-    node: Node | None
-    state: TargetState | None
-
-    @property
-    def refused(self) -> Refused | None:
-        """The cluster's refusal of the present values."""
-        current = self.state is not None and self.node is not None and self.state.sent_mzxid == self.node.mzxid
-        return self.state.refused if self.state is not None and current else None
-
-    @property
-    def differs(self) -> bool:
-        """True where something waits, was refused, or is left alone."""
-        if self.state is not None and (self.state.is_open or self.state.drift):
-            return True
-        if self.node is None or not altered(self.node.extra):
-            return False
-        return self.state is None or self.state.applied_mzxid != self.node.mzxid
-
-    @property
-    def waiting(self) -> set[str]:
-        """The keys that differ, as far as known without a look."""
-        left = set() if self.state is None else {*self.state.drift, *self.state.reapply}
-        if self.node is None:
-            return left
-        config, taken = self.node.config, {} if self.state is None else self.state.applied
-        return left | {key for key in altered(self.node.extra) if key not in taken or taken[key] != config.get(key)}
 
 
 class DriftService:
@@ -163,14 +70,14 @@ class DriftService:
         Raises:
             UnavailableError: Postgres is away, or the mirror was never loaded.
         """
-        found: list[_Candidate] = []
+        found: list[Candidate] = []
         async for candidate in self._candidates(access, after):
             if len(found) == page_size:
                 return await self._shown(found, deadline), found[-1].entity.id
             found.append(candidate)
         return await self._shown(found, deadline), None
 
-    async def _candidates(self, access: Access, after: str | None) -> AsyncIterator[_Candidate]:
+    async def _candidates(self, access: Access, after: str | None) -> AsyncIterator[Candidate]:
         target, cluster = self._store.target(), self._store.name
         if target is None or not target.applies:
             return
@@ -184,7 +91,7 @@ class DriftService:
             some = ids[start : start + _AT_ONCE]
             known = await self._states.known(cluster, some)
             for each in some:
-                candidate = _Candidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
+                candidate = Candidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
                 if candidate.differs and target.applies_to(area_of(candidate.entity)):
                     yield candidate
 
@@ -218,10 +125,12 @@ class DriftService:
         if seen is None or seen.sight is None:
             return ()
         entity, theirs = chosen.entity, seen.sight.config
-        candidate = _Candidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
+        candidate = Candidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
         # Of a key that it hides the cluster has no value to take over.
         keys = sorted(
-            key for key in self._differing(candidate, seen) if chosen.names(key) and self._rules.governs(entity, key)
+            key
+            for key in differing_keys(self._rules, candidate, seen)
+            if chosen.names(key) and self._rules.governs(entity, key)
         )
         facet = self._rules.facet_of(entity)
         return tuple(
@@ -247,7 +156,7 @@ class DriftService:
     def _reapplied(self, chosen: Chosen, state: TargetState | None) -> list[str]:
         if state is None or not self._applies(chosen.entity):
             return []
-        candidate = _Candidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
+        candidate = Candidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
         keys = {key for key, drift in state.drift.items() if drift.cause is Cause.CONTESTED}
         if candidate.refused is not None:
             keys |= candidate.waiting - state.drift.keys()
@@ -259,19 +168,19 @@ class DriftService:
 
     # -- looks
 
-    async def _shown(self, candidates: Sequence[_Candidate], deadline: float) -> list[Drifted]:
+    async def _shown(self, candidates: Sequence[Candidate], deadline: float) -> list[Drifted]:
         seen = await self._look([each.entity for each in candidates], deadline)
         differing: dict[str, set[str]] = {}
         for each in candidates:
             found = None if seen is None else seen.get(each.entity.id)
             # A broker that is away is not among what was seen, nor is a broker that has what it should.
             unseen = seen is None or (found is None and each.entity.types[0] is EntityType.BROKER)
-            keys = each.waiting if unseen else self._differing(each, found)
+            keys = each.waiting if unseen else differing_keys(self._rules, each, found)
             if keys:
                 differing[each.entity.id] = keys
         authors = await self._states.authors(self._store.name, differing)
         return [
-            self._drifted(each, differing[each.entity.id], authors, (seen or {}).get(each.entity.id))
+            drifted(self._rules, each, differing[each.entity.id], authors, (seen or {}).get(each.entity.id))
             for each in candidates
             if each.entity.id in differing
         ]
@@ -289,51 +198,3 @@ class DriftService:
             )
             return None
         return {each.entity.id: each for part in looked for each in part.seen}
-
-    def _differing(self, candidate: _Candidate, seen: Seen | None) -> set[str]:
-        facet = self._rules.facet_of(candidate.entity)
-        # Nobody sees the cluster's values of passwords.
-        secrets = {key for key in candidate.waiting if facet.is_secret(candidate.entity, key)}
-        if seen is None or seen.sight is None:
-            return secrets
-        ours = stored(candidate.node)
-        followed = self._rules.followed(candidate.entity, ours, seen.sight)
-        return secrets | {key for key in ours.keys() | followed.keys() if ours.get(key) != followed.get(key)}
-
-    def _drifted(
-        self, candidate: _Candidate, keys: set[str], authors: Mapping[tuple[str, str], Author], seen: Seen | None
-    ) -> Drifted:
-        entity, node = candidate.entity, candidate.node
-        ours = stored(node)
-        theirs = {} if seen is None or seen.sight is None else seen.sight.config
-        written = set() if node is None else set(altered(node.extra))
-        left = {} if candidate.state is None else candidate.state.drift
-        facet = self._rules.facet_of(entity)
-
-        def drifted(key: str) -> DriftedKey:
-            state, value = KeyState.EXTRA, theirs.get(key)
-            principal: str | None = PRINCIPAL
-            since: int | None = None
-            alone = left.get(key)
-            if alone is not None:
-                state, since = KeyState(alone.cause.value), alone.since_ms
-                value = alone.theirs if seen is None else value
-            elif key in written:
-                state = KeyState.PENDING if candidate.refused is None else KeyState.REFUSED
-                author = authors.get((entity.id, key))
-                principal = None if author is None else author.principal
-                since = None if author is None else author.time_ms
-            elif key in ours:
-                state = KeyState.PENDING
-            secret = facet.is_secret(entity, key)
-            return DriftedKey(
-                key, state, None if secret else ours.get(key), None if secret else value, secret, since, principal
-            )
-
-        return Drifted(
-            entity,
-            facet,
-            tuple(drifted(key) for key in sorted(keys)),
-            candidate.refused,
-            None if seen is None else seen.sighting.at_ms,
-        )

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.services.ports.applying import TargetStates
     from app.services.ports.store import ClusterStore
-    from app.services.target.follow import Decisions, Seen
+    from app.services.target.follow import Decisions
+    from app.services.target.verdicts import Seen
 
 SOURCE: Final = "kafka"
 """The source, in the trail, of writes to a Kafka cluster whose principal nobody knows."""

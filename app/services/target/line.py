@@ -9,26 +9,26 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import ConfplaneError, UnavailableError
 from app.domain.facets import Tree
-from app.services.altered import altered
-from app.services.ports.applying import Alteration, Applied, Ending, Held, Refused, Sending, Unknown
+from app.services.ports.applying import Applied, Ending, Held, Refused, Unknown
 from app.services.ports.kafka import Area, area_of
-from app.services.target import members, topics
-from app.services.target.secrets import Secret, without
+from app.services.target import topics
+from app.services.target.sendings import Unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from app.services.ports.applying import AlteredCluster, End, TargetState, TargetStates, Values
+    from app.services.ports.applying import Alteration, AlteredCluster, End, TargetState, TargetStates
     from app.services.ports.cluster_states import Target
     from app.services.target.ports import ObservedStore
     from app.services.target.secrets import Secrets
+    from app.services.target.sendings import Sent
 
 MOST: Final = 1_000
 """Entities in one sending."""
@@ -75,20 +75,6 @@ class Parts:
     secrets: Secrets
     counts: Counts
     look: Callable[[Collection[Entity]], None]
-
-
-class _Sent(NamedTuple):
-    """One entity that is about to be sent."""
-
-    entity: Entity
-    sending: Sending
-    secrets: Mapping[str, Secret]
-
-    @property
-    def alteration(self) -> Alteration:
-        """The keys with their values in clear."""
-        values = dict(self.sending.values)
-        return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
 
 
 class Line:
@@ -182,7 +168,7 @@ class Line:
         asked = [each for each in sent if each.sending.values]
         answered = await self._alter([each.alteration for each in asked], deadline) if asked else []
         ends: dict[str, End] = {each.sending.entity_id: Applied() for each in sent}
-        ends |= {each.sending.entity_id: _shown(end, each) for each, end in zip(asked, answered, strict=True)}
+        ends |= {each.sending.entity_id: each.shown(end) for each, end in zip(asked, answered, strict=True)}
         # Before the barrier: a controller that hangs keeps that from its end as well.
         for entity_id, end in ends.items():
             if isinstance(end, Unknown | Held):
@@ -201,7 +187,7 @@ class Line:
         alter = cluster.alter_quotas if area_of(alterations[0].entity) is Area.QUOTAS else cluster.alter_configs
         return await alter(alterations, deadline)
 
-    def _compare(self, sent: Sequence[_Sent], ends: Mapping[str, End]) -> None:
+    def _compare(self, sent: Sequence[Sent], ends: Mapping[str, End]) -> None:
         """Have the cluster looked at: applied configs, and znodes that others wrote, of which nothing is sent.
 
         Client quotas are looked at every few seconds in any case.
@@ -232,13 +218,13 @@ class Line:
                 node = Node(entity_id, (), version=0, czxid=0, mzxid=state.sent_mzxid, mtime_ms=0)
             if state is not None and node is not None and state.sent_mzxid > node.mzxid:
                 self._defer(entity_id)  # another leader has seen more; the mirror follows
-            elif node is None or not self._is_due(node, state):
+            elif node is None or not self._unsent(node, state).is_due:
                 self._settle(entity_id, None if state is None else state.refused)
             else:
                 nodes[entity_id] = node
         return nodes, known
 
-    async def _next(self, target: Target, deadline: float) -> list[_Sent]:
+    async def _next(self, target: Target, deadline: float) -> list[Sent]:
         """Return what is to be sent now, in clear."""
         nodes, known = await self._due(target)
         entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
@@ -250,53 +236,26 @@ class Line:
             known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         sent = []
         for entity_id, node in nodes.items():
-            if not self._is_due(node, known.get(entity_id)):
+            entity, unsent = entities[entity_id], self._unsent(node, known.get(entity_id))
+            if not unsent.is_due:
                 self._settle(entity_id, None)
                 continue
             reason = topics.refusal(topic_ids, node, known.get(entity_id))
             if reason is not None:
-                self._parts.look([entities[entity_id]])
+                self._parts.look([entity])
                 self._hold(entity_id, reason)
                 continue
-            keys = self._keys(node, known.get(entity_id))
+            keys = unsent.keys
             try:
-                found = await self._parts.secrets.of(entities[entity_id], node.config, keys)
+                secrets = await self._parts.secrets.of(entity, node.config, keys)
             except ConfplaneError as error:
                 self._hold(entity_id, error.detail)
                 continue
-            config = node.config | {key: each.fingerprint for key, each in found.items()}
-            taken = _taken(node, known.get(entity_id))
-            again = self._repeated(entity_id, known.get(entity_id))
-            values = {
-                key: config.get(key)
-                for key in sorted(keys)
-                if key in again or key not in taken or taken[key] != config.get(key)
-            }
-            own = {key: each for key, each in found.items() if key in values}
-            sending = Sending(entity_id, node.mzxid, values, topic_ids.get(entity_id))
-            sent.append(_Sent(entities[entity_id], sending, own))
+            sent.append(unsent.sent(entity, keys, secrets, topic_ids.get(entity_id)))
         return sent
 
-    def _keys(self, node: Node, state: TargetState | None) -> set[str]:
-        """Return the keys of a znode that the cluster may not have taken yet, without those that are contested."""
-        keys, config = set(altered(node.extra)), node.config
-        if state is not None:
-            if not state.took_last and state.refused is None and not keys:
-                # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
-                keys |= state.sent.keys()
-            keys -= {key for key in state.drift if key in state.applied and state.applied[key] == config.get(key)}
-        return keys | self._repeated(node.id, state)
-
-    def _repeated(self, entity_id: str, state: TargetState | None) -> set[str]:
-        """Return the keys that are sent whether or not the cluster took them before."""
-        return {*self._again.get(entity_id, ()), *(() if state is None else state.reapply)}
-
-    def _is_due(self, node: Node, state: TargetState | None) -> bool:
-        if node.defect is not None:
-            return False
-        if node.id in self._again or (state is not None and state.is_open):
-            return True
-        return bool(altered(node.extra)) and (state is None or not state.is_settled(node.mzxid))
+    def _unsent(self, node: Node, state: TargetState | None) -> Unsent:
+        return Unsent(node, state, self._again.get(node.id))
 
     # -- what became of it
 
@@ -332,23 +291,3 @@ class Line:
             each.pop(entity_id, None)
         if refused is not None:
             self.refused[entity_id] = f"{refused.text} (code {refused.code})"
-
-
-def _shown(end: End, sent: _Sent) -> End:
-    """Return the end of a sending without secrets in the cluster's words."""
-    match end:
-        case Refused():
-            return replace(end, text=without(end.text, sent.secrets.values()))
-        case Unknown() | Held():
-            return replace(end, reason=without(end.reason, sent.secrets.values()))
-    return end
-
-
-def _taken(node: Node, state: TargetState | None) -> Values:
-    """Return the keys and values that the cluster took before, fingerprints in the place of secrets.
-
-    They are known as long as the cluster took the last that was sent, and nothing followed the cluster since.
-    """
-    if state is not None and state.took_last and members.read(node.extra).until < state.applied_offset:
-        return state.applied
-    return {}

@@ -17,7 +17,7 @@ from app.domain.errors import UnavailableError
 from app.domain.observed import Sight
 from app.services.background import Background
 from app.services.ports.trail import Sighting
-from app.services.target.follow import Seen
+from app.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -143,7 +143,7 @@ class Looking:
         if not looked.unchanged:
             await self._settle(state, looked)
         # Of what callers write the log is not followed.
-        beside_log = self._follows_log and not self._decisions.applies_to(state.area)
+        beside_log = self._follows_log and not self._decisions.judge.applies_to(state.area)
         state.count(looked, followed.refused, cost, beside_log=beside_log)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
@@ -152,7 +152,7 @@ class Looking:
 
     async def _settle(self, state: AreaState, looked: Looked | None) -> None:
         """Forget the drift of entities that a look found equal; None: the cluster has no topics at all."""
-        if not self._decisions.applies_to(state.area):
+        if not self._decisions.judge.applies_to(state.area):
             return
         if self._left is None:
             self._left = set(await self._follower.left_alone())
@@ -271,4 +271,4 @@ class Looking:
             return False
         if entry.after is None or not altered(entry.after.extra):
             return True
-        return not self._decisions.applies_to(area_of(Entity.from_id(entry.entity_id)))
+        return not self._decisions.judge.applies_to(area_of(Entity.from_id(entry.entity_id)))

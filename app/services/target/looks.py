@@ -11,7 +11,7 @@ from app.domain.observed import Sight
 from app.services.pace import Pace, free_in_slices
 from app.services.ports.kafka import KINDS, Area, area_of
 from app.services.ports.trail import Sighting
-from app.services.target.follow import Seen
+from app.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence

@@ -1,0 +1,176 @@
+"""The drift of one entity: its keys that differ in a Kafka cluster, each with both values and the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from app.domain.changes import stored
+from app.services.altered import altered
+from app.services.recorder.recorded import PRINCIPAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.changes import Node
+    from app.domain.entities import Entity
+    from app.domain.facets import Facet
+    from app.domain.observed import Rules
+    from app.services.ports.applying import Author, Refused, TargetState
+    from app.services.target.verdicts import Seen
+
+
+class KeyState(StrEnum):
+    """The reason for which a key differs."""
+
+    PENDING = "pending"
+    """The change is on its way: to the cluster, or from there."""
+    REFUSED = "refused"
+    """The cluster refused the entity's values."""
+    CONTESTED = "contested"
+    """Others set the key again and again, and it is put back no more."""
+    EXTRA = "extra"
+    """Others set the key in the cluster, and it was never set here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftedKey:
+    """One key of an entity with its two values as stored; None is absent, or a secret."""
+
+    key: str
+    state: KeyState
+    ours: str | None
+    theirs: str | None
+    """None also where the cluster was not looked at."""
+    secret: bool
+    since_ms: int | None
+    """The time of the change, milliseconds since the epoch; None: not known."""
+    principal: str | None
+    """The author of the change; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """One entity that differs."""
+
+    entity: Entity
+    facet: Facet
+    """The facet of its keys."""
+    keys: tuple[DriftedKey, ...]
+    refused: Refused | None
+    """The cluster's refusal of the entity's values."""
+    observed_at: int | None
+    """The time of the look that showed the values, milliseconds since the epoch; None: no look did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An entity of which a caller decides on the drift."""
+
+    entity: Entity
+    keys: frozenset[str] | None
+    """The keys; None: all that differ."""
+
+    def names(self, key: str) -> bool:
+        """Say whether the decision is on a key."""
+        return self.keys is None or key in self.keys
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An entity that may differ."""
+
+    entity: Entity
+    node: Node | None
+    state: TargetState | None
+
+    @property
+    def refused(self) -> Refused | None:
+        """The cluster's refusal of the present values."""
+        current = self.state is not None and self.node is not None and self.state.sent_mzxid == self.node.mzxid
+        return self.state.refused if self.state is not None and current else None
+
+    @property
+    def differs(self) -> bool:
+        """True where something waits, was refused, or is left alone."""
+        if self.state is not None and (self.state.is_open or self.state.drift):
+            return True
+        if self.node is None or not altered(self.node.extra):
+            return False
+        return self.state is None or self.state.applied_mzxid != self.node.mzxid
+
+    @property
+    def waiting(self) -> set[str]:
+        """The keys that differ, as far as known without a look."""
+        left = set() if self.state is None else {*self.state.drift, *self.state.reapply}
+        if self.node is None:
+            return left
+        config, taken = self.node.config, {} if self.state is None else self.state.applied
+        return left | {key for key in altered(self.node.extra) if key not in taken or taken[key] != config.get(key)}
+
+
+def differing_keys(rules: Rules, candidate: Candidate, seen: Seen | None) -> set[str]:
+    """Return the keys that differ by a look; of an entity that no look showed the secrets that wait.
+
+    Nobody sees the cluster's values of passwords, so these differ as long as they wait.
+    """
+    facet = rules.facet_of(candidate.entity)
+    secrets = {key for key in candidate.waiting if facet.is_secret(candidate.entity, key)}
+    if seen is None or seen.sight is None:
+        return secrets
+    ours = stored(candidate.node)
+    followed = rules.followed(candidate.entity, ours, seen.sight)
+    return secrets | {key for key in ours.keys() | followed.keys() if ours.get(key) != followed.get(key)}
+
+
+def drifted(
+    rules: Rules,
+    candidate: Candidate,
+    keys: set[str],
+    authors: Mapping[tuple[str, str], Author],
+    seen: Seen | None,
+) -> Drifted:
+    """Return an entity with the keys that differ.
+
+    Args:
+        rules: The rules of the cluster's configs.
+        candidate: The entity.
+        keys: Its keys that differ.
+        authors: Entity id and key -> the author of the newest change here.
+        seen: The entity in the cluster; None: no look showed it.
+    """
+    entity, node = candidate.entity, candidate.node
+    ours = stored(node)
+    theirs = {} if seen is None or seen.sight is None else seen.sight.config
+    written = set() if node is None else set(altered(node.extra))
+    left = {} if candidate.state is None else candidate.state.drift
+    facet = rules.facet_of(entity)
+
+    def of_key(key: str) -> DriftedKey:
+        state, value = KeyState.EXTRA, theirs.get(key)
+        principal: str | None = PRINCIPAL
+        since: int | None = None
+        alone = left.get(key)
+        if alone is not None:
+            state, since = KeyState(alone.cause.value), alone.since_ms
+            value = alone.theirs if seen is None else value
+        elif key in written:
+            state = KeyState.PENDING if candidate.refused is None else KeyState.REFUSED
+            author = authors.get((entity.id, key))
+            principal = None if author is None else author.principal
+            since = None if author is None else author.time_ms
+        elif key in ours:
+            state = KeyState.PENDING
+        secret = facet.is_secret(entity, key)
+        return DriftedKey(
+            key, state, None if secret else ours.get(key), None if secret else value, secret, since, principal
+        )
+
+    return Drifted(
+        entity,
+        facet,
+        tuple(of_key(key) for key in sorted(keys)),
+        candidate.refused,
+        None if seen is None else seen.sighting.at_ms,
+    )

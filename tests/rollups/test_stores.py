@@ -55,7 +55,8 @@ def columns_of(name: str) -> Any:
 def looks(reading: Reading) -> list[Any]:
     """Looks into a reading's history, at the ends of what there is and in between."""
     history, moments = reading._frames.history, [EPOCH, datetime(2026, 2, 2, 2, 40, 4, tzinfo=UTC), reading.as_of]
-    revisions = [0, *(1 << bits for bits in range(40, 63))]
+    # Those of the changes, and between them.
+    revisions = [0, 1, 2**41, 2**41 + 7, 2**42, 2**62 - 1, 2**62]
     return [
         *(look(moment) for look in (history.oldest, history.lowest_revision, history.last_until) for moment in moments),
         *(history.first_above(revision) for revision in revisions),

@@ -18,7 +18,7 @@ from app.services.ports.transactions import Committed, Conflict, SessionEnded, U
 from app.store import Access
 from app.store.write import transactions
 from app.store.write.transactions import Limits
-from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
+from tests.support.stores import ALICE, BILLING, acl_of, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -331,7 +331,7 @@ async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -
     root = "/chroot"
     packet = KazooTransaction(
         [
-            kinds[kind](root + path, *rest) if kind in kinds else Create(root + path, *rest, access.acl_of(path), 0)
+            kinds[kind](root + path, *rest) if kind in kinds else Create(root + path, *rest, acl_of(access, path), 0)
             for kind, path, *rest in made.operations
         ]
     ).serialize()

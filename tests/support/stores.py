@@ -8,6 +8,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from kazoo.protocol.serialization import int_struct, read_acl
+
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.services.ports.transactions import (
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kazoo.client import KazooClient
+    from kazoo.security import ACL
 
+    from app.store.session.access import Access
     from app.store.session.keeper import Session
 
 QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
@@ -56,6 +60,17 @@ def soon(seconds: float = 30.0) -> float:
 
 until = waiting.until
 """As tests of the stores know it."""
+
+
+def acl_of(access: Access, path: str) -> list[ACL]:
+    """The ACL of a new node, read from the bytes of a request."""
+    data, found = access.acl_of(path), []
+    (count,), offset = int_struct.unpack_from(data), int_struct.size
+    for _ in range(count):
+        acl, offset = read_acl(data, offset)
+        found.append(acl._replace(id=acl.id._replace(id=acl.id.id or "")))  # an empty name goes out as none
+    assert offset == len(data)
+    return found
 
 
 def write(entity: Entity, config: dict[str, str], expected: int | None = None, **more: Any) -> EntityWrite:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kazoo.protocol.serialization import int_struct, write_string
 from kazoo.security import ACL, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
 from app.settings import UnusableSettingsError
@@ -41,14 +42,14 @@ class Access:
         self.tls = tls
         self.auth = [] if credentials is None else [("digest", credentials)]
         """The credentials for kazoo, which sends them after every connect."""
-        self._sensitive: list[ACL] = OPEN_ACL_UNSAFE
-        self._others: list[ACL] = OPEN_ACL_UNSAFE
+        sensitive: list[ACL] = OPEN_ACL_UNSAFE
+        others: list[ACL] = OPEN_ACL_UNSAFE
         if identity is not None:
             scheme, _, name = identity.partition(":")
-            self._sensitive = [ACL(Permissions.ALL, Id(scheme, name)), ACL(Permissions.ALL, AUTH_IDS)]
-            self._others = [*self._sensitive, *READ_ACL_UNSAFE]
-        self._sensitive_size = _size(self._sensitive)
-        self.largest_acl = _size(self._others)
+            sensitive = [ACL(Permissions.ALL, Id(scheme, name)), ACL(Permissions.ALL, AUTH_IDS)]
+            others = [*sensitive, *READ_ACL_UNSAFE]
+        self._sensitive, self._others = _encoded(sensitive), _encoded(others)
+        self.largest_acl = len(self._others)
         """The greatest size of an ACL in a request, in bytes."""
 
     @classmethod
@@ -62,19 +63,18 @@ class Access:
             return cls(tls=tls)
         return cls(acl.identity, _credentials(acl.credentials_file, f"{setting}.credentials_file"), tls)
 
-    def acl_of(self, path: str) -> list[ACL]:
-        """Return the ACL of a new node; the path is below the chroot."""
+    def acl_of(self, path: str) -> bytes:
+        """Return the ACL of a new node as it is in a request; the path is below the chroot."""
         # The test is a plain prefix, as in Kafka.
         return self._sensitive if path.startswith(_SENSITIVE) else self._others
 
-    def acl_size(self, path: str) -> int:
-        """Return the size of a new node's ACL in a request, in bytes."""
-        return self._sensitive_size if path.startswith(_SENSITIVE) else self.largest_acl
 
-
-def _size(acl: list[ACL]) -> int:
+def _encoded(acl: list[ACL]) -> bytes:
     # A count; for each entry its rights and two strings with their lengths.
-    return 4 + sum(4 + 4 + len(each.id.scheme.encode()) + 4 + len(each.id.id.encode()) for each in acl)
+    parts = [int_struct.pack(len(acl))]
+    for each in acl:
+        parts += int_struct.pack(each.perms), write_string(each.id.scheme), write_string(each.id.id)
+    return b"".join(parts)
 
 
 def _credentials(path: Path, setting: str) -> str:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, ZookeeperError
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, Sync
+from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
@@ -40,10 +40,11 @@ from app.store import znodes
 from app.store.session.bridge import LoopHandler, Mailbox, Replies, Reply
 from app.store.session.clock import Clock
 from app.store.session.hello import Hello
+from app.store.session.multi import Multi, Operation
 from app.store.session.multiread import MultiRead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from app.store.session.access import Access
 
@@ -55,8 +56,6 @@ _kazoo_logger = logging.getLogger("app.store.kazoo")
 _kazoo_logger.setLevel(logging.CRITICAL)
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.3}
-_EPHEMERAL: Final = 1
-_FLAGS: Final = {"create": 0, "ephemeral": _EPHEMERAL, "sequence": 2}
 _SETUP_SECONDS: Final = 30.0
 _RETRY_SETUP_SECONDS: Final = 1.0
 _REOPEN_SECONDS: Final = 0.1
@@ -240,11 +239,8 @@ class Session:
 
     def sync(self) -> Reply:
         """Make the server catch up with the leader before it answers the session's next calls."""
-        client = self._checked()
-        reply: Reply = client.handler.async_result()
         # kazoo's own method can't be used: its callback must run on the thread of the reply.
-        client._call(Sync(self._chroot or "/"), reply)  # noqa: SLF001 - kazoo offers no other way
-        return self._made(reply)
+        return self._submit(Sync(self._chroot or "/"))
 
     def delete(self, path: str) -> Reply:
         """Delete a node in any version."""
@@ -261,31 +257,20 @@ class Session:
 
     def create(self, path: str, *, ephemeral: bool = False) -> Reply:
         """Create a node without data."""
-        acl = self._access.acl_of(path)
-        return self._submit([Create(self._at(path), None, acl, _EPHEMERAL if ephemeral else 0)])
+        return self.multi([("ephemeral" if ephemeral else "create", path, None)])
 
-    def multi(self, operations: Iterable[tuple[Any, ...]]) -> Reply:
-        """Submit a transaction of ``("set", path, data, version)``, ``("check", path, version)``, ``("create", path,
-        data)``, ``("sequence", path, data)``, ``("ephemeral", path, data)`` and ``("delete", path)``; the reply is the
-        list of results.
-        """  # noqa: D205 - a list of forms
-        requests: list[Any] = []
-        for kind, path, *rest in operations:
-            if kind == "set":
-                requests.append(SetData(self._at(path), *rest))
-            elif kind == "check":
-                requests.append(CheckVersion(self._at(path), *rest))
-            elif kind == "delete":
-                requests.append(Delete(self._at(path), -1))
-            else:
-                requests.append(Create(self._at(path), *rest, self._access.acl_of(path), _FLAGS[kind]))
-        return self._submit(requests)
+    def multi(self, operations: Sequence[Operation]) -> Reply:
+        """Submit a transaction; the reply is the list of results."""
+        for operation in operations:
+            self._at(operation[1])
+        return self._submit(Multi(operations, self._chroot, self._access))
 
-    def _submit(self, requests: list[Any]) -> Reply:
-        transaction = self._checked().transaction()
-        # Not by kazoo's methods: they can't create a node with null data, as brokers create parents.
-        transaction.operations = requests
-        return self._made(transaction.commit_async())
+    def _submit(self, request: Any) -> Reply:
+        """Submit a request that kazoo has no call for."""
+        client = self._checked()
+        reply: Reply = client.handler.async_result()
+        client._call(request, reply)  # noqa: SLF001 - as above
+        return self._made(reply)
 
     def watcher(self, notice: Callable[[], None]) -> Watcher:
         """Return a watch callback that calls ``notice()`` on the loop; give the same one to every call."""
@@ -350,12 +335,12 @@ class Session:
     async def ensure_roots(self) -> None:
         """Create the chroot and the missing roots, without data, as brokers do."""
         elements = self._chroot.strip("/").split("/") if self._chroot else []
-        roots = {"/" + "/".join(elements[: depth + 1]): "/" for depth in range(len(elements))}
-        roots |= {self._chroot + root: root for root in znodes.PERSISTENT_ROOTS}
-        stats = [self._made(self._checked().exists_async(root)) for root in roots]
-        for (root, below), stat in zip(roots.items(), stats, strict=True):
+        roots = [("", "/" + "/".join(elements[: depth + 1])) for depth in range(len(elements))]
+        roots += [(self._chroot, root) for root in znodes.PERSISTENT_ROOTS]
+        stats = [self._made(self._checked().exists_async(chroot + root)) for chroot, root in roots]
+        for (chroot, root), stat in zip(roots, stats, strict=True):
             if await stat is None:
-                [result] = await self._submit([Create(root, None, self._access.acl_of(below), 0)])
+                [result] = await self._submit(Multi([("create", root, None)], chroot, self._access))
                 if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
                     raise result
 

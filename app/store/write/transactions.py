@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.services.ports.transactions import ChangeWrites, Transaction, Write
     from app.store.session.access import Access
-
-Operation = tuple[Any, ...]
+    from app.store.session.multi import Operation
 
 WRITER_GONE: Final = "the writer node is gone"
 
@@ -273,7 +272,7 @@ def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
     if kind in {"check", "delete"}:
         return size + 4
     size += 4 + len(rest[0] or b"")
-    return size + 4 if kind == "set" else size + access.acl_size(path) + 4
+    return size + 4 if kind == "set" else size + len(access.acl_of(path)) + 4
 
 
 def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> None:
@@ -359,11 +358,8 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
 
     A failed transaction's list holds the real error at the operation that failed, and stand-ins at all others.
     """
-    for index, (role, result) in enumerate(zip(made.roles, results, strict=True)):
-        if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
-            return _refusal(role, made.blamed(index), result)
     if any(isinstance(result, Exception) for result in results):
-        return Refused("without saying which operation failed")
+        return _refused(made, results)
     stat = results[0]
     entities: list[tuple[Tree, Node]] = []
     versions: dict[str, int] = {}
@@ -385,6 +381,13 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
     nodes = tuple(node for _, node in entities)
     entities += _parent_nodes(made, stat)
     return Applied(Committed(stat.mzxid, stat.mtime, nodes, versions, remade), tuple(entities), sequences)
+
+
+def _refused(made: Operations, results: Sequence[Any]) -> Verdict:
+    for index, (role, result) in enumerate(zip(made.roles, results, strict=True)):
+        if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
+            return _refusal(role, made.blamed(index), result)
+    return Refused("without saying which operation failed")
 
 
 def _parent_nodes(made: Operations, stat: Any) -> list[tuple[Tree, Node]]:

@@ -32,15 +32,19 @@ class Op:
     pointer: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the op in the trail's form. The values of secrets must be removed before.
+        """Return the op in the trail's form."""
+        return op_as_json(self.key, self.type, self.value)
 
-        Rows of earlier releases hold two other forms: ``{"key", "value"}`` of a SET, ``{"key", "remove": true}`` of a
-        DELETE.
-        """
-        value = self.value
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            value = float(value)  # a DOUBLE is stored as such; JSON's writers end at 64 bits
-        return {"key": self.key, "op": self.type.name, "value": value}
+
+def op_as_json(key: str, kind: OpType, value: JsonValue = None) -> dict[str, Any]:
+    """Return an op in the trail's form. The values of secrets must be removed before.
+
+    Rows of earlier releases hold two other forms: ``{"key", "value"}`` of a SET, ``{"key", "remove": true}`` of a
+    DELETE.
+    """
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        value = float(value)  # a DOUBLE is stored as such; JSON's writers end at 64 bits
+    return {"key": key, "op": kind.name, "value": value}
 
 
 def op_type(given: int | str, *, pointer: str | None = None) -> OpType:

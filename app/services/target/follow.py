@@ -14,7 +14,7 @@ from app.domain.changes import stored
 from app.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
 from app.domain.facets import Tree, full_path
 from app.domain.observed import Sight
-from app.domain.ops import Op, OpType
+from app.domain.ops import OpType, op_as_json
 from app.services.changes.draft import Draft, Unchanged
 from app.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
 from app.services.ports.transactions import EntityWrite, Guarded
@@ -154,23 +154,25 @@ class Decisions:
         entity, before = seen.entity, stored(node)
         facet = self._rules.facet_of(entity)
         keys = sorted([key for key in before.keys() | after.keys() if before.get(key) != after.get(key)])
-        # Of secrets and unknown keys a record shows that they were written, and nothing more.
-        unshown = sorted({key for key, _ in seen.records if not self._rules.governs(entity, key)})
-        shown_before = self._redact(Tree.CONFIG, entity.id, before)
+        shown_before = self._redact(Tree.CONFIG, entity.id, before) if before else {}
         shown = self._redact(Tree.CONFIG, entity.id, after)
         ops = [_op(facet, entity, key, shown.get(key), removed=key not in after) for key in keys]
-        given = dict(seen.records)
-        ops += [Op(key, OpType.DELETE if given[key] is None else OpType.SET).as_json() for key in unshown]
-        if not ops:
-            # Records that left values as they were.
-            ops = [_op(facet, entity, key, shown.get(key), removed=value is None) for key, value in given.items()]
+        if seen.records:
+            given = dict(seen.records)
+            # Of secrets and unknown keys a record shows that they were written, and nothing more.
+            unshown = sorted([key for key in given if not self._rules.governs(entity, key)])
+            ops += [op_as_json(key, OpType.DELETE if given[key] is None else OpType.SET) for key in unshown]
+            keys = sorted({*keys, *unshown})
+            if not ops:
+                # Records that left values as they were.
+                ops = [_op(facet, entity, key, shown.get(key), removed=value is None) for key, value in given.items()]
         return IntentEntity(
             entity_id=entity.id,
             facet=facet.name,
             path=full_path(Tree.CONFIG, entity),
             version_read=None if node is None else node.version,
             czxid_read=None if node is None else node.czxid,
-            keys=tuple(sorted({*keys, *unshown})),
+            keys=tuple(keys),
             ops=tuple(ops),
             before=shown_before,
             after=shown,
@@ -180,11 +182,11 @@ class Decisions:
 def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: bool) -> dict[str, Any]:
     """Return the op of a key; a quota's value is a number, where it can be one."""
     if removed or shown is None:
-        return Op(key, OpType.DELETE if removed else OpType.SET).as_json()
+        return op_as_json(key, OpType.DELETE if removed else OpType.SET)
     try:
-        return Op(key, OpType.SET, facet.decode(entity, key, shown)).as_json()
+        return op_as_json(key, OpType.SET, facet.decode(entity, key, shown))
     except ValueError:
-        return Op(key, OpType.SET, shown).as_json()
+        return op_as_json(key, OpType.SET, shown)
 
 
 def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:

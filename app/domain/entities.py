@@ -242,7 +242,10 @@ class Entity:
             InvalidRequestError: A name takes more than :data:`LONGEST_NAME` bytes.
         """
         for kind, name in self.components:
-            if name is not None and (size := len(_element(kind, name))) > LONGEST_NAME:
+            # A character takes four bytes at most, each of three characters.
+            if name is None or len(name) <= LONGEST_NAME // 12:
+                continue
+            if (size := len(_element(kind, name))) > LONGEST_NAME:
                 raise InvalidRequestError(
                     f"The {kind} name takes {size} bytes, percent-encoded as in ZooKeeper; the name of a new entity may"
                     f" take {LONGEST_NAME} at most",

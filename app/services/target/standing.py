@@ -167,12 +167,16 @@ class Standings:
 
     async def _end(self, entity_ids: list[str]) -> None:
         """End the waits whose changes have ended."""
+        # The states are newer than the nodes: a znode that follows the cluster does so behind the end of its sending.
+        mirrored, _ = self._store.freshness() or (0, None)
+        nodes = {each: self._store.get(Tree.CONFIG, each) for each in entity_ids}
         known = await self._known(entity_ids)
-        for entity_id in entity_ids:
-            node = self._store.get(Tree.CONFIG, entity_id)
+        for entity_id, node in nodes.items():
             for wait in self._waits.get(entity_id, ()):
                 wait.last = _followed(node, wait.revision) or _standing(known.get(entity_id), wait.revision)
-                if wait.last.state is Applied.PENDING and (node is None or not altered(node.extra)):
+                # Of a change by another process the mirror may know nothing yet.
+                waits = (node is not None and bool(altered(node.extra))) or mirrored < wait.revision
+                if wait.last.state is Applied.PENDING and not waits:
                     wait.last = replace(wait.last, state=Applied.REFUSED, message=_UNDONE)
                 if wait.last.state is not Applied.PENDING and not wait.ended.done():
                     wait.ended.set_result(wait.last)

@@ -336,6 +336,37 @@ async def test_a_cluster_that_is_away_gets_everything_later(opened: Opener, kafk
     equal(one, kafka)
 
 
+@pytest.mark.parametrize("end", ["waits", "refused"])
+async def test_what_a_look_left_for_a_callers_change_is_placed_behind_the_look_before(
+    opened: Opener, kafka: KafkaDouble, end: str
+) -> None:
+    one = await opened()
+    await one.look()
+    kafka.create_topic("between")
+    await alter(one, ALICE, producer_byte_rate=2048)
+    kafka.alter(ALICE, {OTHER: "7"})
+    written = kafka.now.offset
+    if end == "refused":
+        kafka.refusals[ALICE] = Refused(44, "no")
+        await apply(one)
+        await one.look()
+    kafka.create_topic("behind")
+    # The cluster's answer about quotas is the same again.
+    await one.look_once()
+    await one.look_once()
+    kafka.refusals.clear()
+    await alter(one, ALICE, producer_byte_rate=4096)
+    await apply(one)
+    await one.look()
+    equal(one, kafka)
+    *changes, row = await rows(one, ALICE)
+    assert ([each.kind for each in changes], row.kind) == (["change", "change"], "observed")
+    observed = row.intent.observed
+    assert observed is not None
+    assert observed.after is not None
+    assert observed.after < written <= observed.until
+
+
 @pytest.mark.parametrize("step", SENDING_STEPS)
 async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
 from app.kraft.client import KraftClient
@@ -16,6 +14,7 @@ from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_writer import KraftWriter
+from tests.support.metrics import scrape
 from tests.support.service import Service
 from tests.support.stores import soon
 from tests.support.waiting import until, until_warned
@@ -173,7 +172,7 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
                 before = _unknown(service)
                 controller.pause()
                 await put(http, "hangs", 2)
-                await until(lambda: _unknown(service) > before)
+                await until(lambda: all(now > then for now, then in zip(_unknown(service), before, strict=True)))
                 controller.resume()
                 await until(lambda: _has(client, 2.0))
                 await put(http, "hangs", 3)
@@ -188,8 +187,10 @@ async def _has(client: KraftClient, rate: float) -> bool:
     return await client.describe_quotas_of([("user", "hangs")], soon()) == {RATE: rate}
 
 
-def _unknown(service: Service) -> float:
-    """Return the number of sendings without an answer."""
-    page = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60).text
-    found = re.search(r'confplane_applied_changes_total\{cluster="default",end="unknown"\} ([0-9.]+)', page)
-    return 0.0 if found is None else float(found[1])
+def _unknown(service: Service) -> tuple[float, float]:
+    """Return the numbers of sendings without an end, and of alters of quotas that ended for want of time."""
+    found = scrape(service)
+    return (
+        found.total("applied_changes_total", end="unknown"),
+        found.total("target_requests_total", api="AlterClientQuotas", code="timeout"),
+    )

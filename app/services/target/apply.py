@@ -64,6 +64,13 @@ class Followed:
     """Sights of what others changed, and what is to be put back."""
     corrections: dict[str, Correction] = field(default_factory=dict)
     """Entity id -> the decision on what others changed."""
+    waiting: bool = False
+    """Changes by others wait, as the cluster refused what callers wrote to the entity."""
+
+    @property
+    def left(self) -> bool:
+        """True where changes by others may have been left, whose rows come later."""
+        return self.waiting or bool(self.pending or self.late)
 
     def leave(self, seen: Seen, verdict: Verdict) -> None:
         """Take a sight of which nothing was written."""
@@ -73,6 +80,8 @@ class Followed:
             self.enforced.append(seen)
         elif verdict is Verdict.PENDING:
             self.pending.append(seen.entity.id)
+        elif verdict is Verdict.REFUSED:
+            self.waiting = True
 
 
 class Follower:

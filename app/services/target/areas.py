@@ -38,6 +38,8 @@ class Topics:
     began: float = 0.0
     first: Looked | None = None
     """The first look of the round."""
+    left: bool = False
+    """Some look of the round left changes by others where they were."""
     entities: int = 0
     unmanaged: dict[str, str] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)
@@ -57,9 +59,10 @@ class Topics:
         """True once all names were looked at."""
         return self.at >= len(self.names)
 
-    def take(self, looked: Looked) -> None:
+    def take(self, looked: Looked, *, left: bool) -> None:
         """Take a look at the piece, and go to the next."""
         self.at += PIECE
+        self.left = self.left or left
         self.first = self.first or replace(looked, after=min(self.named_at, looked.after))
         self.entities += looked.entities
         self.unmanaged |= looked.unmanaged
@@ -80,6 +83,8 @@ class AreaState:
     brokers: dict[str, int] = field(default_factory=dict)
     """Such an offset of each broker's own configs, by entity id, as far as this leader knows one."""
     digest: bytes = b""
+    left: bool = False
+    """The last look that showed other configs than the look before left changes by others where they were."""
     topics: Topics = field(default_factory=Topics)
 
     @property
@@ -111,19 +116,30 @@ class AreaState:
             entities = [each for each in entities if each.components[0][1] is None or each.id in looked.brokers]
         return {each.id for each in entities}
 
-    def count(self, looked: Looked, refused: dict[str, str], cost_s: float, *, beside_log: bool) -> None:
-        """Take a look that counts: the mirror is as it was seen."""
+    def count(self, looked: Looked, refused: dict[str, str], cost_s: float, *, beside_log: bool, left: bool) -> None:
+        """Take a look that counts: the mirror is as it was seen, but for what was left.
+
+        Args:
+            looked: The look.
+            refused: Entity id -> the reason why ZooKeeper can't hold its config.
+            cost_s: The duration of the look, in seconds.
+            beside_log: The log is followed as well.
+            left: Changes by others were left, as callers' changes of the same entities wait: their rows come later.
+        """
         now = time.monotonic()
         if self.area is Area.TOPICS:
-            self._count_piece(looked, refused, cost_s, now)
+            self._count_piece(looked, refused, cost_s, now, left=left)
         else:
             rest = max(QUOTAS_S, SHARE * cost_s) if self.area is Area.QUOTAS else INTERVALS_S[self.area]
             self.due = now + rest * (BESIDE_THE_LOG if beside_log else 1)
-            self.since = looked.after
-            self.brokers |= looked.brokers
+            if not looked.unchanged:
+                self.left = left
+            if not self.left:
+                self.since = looked.after
+                self.brokers |= looked.brokers
             self.digest = looked.digest
             if looked.unchanged:
-                self.report = replace(self.report, observed_at=looked.at_ms, offset=looked.after, problem="")
+                self.report = replace(self.report, observed_at=looked.at_ms, offset=self.since, problem="")
             else:
                 self._show(looked, looked.entities, {**looked.unmanaged, **refused}, looked.hidden)
 
@@ -133,13 +149,14 @@ class AreaState:
         self.topics = Topics()
         self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
 
-    def _count_piece(self, looked: Looked, refused: dict[str, str], cost_s: float, now: float) -> None:
+    def _count_piece(self, looked: Looked, refused: dict[str, str], cost_s: float, now: float, *, left: bool) -> None:
         topics = self.topics
-        topics.take(replace(looked, unmanaged={**looked.unmanaged, **refused}))
+        topics.take(replace(looked, unmanaged={**looked.unmanaged, **refused}), left=left)
         pieces = -(-len(topics.names) // PIECE)
         self.due = now + max(INTERVALS_S[self.area] / pieces, SHARE * cost_s)
         if topics.ended and topics.first is not None:
-            self.since = topics.first.after
+            if not topics.left:
+                self.since = topics.first.after
             self._show(topics.first, topics.entities, topics.unmanaged, topics.hidden)
             self.topics = Topics()
 
@@ -147,7 +164,7 @@ class AreaState:
         self.report = replace(
             self.report,
             observed_at=looked.at_ms,
-            offset=looked.after,
+            offset=self.since,
             entities=entities,
             unmanaged=Names.of(unmanaged),
             hidden=Names.of(hidden),

@@ -144,7 +144,7 @@ class Looking:
             await self._settle(state, looked)
         # Of what callers write the log is not followed.
         beside_log = self._follows_log and not self._decisions.judge.applies_to(state.area)
-        state.count(looked, followed.refused, cost, beside_log=beside_log)
+        state.count(looked, followed.refused, cost, beside_log=beside_log, left=followed.left)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
             state.digest = b""

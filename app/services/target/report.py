@@ -56,7 +56,8 @@ class AreaReport:
     observed_at: int | None = None
     """The begin of the last look at all of the area that counted, milliseconds since the epoch; None: none yet."""
     offset: int | None = None
-    """The metadata offset that this look had reached at its begin: the configs are at least that new."""
+    """The metadata offset that the last look had reached at its begin of which nothing was left: the configs are at
+    least that new."""
     entities: int = 0
     """The entities with declared configs."""
     unmanaged: Names = field(default_factory=Names)

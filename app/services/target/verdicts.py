@@ -35,6 +35,8 @@ class Verdict(Enum):
     """The znode has later records than the look: another look is needed."""
     PENDING = "pending"
     """Callers altered the znode, and the cluster has not taken it yet: it is looked at again afterwards."""
+    REFUSED = "refused"
+    """The cluster refused what callers wrote: what others change waits until callers alter the entity again."""
     ENFORCED = "enforced"
     """Others changed the entity in the cluster, which is to get the values here again."""
     WRITTEN = "written"
@@ -44,7 +46,7 @@ class Verdict(Enum):
     """The znode is emptied of an earlier topic of this name; the present topic's configs are a change of its own."""
 
 
-LEFT: Final = frozenset({Verdict.SAME, Verdict.STALE, Verdict.PENDING, Verdict.ENFORCED})
+LEFT: Final = frozenset({Verdict.SAME, Verdict.STALE, Verdict.PENDING, Verdict.REFUSED, Verdict.ENFORCED})
 """The verdicts by which nothing is written."""
 
 
@@ -156,7 +158,7 @@ class Judge:
         if state is not None and node is not None and state.sent_mzxid > node.mzxid:
             return Verdict.STALE, before  # another process has seen more; the mirror follows
         if state is not None and state.refused is not None:
-            return Verdict.SAME, before
+            return Verdict.REFUSED, before
         ours = {key: value for key, value in before.items() if not self._rules.manages(seen.entity, key)}
         managed = {key: value for key, value in after.items() if self._rules.manages(seen.entity, key)}
         followed = ours | managed
@@ -188,7 +190,7 @@ def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
     state = seen.state
     if node is not None and altered(node.extra) and (state is None or state.applied_mzxid != node.mzxid):
         refused = state is not None and state.is_settled(node.mzxid)
-        return Verdict.SAME if refused else Verdict.PENDING
+        return Verdict.REFUSED if refused else Verdict.PENDING
     if state is None:
         return verdict
     if state.is_open:

@@ -101,8 +101,13 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
             await until(taken)
             assert await client.describe_quotas_of([("user", "adopted")], soon()) == {RATE: 1000.0}
             shown = await http.request("GET", "client-quotas/user=adopted?view=full")
-            assert shown.body["status"]["applied"]["revision"] == shown.body["status"]["revision"]
-            assert (shown.applied_revision or 0) >= int(shown.body["status"]["revision"])
+            revision = shown.body["status"]["revision"]
+            assert shown.body["status"]["applied"]["revision"] == revision
+
+            async def heard() -> bool:
+                return ((await http.request("GET", "client-quotas")).applied_revision or 0) >= int(revision)
+
+            await until(heard)
             await outside.quotas(({"user": "adopted"}, {RATE: 2000.0}))
 
             async def followed() -> bool:

@@ -7,15 +7,12 @@ this code, and is raised unchanged.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psycopg
 from sqlalchemy import exc
 
 from app.domain.errors import UnavailableError
-
-if TYPE_CHECKING:
-    from app.domain.errors import WriteOutcome
 
 COMMAND: Final = "confplane migrate"
 """The command that brings the schema and the rights of the service's role to this version."""
@@ -81,6 +78,6 @@ def classify(error: BaseException) -> Fault | None:
     return None
 
 
-def unavailable(fault: Fault, *, outcome: WriteOutcome | None = None) -> UnavailableError:
+def unavailable(fault: Fault) -> UnavailableError:
     """Return the error for callers."""
-    return UnavailableError(fault.detail, outcome=outcome, retry_after_s=fault.retry_after_s)
+    return UnavailableError(fault.detail, retry_after_s=fault.retry_after_s)

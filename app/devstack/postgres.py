@@ -100,12 +100,6 @@ class Postgres(Server):
             f"GRANT CONNECT ON DATABASE {name} TO {SERVICE};\n"
         )
 
-    def drop_database(self, name: str) -> None:
-        """Drop a database, ending the sessions that use it; one that does not exist is no error."""
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a plain lower-case identifier")
-        self.query(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-
     def query(self, sql: str, database: str = "postgres") -> str:
         """Run SQL as the superuser and return its output, columns separated by ``|``, without headers.
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.02
 _START_TIME_TOLERANCE_SECONDS = 2.0
 _TAIL_BYTES = 4096
+_TAIL_LINES = 15
 _RECORD = "process.json"
 
 
@@ -52,7 +53,7 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-def tail(path: Path, lines: int = 15) -> str:
+def tail(path: Path) -> str:
     """Return the last lines of a log, or a note that there are none."""
     try:
         with path.open("rb") as log:
@@ -60,7 +61,7 @@ def tail(path: Path, lines: int = 15) -> str:
             text = log.read().decode(errors="replace").strip()
     except FileNotFoundError:
         text = ""
-    return "\n".join(text.splitlines()[-lines:]) or "(the log is empty)"
+    return "\n".join(text.splitlines()[-_TAIL_LINES:]) or "(the log is empty)"
 
 
 def end(process: psutil.Process, sig: signal.Signals, seconds: float) -> None:

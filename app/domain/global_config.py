@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from app.domain.definitions import Catalog
 
-LEGACY_PATH: Final = "/brokers/config"
-"""The path of KIP-5's global config."""
-
 LOCAL_ONLY: Final = frozenset(
     {
         "broker.id",

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _FEATURE: Final = "metadata.version"
 _ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
-_ATTEMPTS: Final = 3
 _LISTED: Final = {Area.GROUPS: ResourceType.GROUP, Area.CLIENT_METRICS: ResourceType.CLIENT_METRICS}
 _UNPROVEN_S: Final = 1.0
 _UNPROVEN_PAUSE_S: Final = 0.1

@@ -24,11 +24,6 @@ def is_named(entity_id: Column, kind: EntityType) -> Column:
     return entity_id.rlike(f"(^|,){kind.value}=")
 
 
-def is_default(entity_id: Column, kind: EntityType) -> Column:
-    """Say whether an id has the default of this type as a component."""
-    return entity_id.rlike(f"(^|,){kind.value}(,|$)")
-
-
 def name(entity_id: Column, kind: EntityType) -> Column:
     """Return the plain name of a component; null for the default entity, and where there is no such component."""
     escaped = F.nullif(F.regexp_extract(entity_id, f"(?:^|,){kind.value}=([^,]*)", 1), F.lit(""))
@@ -44,11 +39,6 @@ def user_id(entity_id: Column) -> Column:
 def client_part(entity_id: Column) -> Column:
     """Return the client-id's part of an id: ``client-id=billing`` or ``client-id``; null where there is none."""
     return F.nullif(F.regexp_extract(entity_id, "(?:^|,)(client-id(?:=[^,]*)?)$", 1), F.lit(""))
-
-
-def kind_of(entity_id: Column, *kinds: EntityType) -> Column:
-    """Say whether an id has components of exactly these types."""
-    return entity_type(entity_id) == ",".join(kinds)
 
 
 def first_ids(ids: Column, count: int) -> Column:

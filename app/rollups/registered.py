@@ -21,10 +21,11 @@ def current(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
 
     Args:
         events: Rows of ``REGISTRATION_EVENTS``, with :data:`EVENT_COLUMNS` at least.
-        previous: The registrations before the first event, of the schema ``REGISTRATIONS``; None for nothing.
+        previous: The registrations before the first event, as this function returns them; None for nothing.
 
     Returns:
-        Rows of ``REGISTRATIONS``.
+        Their columns are entity_id, software_name, software_version, supported_configs (sorted), first_seen and
+        last_seen. Entities are ``user=`` or ``user=,client-id=``.
 
     Costs one pass over the events, which are kept in Spark's cache meanwhile, and one shuffle of the seen ones by
     entity; clearings are few, and joined by broadcast.

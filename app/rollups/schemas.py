@@ -118,19 +118,6 @@ REGISTRATION_EVENTS: Final = StructType(
 """One row per event, in the order of ``id``: ``seen`` (at most one a day and registration), or ``cleared``, which hides
 all ``seen`` with lower ids of that entity, or of the whole cluster where ``entity_id`` is null."""
 
-REGISTRATIONS: Final = StructType(
-    [
-        _required("entity_id", StringType()),
-        _required("software_name", StringType()),
-        _required("software_version", StringType()),
-        _required("supported_configs", TEXTS),
-        _required("first_seen", TimestampType()),
-        _required("last_seen", TimestampType()),
-    ]
-)
-"""One row per entity, software, version and set of supported configs (sorted) that is not cleared: the result of
-:func:`app.rollups.registered.current` for the events. Entities are ``user=`` or ``user=,client-id=``."""
-
 REPORTS: Final = StructType(
     [
         _required("entity_id", StringType()),

@@ -65,7 +65,6 @@ PERSISTENT_ROOTS: Final = (
 )
 """Nodes that must exist before the first transaction; brokers make the first seven themselves when they start."""
 
-_ENTITY_VERSION: Final = 1
 _NOTIFICATION_V1: Final = 1
 _NOTIFICATION_V2: Final = 2
 _BEYOND_BMP: Final = re.compile("[\U00010000-\U0010ffff]")

@@ -39,10 +39,8 @@ def test_parts_are_those_of_the_domain(spark: SparkSession) -> None:
             columns.entity_type(entity_id),
             F.array(*[columns.name(entity_id, kind) for kind in kinds]),
             F.array(*[columns.is_named(entity_id, kind) for kind in kinds]),
-            F.array(*[columns.is_default(entity_id, kind) for kind in kinds]),
             columns.user_id(entity_id),
             columns.client_part(entity_id),
-            columns.kind_of(entity_id, EntityType.USER, EntityType.CLIENT_ID),
         )
         .collect()
     )
@@ -57,8 +55,6 @@ def told(entity: Entity, kinds: tuple[EntityType, ...]) -> tuple[object, ...]:
         ",".join(entity.types),
         [names.get(kind) for kind in kinds],
         [names.get(kind) is not None for kind in kinds],
-        [kind in names and names[kind] is None for kind in kinds],
         parts.get("user"),
         parts.get("client-id"),
-        entity.types == (EntityType.USER, EntityType.CLIENT_ID),
     )

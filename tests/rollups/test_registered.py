@@ -55,7 +55,7 @@ def folded(events: list[tuple[Any, ...]]) -> dict[Key, tuple[datetime, datetime]
 
 
 def rows(frame: DataFrame) -> dict[Key, tuple[datetime, datetime]]:
-    columns = schemas.REGISTRATIONS.names
+    columns = ("entity_id", "software_name", "software_version", "supported_configs", "first_seen", "last_seen")
     found = {(r[0], r[1], r[2], tuple(r[3])): (aware(r[4]), aware(r[5])) for r in frame.select(*columns).collect()}
     assert len(found) == frame.count()
     return found

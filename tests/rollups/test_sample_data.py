@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from app.rollups.jobs import JOBS
-from app.rollups.snapshots import read_snapshot
 from tests.bench.sample import __main__ as sample_data
+from tests.bench.sample.snapshots import read_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

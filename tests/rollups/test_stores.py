@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from app.rollups import snapshots, stores
+from app.rollups import stores
 from app.rollups.jobs import activity, compatibility, impact, integrity, quotas
 from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
+from tests.bench.sample import snapshots
 from tests.rollups.driver import rows_of
 from tests.rollups.trail import CLUSTER, EPOCH, collected, expected, fill, own, same, write
 from tests.support.stores import rate

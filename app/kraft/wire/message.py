@@ -70,11 +70,6 @@ class Message:
         return run(cls.steps(data, version, at))
 
     @classmethod
-    async def decode_in_slices(cls, data: bytes, version: int, at: int = 0) -> Self:
-        """Decode as :meth:`decode` does, and let others run every :data:`SLICE_S` seconds."""
-        return await run_in_slices(cls.steps(data, version, at))
-
-    @classmethod
     def steps(cls, data: bytes, version: int, at: int) -> Generator[None, None, Self]:
         """Decode as :meth:`decode` does, and pause after each element of the message's arrays."""
         cls._check(version)

@@ -21,7 +21,7 @@ from app.services.access_admin.shown import etag_of, shown_grant
 from app.services.ports.access import StoredGrant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
     from uuid import UUID
 
     from app.services.access import Access
@@ -54,19 +54,11 @@ class GrantService:
     Args:
         store: The tables.
         clusters: The clusters of the settings.
-        clock: Returns the moment in UTC.
     """
 
-    def __init__(
-        self,
-        store: AccessStore,
-        clusters: Collection[str],
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, store: AccessStore, clusters: Collection[str]) -> None:
         self._store = store
         self._clusters = clusters
-        self._clock = clock
         self._kept = Kept(_KIND, store.find_grant)
 
     async def create(
@@ -83,7 +75,7 @@ class GrantService:
             UnavailableError: Postgres is away.
         """
         self._check(wanted)
-        made = StoredGrant(_grant(wanted, uuid7()), self._clock(), caller.principal, wanted.note)
+        made = StoredGrant(_grant(wanted, uuid7()), datetime.now(UTC), caller.principal, wanted.note)
         self._kept.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
         check_gift(caller.access, made.grant)
         if validate_only:

@@ -86,7 +86,6 @@ class TokenService:
         mint: Makes the text of a token and its digest.
         known: The clusters of the settings, and the names of users that others make.
         lifetimes: The default and the longest lifetime.
-        clock: Returns the moment in UTC.
     """
 
     def __init__(
@@ -96,21 +95,18 @@ class TokenService:
         mint: Callable[[], tuple[str, bytes]],
         known: Known,
         lifetimes: Lifetimes,
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._control = control
         self._mint = mint
         self._clusters, self._prefixes = known.clusters, known.prefixes
         self._lifetimes = lifetimes
-        self._clock = clock
         self._kept = Kept(_KIND, store.find_token)
 
     @property
     def now(self) -> datetime:
         """The moment by which a token's status is decided."""
-        return self._clock()
+        return datetime.now(UTC)
 
     async def create(self, wanted: NewToken, caller: Caller, *, validate_only: bool = False) -> Made:
         """Create a token.
@@ -122,7 +118,7 @@ class TokenService:
             UnavailableError: Postgres is away.
         """
         self._check(wanted)
-        now = self._clock()
+        now = datetime.now(UTC)
         token = Token(
             uuid7(),
             wanted.principal,
@@ -176,7 +172,7 @@ class TokenService:
         token = await self._kept.altered(token_id, caller.access)
         if token.revoked_at is not None or validate_only:
             return token
-        now = self._clock()
+        now = datetime.now(UTC)
         after = replace(token, revoked_at=now)
         change = change_of(
             caller,
@@ -217,7 +213,7 @@ class TokenService:
                 f"overlapSeconds has to be 0 to {LONGEST_OVERLAP_S} (30 days)", pointer="/overlapSeconds"
             )
         old = await self._kept.altered(token_id, caller.access)
-        now = self._clock()
+        now = datetime.now(UTC)
         longest = timedelta(days=self._lifetimes.longest_days)
         made = replace(
             old,

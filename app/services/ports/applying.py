@@ -198,10 +198,6 @@ class TargetState:
     topic_id: str | None = None
     """The id of the topic that the values were sent to; None of other entities, and where it is not known."""
 
-    def is_of(self, topic_id: str | None) -> bool:
-        """Say whether the state may be of a topic: not of an earlier one of the same name."""
-        return None in {self.topic_id, topic_id} or self.topic_id == topic_id
-
     @property
     def took_last(self) -> bool:
         """True where the cluster has taken the last change from here."""

@@ -53,7 +53,6 @@ _PAUSE_S: Final = 5.0
 """Seconds between two checks of whether the brokers have taken notice of enough changes."""
 _CONTENDED: Final = "Others kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
-_NAMED: Final = 5
 _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
 """Errors that concern one entity alone."""
 

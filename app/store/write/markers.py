@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
     from app.services.ports.transactions import ChangeWrites
     from app.store.session.keeper import Keeper, Session
-
-logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS: Final = 60.0
 """Seconds from the writing of an outcome to the drop of its marker. app/services/changes/settle.py relies on half of

@@ -1,4 +1,4 @@
-"""Writes a made-up cluster as a snapshot (app/rollups/snapshots.py), in pieces: any number of events fits.
+"""Writes a made-up cluster as a snapshot (snapshots.py), in pieces: any number of events fits.
 
 What is kept in memory meanwhile is a few hundred bytes per entity.
 """

@@ -14,9 +14,9 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import difference, stored
+from app.domain.changes import stored
 from app.domain.entities import Entity
 from app.domain.errors import (
     AlreadyExistsError,
@@ -30,11 +30,11 @@ from app.domain.errors import (
 )
 from app.domain.facets import full_path
 from app.services.changes.draft import Draft, Unchanged
+from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.states import StateChange, draft
 from app.services.collections import LAYOUT_PATH
 from app.services.ports.cluster_states import LAYOUT_KEY, Layout, LayoutCheck
-from app.services.ports.trail import IntentEntity
-from app.services.ports.transactions import EntityWrite, Guarded
+from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -287,54 +287,19 @@ class _Move:
         if not self._discard and not self._configs.own(entity, before[target]):
             # Configs in the target are the effective ones; nobody has read later writes to the source.
             after[target] = before[target] | moved
-        sides = [_Side(tree, nodes[tree], before[tree], after[tree]) for tree in after if after[tree] != before[tree]]
-        return Draft(
-            tuple(moved),
-            writes=tuple(side.write(entity) for side in sides),
-            entities=tuple(self._recorded(side) for side in sides),
-            layout=self._layout,
-        )
+        op = {"op": "DISCARD"} if self._discard else {"op": "MOVE", "to": target.layout}
+        writes, rows = [], []
+        for tree in (each for each in after if after[each] != before[each]):
+            side = replace(self._configs, root=tree, laid_out=False)
+            made = EntityDraft.of(side, Edit(entity, ()), nodes[tree], after[tree], [])
+            writes.append(made.write(side))
+            rows.append(replace(made, recorded_ops=(op,)).intent(side))
+        return Draft(tuple(moved), writes=tuple(writes), entities=tuple(rows), layout=self._layout)
 
     async def _check_layout(self) -> None:
         """Raise an error where the layout changed; a conflict may come from another znode of the transaction."""
         if (await self._store.read_layout(self._deadline)).version != self._layout.version:
             raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
-
-    def _recorded(self, side: _Side) -> IntentEntity:
-        configs, entity = self._configs, self._entity
-        op: dict[str, Any] = {"op": "DISCARD"} if self._discard else {"op": "MOVE", "to": self._source.other.layout}
-        return IntentEntity(
-            entity_id=entity.id,
-            facet=configs.name.value,
-            path=full_path(side.tree, entity),
-            version_read=None if side.node is None else side.node.version,
-            czxid_read=None if side.node is None else side.node.czxid,
-            keys=tuple(item.key for item in difference(side.before, side.after)),
-            ops=(op,),
-            before=configs.redact(side.tree, entity.id, side.before),
-            after=configs.redact(side.tree, entity.id, side.after),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One tree's znode of an entity, before and after the change."""
-
-    tree: Tree
-    node: Node | None
-    before: dict[str, str]
-    after: dict[str, str]
-
-    def write(self, entity: Entity) -> EntityWrite:
-        node = self.node
-        return EntityWrite(
-            self.tree,
-            entity,
-            None if node is None else node.version,
-            self.after,
-            None if node is None else node.extra,
-            None if node is None else node.czxid,
-        )
 
 
 def _and_more(names: Sequence[str]) -> str:

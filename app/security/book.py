@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from app.domain.access.identities import Authentication, Identity
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.security import api_tokens
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.metrics import Sample
 from app.services.notices import Notice
 
@@ -41,7 +41,7 @@ _AGED_S: Final = 10.0
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
 
 
-class Book:
+class Book(Running):
     """Tokens and grants as of a moment not long ago.
 
     Args:
@@ -68,10 +68,6 @@ class Book:
         self._looks = asyncio.Lock()
         self._background = Background(self._run, name="look at tokens and grants")
         self.version = 0
-
-    def start(self) -> None:
-        """Start to follow the tables."""
-        self._background.start()
 
     async def stop(self) -> None:
         """Stop, after a last note of the uses of tokens."""

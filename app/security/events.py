@@ -20,7 +20,7 @@ from uuid_utils.compat import uuid7
 from app.domain.access.identities import ADMIN
 from app.domain.errors import UnavailableError
 from app.domain.texts import clipped
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.metrics import Sample
 from app.services.ports.access import AccessChange
 
@@ -61,7 +61,7 @@ _Key = tuple[str, str, str, str]
 """Kind, principal, source and subject."""
 
 
-class EventLog:
+class EventLog(Running):
     """Takes note of security events. Implements :class:`app.services.ports.access.SecurityEvents`; nothing waits.
 
     Args:
@@ -87,10 +87,6 @@ class EventLog:
         self._waiting: list[AccessChange] = []
         self._adding = asyncio.Lock()
         self._background = Background(self._run, name="sums of security events")
-
-    def start(self) -> None:
-        """Start to add sums to the history."""
-        self._background.start()
 
     async def stop(self) -> None:
         """Stop, and add what is left."""

@@ -38,3 +38,17 @@ class Background:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
+
+
+class Running:
+    """A part of the process that works in one background task."""
+
+    _background: Background
+
+    def start(self) -> None:
+        """Start in the background."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop. A part that was stopped can be started again."""
+        await self._background.stop()

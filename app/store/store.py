@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
     from app.services.ports.cluster_states import LayoutCheck, Place, Target
-    from app.services.ports.store import Marker
     from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
     from app.store.mirror.nodes import FacetIndex, Mirror
 
@@ -574,21 +573,9 @@ class ZooKeeperStore:
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
 
-    async def has_writer(self, writer: str, deadline: float) -> bool:
-        """Say whether a writer node exists; see the port."""
-        return writer in await self.markers.writers(deadline)
-
-    async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Decide a change by its marker; see the port."""
-        return await self.markers.settle(change_id, deadline)
-
     def new_change_id(self) -> UUID:
         """Return the id of a new change; see the port."""
         return self._keeper.clock.new_id()
-
-    def release_marker(self, change_id: UUID) -> None:
-        """Drop a marker later, at least a minute from now; see the port."""
-        self.markers.release(change_id)
 
 
 def _target_state(data: bytes | None, stat: Any) -> TargetState:

@@ -168,7 +168,7 @@ async def test_markers_are_listed_swept_and_recovered_while_bulks_are_written_at
         monkeypatch.setattr(reconcile, "SWEEP_AGE_S", minute)
 
         # One writer leaves its markers to the leader, and ends midway.
-        cast("Any", two.replica.store).release_marker = lambda _: None
+        cast("Any", two.replica.store.markers).release = lambda _: None
         one.stopped = two.stopped = False
         first, second = [asyncio.create_task(writer.write()) for writer in writers]
         rounds = asyncio.create_task(sweeping(lead, minute / 10))

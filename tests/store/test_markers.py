@@ -35,7 +35,7 @@ async def settled(store: ZooKeeperStore, change_id: uuid.UUID) -> Marker | None:
     deadline = soon(60)
     while True:
         try:
-            return await store.settle(change_id, soon())
+            return await store.markers.settle(change_id, soon())
         except UnavailableError:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
@@ -51,7 +51,7 @@ async def test_a_committed_change_is_settled_as_it_was_committed(
     )
     other = await open_store()
     for settler in (store, other):
-        assert await settler.settle(change_id, soon()) == Marker(
+        assert await settler.markers.settle(change_id, soon()) == Marker(
             change_id,
             committed=True,
             attempt=3,
@@ -71,7 +71,7 @@ async def test_an_abort_marker_keeps_a_late_transaction_from_committing(
     change_id = uuid.uuid4()
     late = transaction(store, write(ALICE, {"acks": "1"}), change_id=change_id)
     settler = await open_store()
-    assert await settler.settle(change_id, soon()) == Marker(change_id, committed=False)
+    assert await settler.markers.settle(change_id, soon()) == Marker(change_id, committed=False)
     assert json.loads(raw_zk.get(f"{COMMITS}/{change_id}")[0]) == {
         "version": 1,
         "state": "aborted",
@@ -80,7 +80,7 @@ async def test_an_abort_marker_keeps_a_late_transaction_from_committing(
     assert isinstance(await store.commit(late, soon()), SessionEnded)
     assert raw_zk.exists("/config/users/alice") is None
     # Settling again finds the abort marker, whoever asks.
-    assert await store.settle(change_id, soon()) == Marker(change_id, committed=False)
+    assert await store.markers.settle(change_id, soon()) == Marker(change_id, committed=False)
 
 
 async def test_settlers_and_transaction_at_once_agree(store: ZooKeeperStore, open_store: Opener) -> None:
@@ -90,7 +90,7 @@ async def test_settlers_and_transaction_at_once_agree(store: ZooKeeperStore, ope
         entity = Entity.of(user=f"u{number}")
         result, decisions = await asyncio.gather(
             commit(store, write(entity, {"acks": "1"}), change_id=change_id),
-            asyncio.gather(*(settler.settle(change_id, soon()) for settler in (*others, *others))),
+            asyncio.gather(*(settler.markers.settle(change_id, soon()) for settler in (*others, *others))),
         )
         [decision] = {(each.committed, each.revision) for each in decisions if each is not None}
         if isinstance(result, Committed):
@@ -121,12 +121,12 @@ async def test_without_a_connection_nothing_is_settled(line: Proxy, chroot: str,
     store = await open_store(line.connect(chroot))
     line.replies.clear()
     with pytest.raises(UnavailableError):
-        await store.settle(uuid.uuid4(), soon(0.2))
+        await store.markers.settle(uuid.uuid4(), soon(0.2))
     line.accepting = False
     line.cut()
     await until(lambda: not store.status().connected)
     with pytest.raises(UnavailableError):
-        await store.settle(uuid.uuid4(), soon())
+        await store.markers.settle(uuid.uuid4(), soon())
 
 
 async def test_a_settler_whose_writer_node_is_gone_settles_nothing(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
@@ -134,7 +134,7 @@ async def test_a_settler_whose_writer_node_is_gone_settles_nothing(store: ZooKee
     writer = store.writer()
     raw_zk.delete(f"/confplane/writers/{writer}")
     with pytest.raises(UnavailableError):
-        await store.settle(change_id, soon())
+        await store.markers.settle(change_id, soon())
     assert raw_zk.exists(f"{COMMITS}/{change_id}") is None
     assert await settled(store, change_id) == Marker(change_id, committed=False)
     assert store.writer() != writer
@@ -143,7 +143,7 @@ async def test_a_settler_whose_writer_node_is_gone_settles_nothing(store: ZooKee
 async def test_settling_mends_a_root_that_is_gone(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     raw_zk.delete(COMMITS)
     change_id = uuid.uuid4()
-    assert await store.settle(change_id, soon()) == Marker(change_id, committed=False)
+    assert await store.markers.settle(change_id, soon()) == Marker(change_id, committed=False)
 
 
 @pytest.mark.parametrize("data", [b"", b"aborted", b'{"version":2,"state":"aborted"}', b'{"version":1,"state":"committed","attempt":1,"writes":[{}]}'])  # fmt: skip
@@ -151,7 +151,7 @@ async def test_what_is_no_marker_decides_nothing(store: ZooKeeperStore, raw_zk: 
     change_id = uuid.uuid4()
     raw_zk.create(f"{COMMITS}/{change_id}", data)
     with pytest.raises(CorruptZnodeError, match=str(change_id)):
-        await store.settle(change_id, soon())
+        await store.markers.settle(change_id, soon())
 
 
 async def every(change_ids: Sequence[uuid.UUID]) -> Sequence[uuid.UUID]:
@@ -163,8 +163,8 @@ async def test_released_markers_are_dropped_after_a_while(store: ZooKeeperStore,
     changes = [uuid.uuid4() for _ in range(3)]
     for number, change_id in enumerate(changes):
         await committed(store, write(Entity.of(user=f"u{number}"), {}), change_id=change_id)
-    store.release_marker(changes[0])
-    store.release_marker(changes[1])
+    store.markers.release(changes[0])
+    store.markers.release(changes[1])
     now = time.monotonic()
     asked: list[list[uuid.UUID]] = []
 
@@ -191,7 +191,7 @@ async def test_released_markers_are_dropped_after_a_while(store: ZooKeeperStore,
 async def test_markers_that_could_not_be_dropped_are_dropped_later(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     change_id = uuid.uuid4()
     await committed(store, write(ALICE, {}), change_id=change_id)
-    store.release_marker(change_id)
+    store.markers.release(change_id)
     later = time.monotonic() + markers.RELEASE_SECONDS + 5
     writer = store.writer()
     store._keeper.replace(store._keeper.current)

@@ -16,7 +16,7 @@ from app.domain.errors import UnavailableError
 from app.identity_settings import check_url
 from app.security.oidc.compact import strict_object
 from app.security.oidc.keys import KeySet
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.metrics import Sample
 from app.services.notices import Notice
 from app.settings import UnusableSettingsError
@@ -48,7 +48,7 @@ _MAX_BYTES: Final = 256 * 1024
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
-class Provider:
+class Provider(Running):
     """An issuer.
 
     Args:
@@ -75,14 +75,6 @@ class Provider:
         self._fetching = False
         self._failures = 0
         self._fault: str | None = "no answer yet"
-
-    def start(self) -> None:
-        """Start to fetch the keys."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop fetching."""
-        await self._background.stop()
 
     def check(self) -> KeySet:
         """Return the keys.

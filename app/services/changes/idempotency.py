@@ -42,7 +42,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.domain.facets import full_path
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.changes.edits import EditResult
 from app.services.changes.settle import settle_own
 from app.services.metrics import Sample
@@ -183,7 +183,7 @@ class Run:
         self.inviting = self.inviting or error.retriable
 
 
-class IdempotencyService:
+class IdempotencyService(Running):
     """Runs requests once. One instance serves all clusters of a process."""
 
     def __init__(self, keys: RequestKeys, audit: AuditLog) -> None:
@@ -196,14 +196,6 @@ class IdempotencyService:
         """Return the metrics."""
         for how, number in self._begun.items():
             yield Sample("idempotent_requests", number, (how,))
-
-    def start(self) -> None:
-        """Start to purge old keys in the background."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop the purge."""
-        await self._background.stop()
 
     async def begin(
         self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, *, ended: Run | None = None
@@ -394,7 +386,7 @@ def _busy() -> IdempotencyKeyBusyError:
 
 async def _is_there(store: ClusterStore, writer: str, deadline: float) -> bool:
     try:
-        return await store.has_writer(writer, deadline)
+        return writer in await store.markers.writers(deadline)
     except UnavailableError:
         return True  # taken to be alive while nothing else is known
 

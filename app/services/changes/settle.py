@@ -56,13 +56,13 @@ async def settle(
             record = await audit.get(store.name, change_id)
             if record is not None and record.outcome is not None:
                 return record.outcome
-        marker = await store.settle(change_id, deadline)
+        marker = await store.markers.settle(change_id, deadline)
         if marker is None:
             open_at = float("-inf")
             continue
         outcome = _outcome(store.name, marker, attempt)
         if await audit.conclude([outcome]) and marker.committed:
-            store.release_marker(change_id)
+            store.markers.release(change_id)
         return outcome
 
 

@@ -215,7 +215,7 @@ class Submission:
         if await self.audit.conclude(outcomes):
             # The markers are dropped some time later.
             for attempt in attempts:
-                self.store.release_marker(attempt.change_id)
+                self.store.markers.release(attempt.change_id)
 
 
 def _end(attempts: Sequence[Attempt[Any]], result: Result) -> None:

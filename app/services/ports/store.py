@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from uuid import UUID
 
     from app.domain.access.ranges import Ranges
@@ -100,8 +100,40 @@ class StoreStatus:
         return self.mirror is not MirrorState.LOADING
 
 
+class Markers(Protocol):
+    """A cluster's markers. Every call raises ``UnavailableError`` when ZooKeeper does not answer."""
+
+    async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
+        """Decide a change by its marker: create an abort marker, or find the existing marker.
+
+        Only for a change that had no outcome half a minute ago: markers are dropped a minute after the outcome.
+
+        Returns:
+            The marker; None when a marker blocked the creation and was dropped meanwhile: the outcome is durable.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand all the same.
+            CorruptZnodeError: The existing marker can't be read.
+        """
+
+    def release(self, change_id: UUID) -> None:
+        """Drop the marker of a change later, some time after its outcome was written and once it is durable."""
+
+    async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
+        """Return the changes that have markers, and the names of other nodes beside them."""
+
+    async def writers(self, deadline: float) -> frozenset[str]:
+        """Return the names of existing writer nodes, at the moment of the call or later."""
+
+    async def drop(self, change_ids: Sequence[UUID]) -> None:
+        """Drop markers."""
+
+    async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
+        """Drop the released markers due by ``now``, of the changes that ``lasting()`` returns."""
+
+
 class ClusterStore(Protocol):
-    """One cluster's configs."""
+    """One cluster's configs. Its journal and its markers are available once the store was started."""
 
     name: str
 
@@ -109,7 +141,11 @@ class ClusterStore(Protocol):
 
     @property
     def journal(self) -> Journal:
-        """The journal of the mirror; available once the store was started."""
+        """The journal of the mirror."""
+
+    @property
+    def markers(self) -> Markers:
+        """The cluster's markers."""
 
     def status(self) -> StoreStatus:
         """Return the current state."""
@@ -324,34 +360,11 @@ class ClusterStore(Protocol):
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).
         """
 
-    async def has_writer(self, writer: str, deadline: float) -> bool:
-        """Say whether a writer node exists, behind all writes committed before the call.
-
-        Raises:
-            UnavailableError: ZooKeeper did not answer.
-        """
-
-    async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Decide a change by its marker: create an abort marker, or find the existing marker.
-
-        Only for a change that had no outcome half a minute ago: markers are dropped a minute after the outcome.
-
-        Returns:
-            The marker; None when a marker blocked the creation and was dropped meanwhile: the outcome is durable.
-
-        Raises:
-            UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand all the same.
-            CorruptZnodeError: The existing marker can't be read.
-        """
-
     def new_change_id(self) -> UUID:
         """Return the id of a new change: a UUIDv7 by ZooKeeper's clock, above all earlier ones of this process.
 
         While ZooKeeper's clock is unknown, the own clock counts.
         """
-
-    def release_marker(self, change_id: UUID) -> None:
-        """Drop the marker of a change later, some time after its outcome was written and once it is durable."""
 
 
 class Leadership(Protocol):

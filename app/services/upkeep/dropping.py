@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import UnavailableError
-from app.services.background import Background
+from app.services.background import Background, Running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 PERIOD_S: Final = 10.0
 
 
-class Dropper:
-    """Drops the released markers of one cluster.
+class Dropper(Running):
+    """Drops the released markers of one cluster, in the background; the leader sweeps what is left after a stop.
 
     Args:
         store: The cluster.
@@ -39,14 +39,6 @@ class Dropper:
         self._store = store
         self._changes = changes
         self._background = Background(self._run, name=f"markers-{store.name}")
-
-    def start(self) -> None:
-        """Start in the background; the store must be started."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop; the leader sweeps the remaining markers."""
-        await self._background.stop()
 
     async def _run(self) -> None:
         while True:

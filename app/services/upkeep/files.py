@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.metrics import Sample
 from app.services.notices import Notice
 
@@ -60,7 +60,7 @@ class WatchedFiles:
         return tuple(_identity(path) for path in self._paths)
 
 
-class FileWatch:
+class FileWatch(Running):
     """Looks at files in the background.
 
     Args:
@@ -70,14 +70,6 @@ class FileWatch:
     def __init__(self, files: Sequence[WatchedFiles]) -> None:
         self._files = files
         self._background = Background(self._watch, name="watch of files")
-
-    def start(self) -> None:
-        """Start to look."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop looking."""
-        await self._background.stop()
 
     def warnings(self) -> list[Notice]:
         """Return a notice for all files that can't be used."""

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.changes.settle import settle
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.store import ClusterStore, Leadership
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -107,35 +107,15 @@ class OpenChanges(Protocol):
         """Return the trail's knowledge of changes. The outcomes in it are durable at the return."""
 
 
-class Markers(Protocol):
-    """A cluster's markers. Every call raises ``UnavailableError`` when ZooKeeper does not answer."""
-
-    async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
-        """Return the changes that have markers, and the names of other nodes beside them."""
-
-    async def writers(self, deadline: float) -> frozenset[str]:
-        """Return the names of existing writer nodes, at the moment of the call or later."""
-
-    async def drop(self, change_ids: Sequence[UUID]) -> None:
-        """Drop markers."""
-
-    async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
-        """Drop the released markers due by ``now``, of the changes that ``lasting()`` returns."""
-
-
 class ReconciledStore(ClusterStore, Protocol):
-    """A cluster's store with the reconciler's further ports. Both are available once the store was started."""
-
-    @property
-    def markers(self) -> Markers:
-        """The cluster's markers."""
+    """A cluster's store with the leadership of the cluster, available once the store was started."""
 
     @property
     def leadership(self) -> Leadership:
         """The leadership of the cluster."""
 
 
-class Reconciler:
+class Reconciler(Running):
     """Reconciles one cluster.
 
     Args:
@@ -171,14 +151,6 @@ class Reconciler:
         self._walked = False
         self._walk_from: UUID | None = None
         self._sweep_at = 0.0
-
-    def start(self) -> None:
-        """Start in the background."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop. Another process settles the rest, or this one after its next start."""
-        await self._background.stop()
 
     def warnings(self) -> list[Notice]:
         """Return notices for operators; only the leader has any."""

@@ -12,7 +12,7 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.domain.errors import UnavailableError
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.metrics import Sample
 from app.services.ports.rollups import RunState
 
@@ -38,7 +38,7 @@ class _Mismatches(NamedTuple):
     pending: int
 
 
-class RollupWatch:
+class RollupWatch(Running):
     """Reads the runs of all clusters' rollups in the background.
 
     Args:
@@ -52,14 +52,6 @@ class RollupWatch:
         self._runs: dict[str, Mapping[str, JobRuns]] = {}
         self._mismatches: dict[str, _Mismatches] = {}
         self._background = Background(self._run, name="rollup-watch")
-
-    def start(self) -> None:
-        """Start in the background."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop."""
-        await self._background.stop()
 
     async def _run(self) -> None:
         while True:

@@ -37,7 +37,7 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.services.pace import in_slices
 from app.services.ports.store import MirrorState
 from app.store import znodes
@@ -82,7 +82,7 @@ class _GapError(Exception):
     """Notifications were missed."""
 
 
-class Follower:
+class Follower(Running):
     """A cluster's mirror and its upkeep.
 
     Attributes:
@@ -141,10 +141,6 @@ class Follower:
         self._freeing: asyncio.Task[None] | None = None
 
     # -- life
-
-    def start(self) -> None:
-        """Start in the background."""
-        self._background.start()
 
     async def stop(self) -> None:
         """Stop following; the copy stays."""

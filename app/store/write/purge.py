@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import ZookeeperError
 
 from app.domain.errors import UnavailableError
-from app.services.background import Background
+from app.services.background import Background, Running
 from app.store import znodes
 from app.store.mirror import loader
 
@@ -45,7 +45,7 @@ _SLACK: Final = 0.5
 """The part of the cap by which it is exceeded when the purge is called early: a purge lists them all."""
 
 
-class Purger:
+class Purger(Running):
     """Runs the clean-up of one cluster in the background.
 
     Attributes:
@@ -62,14 +62,6 @@ class Purger:
         self._kept: tuple[int, float] | None = None
         self.purged = 0
         self._background = Background(self._purge_forever, name=f"zookeeper-purge-{name}")
-
-    def start(self) -> None:
-        """Start in the background."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop the purge."""
-        await self._background.stop()
 
     def keep(self, above: int | None, seconds: float) -> None:
         """Keep the notifications above a revision for a while, unless they are too many or much too old."""

@@ -56,6 +56,7 @@ class Stage:
         self.trail_is_away = False
         self.writers = ["w"]
         self.marker: Marker | None = None
+        self.markers = self
 
     def writer(self) -> str:
         return self.writers.pop() if len(self.writers) > 1 else self.writers[0]
@@ -94,7 +95,7 @@ class Stage:
     def new_change_id(self) -> UUID:
         return uuid4()
 
-    def release_marker(self, change_id: object) -> None:
+    def release(self, change_id: object) -> None:
         self.happened.append(("released", change_id))
 
     def kinds(self) -> list[str]:

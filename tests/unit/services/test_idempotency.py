@@ -88,16 +88,17 @@ class Store:
 
     def __init__(self, *, there: bool | None) -> None:
         self.there = there
+        self.markers = self
         self.asked = 0
 
     def writer(self) -> str:
         return "w-2"
 
-    async def has_writer(self, _writer: str, _deadline: float) -> bool:
+    async def writers(self, _deadline: float) -> frozenset[str]:
         self.asked += 1
         if self.there is None:
             raise UnavailableError("away")
-        return self.there
+        return frozenset({"w-1"} if self.there else ())
 
 
 def service(keys: Keys) -> IdempotencyService:

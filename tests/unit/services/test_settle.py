@@ -43,7 +43,8 @@ class Stage:
     name = "c"
 
     def __init__(self, *markers: Marker | Exception | None, record: Record | None = None) -> None:
-        self.markers = list(markers)
+        self.markers = self
+        self.standing = list(markers)
         self.record = record
         self.durable = True
         self.happened: list[Any] = []
@@ -54,7 +55,7 @@ class Stage:
 
     async def settle(self, change_id: uuid.UUID, _deadline: float) -> Marker | None:
         self.happened.append(("settle", change_id))
-        marker = self.markers.pop(0)
+        marker = self.standing.pop(0)
         if isinstance(marker, Exception):
             raise marker
         return marker
@@ -67,7 +68,7 @@ class Stage:
         self.happened.append(("wait", revision))
         raise UnavailableError("behind")
 
-    def release_marker(self, change_id: uuid.UUID) -> None:
+    def release(self, change_id: uuid.UUID) -> None:
         self.happened.append(("release", change_id))
 
     async def run(self, age_s: float = 0) -> Outcome:

@@ -101,6 +101,7 @@ class Stage:
         self.unknown_topics: frozenset[str] = frozenset()
         self.unstorable: set[str] = set()
         self.fits = True
+        self.markers = self
         self.markers_committed: bool | None = None
         self.layouts: dict[str, LayoutCheck] = {}
         self._ids = 0
@@ -156,7 +157,7 @@ class Stage:
     async def wait_for(self, _revision: int, _deadline: float) -> None:
         """The mirror is there."""
 
-    def release_marker(self, change_id: UUID) -> None:
+    def release(self, change_id: UUID) -> None:
         self.released.append(change_id)
 
     # -- the trail

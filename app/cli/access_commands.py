@@ -143,7 +143,8 @@ def list_tokens(
     from app.cli import tokens as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
-    raise typer.Exit(command.list_tokens(settings, principal, as_json=as_json, caller=callers.caller(None)))
+    listed = command.list_tokens(settings, principal, as_json=as_json, caller=callers.caller(None))
+    raise typer.Exit(callers.run(listed, "Not listed"))
 
 
 @tokens.command(
@@ -166,7 +167,8 @@ def revoke_token(
     from app.cli import tokens as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
-    raise typer.Exit(command.revoke(settings, token_id, callers.caller(reason, ticket)))
+    revoked = command.revoke(settings, token_id, callers.caller(reason, ticket))
+    raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 
 @tokens.command(
@@ -264,7 +266,7 @@ def create_grant(  # noqa: PLR0913 - one argument an option is typer's way
     permission = Permission.DENY if deny else Permission.ALLOW
     wanted = NewGrant(principal, permission, cluster, operation, role, kind, pattern, name, note)
     settings = load_settings(settings_file)
-    raise typer.Exit(command.create(settings, wanted, callers.caller(reason, ticket)))
+    raise typer.Exit(callers.run(command.create(settings, wanted, callers.caller(reason, ticket)), "Not created"))
 
 
 @grants.command(
@@ -292,7 +294,8 @@ def list_grants(
     from app.cli import grants as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
-    raise typer.Exit(command.list_grants(settings, principal, cluster, as_json=as_json, caller=callers.caller(None)))
+    listed = command.list_grants(settings, principal, cluster, as_json=as_json, caller=callers.caller(None))
+    raise typer.Exit(callers.run(listed, "Not listed"))
 
 
 @grants.command(
@@ -316,7 +319,8 @@ def remove_grant(
     from app.cli import grants as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
-    raise typer.Exit(command.remove(settings, grant_id, callers.caller(reason, ticket)))
+    removed = command.remove(settings, grant_id, callers.caller(reason, ticket))
+    raise typer.Exit(callers.run(removed, "Not removed"))
 
 
 @grants.command(
@@ -340,7 +344,8 @@ def show_grants(
     from app.cli import grants as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
-    raise typer.Exit(command.show(settings, principal, group, cluster, callers.caller(None)))
+    shown = command.show(settings, principal, group, cluster, callers.caller(None))
+    raise typer.Exit(callers.run(shown, "Not shown"))
 
 
 def _seconds(age: str | None, option: str) -> int | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli import callers
+from app.cli.progress import bar
 from app.services.upkeep.compact import CompactService
 from app.wiring import opened
 
@@ -30,27 +28,19 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
     async with opened(settings, cluster) as parts:
         service = CompactService(parts.runner, parts.stores[cluster])
         candidates = service.candidates()
-        with _progress() as progress:
-            task = progress.add_task("", total=len(candidates))
+        with bar("Empty znodes", len(candidates)) as advance:
             caller = callers.caller("confplane compact: empty, and not touched for a while")
             async for result in service.run(candidates, caller, older_than_s=older_than_s, apply=apply):
                 if result is not None:
                     gone += len(result.entity_ids) * (result.error is None)
                     failed += result.error is not None
                     typer.echo(_line(result, apply=apply), err=result.error is not None)
-                progress.advance(task)
+                advance()
     znodes = callers.counted(gone, "empty znode", "empty znodes")
     typer.echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
     if gone and not apply:
         typer.echo("Nothing was removed; --apply removes, one change each")
     return callers.FAILED if failed else callers.DONE
-
-
-def _progress() -> Progress:
-    """Return a bar on standard error, where that is a terminal; lines printed to a file still reach the file."""
-    columns = (TextColumn("Empty znodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
 
 
 def _line(result: CompactResult, *, apply: bool) -> str:

@@ -29,29 +29,8 @@ if TYPE_CHECKING:
 _PAGE = 1_000
 
 
-def create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
+async def create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
     """Create a grant, and return the exit code."""
-    return callers.run(_create(settings, wanted, caller), "Not created")
-
-
-def list_grants(
-    settings: Settings, principal: str | None, cluster: str | None, *, as_json: bool, caller: Caller
-) -> int:
-    """Print grants, and return the exit code."""
-    return callers.run(_list(settings, principal, cluster, as_json=as_json, caller=caller), "Not listed")
-
-
-def remove(settings: Settings, grant_id: UUID, caller: Caller) -> int:
-    """Remove a grant, and return the exit code."""
-    return callers.run(_remove(settings, grant_id, caller), "Not removed")
-
-
-def show(settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller) -> int:
-    """Print the rights of a user or group in a cluster, and return the exit code."""
-    return callers.run(_show(settings, principal, group, cluster, caller), "Not shown")
-
-
-async def _create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
     async with opened_access(settings) as services:
         stored, is_new = await services.grants.create(wanted, caller)
     done = "Created" if is_new else "There is already"
@@ -59,9 +38,10 @@ async def _create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
     return callers.DONE
 
 
-async def _list(
+async def list_grants(
     settings: Settings, principal: str | None, cluster: str | None, *, as_json: bool, caller: Caller
 ) -> int:
+    """Print grants, and return the exit code."""
     found: list[StoredGrant] = []
     async with opened_access(settings) as services:
         after = None
@@ -90,14 +70,16 @@ async def _list(
     return callers.DONE
 
 
-async def _remove(settings: Settings, grant_id: UUID, caller: Caller) -> int:
+async def remove(settings: Settings, grant_id: UUID, caller: Caller) -> int:
+    """Remove a grant, and return the exit code."""
     async with opened_access(settings) as services:
         stored = await services.grants.remove(grant_id, Precondition(), caller)
     typer.echo(f"Removed the grant {grant_id}: {_text(stored.grant)}")
     return callers.DONE
 
 
-async def _show(settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller) -> int:
+async def show(settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller) -> int:
+    """Print the rights of a user or group in a cluster, and return the exit code."""
     if cluster not in settings.clusters:
         known = ", ".join(sorted(settings.clusters))
         raise NotFoundError(f"The settings have no cluster {cluster!r}; they have: {known}")

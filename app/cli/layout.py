@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli import callers
+from app.cli.progress import bar
 from app.domain.facets import FacetName
 from app.services.upkeep.layout import LayoutService
 from app.wiring import opened
@@ -117,13 +115,12 @@ class _Move:
         return callers.FAILED if self._failed else callers.DONE
 
     async def _all(self, survey: Survey, version: int, *, discard: bool) -> None:
-        with _progress() as progress:
-            task = progress.add_task("", total=len(survey.unread if discard else survey.entity_ids))
+        with bar("Entities", len(survey.unread if discard else survey.entity_ids)) as advance:
             async for result in self._service.move(survey, version, self._caller(), discard=discard):
                 self._done += result.change_id is not None
                 self._failed += result.error is not None
                 typer.echo(_line(result), err=result.error is not None)
-                progress.advance(task)
+                advance()
 
     def _tell_unread(self, survey: Survey) -> None:
         if survey.unread:
@@ -133,13 +130,6 @@ class _Move:
                 f" --to {survey.current.tree.layout} --discard removes them",
                 err=True,
             )
-
-
-def _progress() -> Progress:
-    """Return a bar on standard error, where that is a terminal; lines printed to a file still reach the file."""
-    columns = (TextColumn("Entities"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
 
 
 def _line(result: MoveResult) -> str:

@@ -36,16 +36,6 @@ def create(settings: Settings, wanted: NewToken, lifetime_s: int | None, output:
     return _run(_create(settings, wanted, lifetime_s, output, caller), "Not created", output)
 
 
-def list_tokens(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
-    """Print tokens, and return the exit code."""
-    return callers.run(_list(settings, principal, as_json=as_json, caller=caller), "Not listed")
-
-
-def revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
-    """Revoke a token, and return the exit code."""
-    return callers.run(_revoke(settings, token_id, caller), "Not revoked")
-
-
 def rotate(
     settings: Settings, token_id: UUID, overlap_s: int, lifetime_s: int | None, output: Path | None, caller: Caller
 ) -> int:
@@ -65,7 +55,8 @@ async def _create(
     return callers.DONE
 
 
-async def _list(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
+async def list_tokens(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
+    """Print tokens, and return the exit code."""
     found: list[Token] = []
     async with opened_access(settings) as services:
         now, after = services.tokens.now, None
@@ -85,7 +76,8 @@ async def _list(settings: Settings, principal: str | None, *, as_json: bool, cal
     return callers.DONE
 
 
-async def _revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
+async def revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
+    """Revoke a token, and return the exit code."""
     async with opened_access(settings) as services:
         token = await services.tokens.revoke(token_id, caller)
     typer.echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")

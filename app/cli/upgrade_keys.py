@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli import callers
+from app.cli.progress import bar
 from app.services.upkeep.renames import RenameService
 from app.wiring import opened
 
@@ -43,26 +41,18 @@ async def _upgrade(
             return callers.DONE
         lacking = service.lacking()
         failed = 0
-        with _progress() as progress:
-            task = progress.add_task("", total=len(lacking))
+        with bar("Topics and brokers", len(lacking)) as advance:
             async for result in service.run(lacking, callers.caller("renamed by Kafka"), apply=apply):
                 failed += result.error is not None
                 for line in _lines(result, apply=apply):
                     typer.echo(line, err=result.error is not None)
-                progress.advance(task)
+                advance()
     typer.echo(
         f"{len(lacking) - failed} of {len(lacking)} topics and brokers {'done' if apply else 'would be written'}"
     )
     if lacking and not apply:
         typer.echo("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
     return callers.FAILED if failed else callers.DONE
-
-
-def _progress() -> Progress:
-    """Return a bar on standard error, where that is a terminal; lines printed to a file still reach the file."""
-    columns = (TextColumn("Topics and brokers"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
 
 
 def _lines(result: RenameResult, *, apply: bool) -> list[str]:

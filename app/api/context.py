@@ -225,18 +225,6 @@ def _cluster_of(request: Request, name: str) -> Cluster:
     return found if found is not None and found.name == name else services_of(request).clusters.get(name)
 
 
-def _accepted(
-    *,
-    validate_only: _ValidateOnly = False,
-    reason: _Reason = None,
-    ticket: _Ticket = None,
-    view: _View = "default",
-    reason_header: _ReasonHeader = None,
-) -> None:
-    """Accept the parameters of every verb where none of them has an effect."""
-    del validate_only, reason, ticket, view, reason_header
-
-
 def _call(
     request: Request,
     name: _Cluster,
@@ -339,8 +327,6 @@ async def _caught_up(store: ClusterStore, deadline: float, min_revision: str | N
 ServicesDep = Annotated[Services, Depends(services_of)]
 CallDep = Annotated[Call, Depends(_call)]
 ServiceCallDep = Annotated[ServiceCall, Depends(_service_call)]
-AcceptedDep = Annotated[None, Depends(_accepted)]
-"""The parameters of every verb, for operations of no cluster."""
 PageSize = Annotated[
     int, Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next")
 ]

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 import app
 from app.api import resource
-from app.api.context import AcceptedDep, CallDep, Fresh, ServicesDep
+from app.api.context import CallDep, Fresh, ServiceCallDep, ServicesDep
 from app.api.incoming import INCOMING
 from app.api.responses import PreparedResponse, encoded, json_response, page_response
 from app.api.routing.operations import Answer, read
@@ -118,10 +118,9 @@ async def protected_resource(request: Request, services: ServicesDep) -> Respons
     "/v1/whoami",
     read("The principal of the token that is used", models.WhoAmI, limit=LimitClass.READ, tagged=False, problems=()),
 )
-async def whoami(request: Request, _: AcceptedDep) -> Response:
+async def whoami(call: ServiceCallDep) -> Response:
     """The principal in Kafka's form, its groups, the limits of its credential, and the grants that count for it."""
-    access: Access = request.scope[INCOMING].access
-    identity = access.identity
+    identity = call.access.identity
     body = {
         "principal": identity.principal,
         "authenticatedBy": identity.kind.value,
@@ -131,23 +130,22 @@ async def whoami(request: Request, _: AcceptedDep) -> Response:
         "tokenId": None if identity.token_id is None else str(identity.token_id),
         "expiresAt": None if identity.expires_at is None else rfc3339(identity.expires_at),
         "narrowing": shown_narrowing(identity.narrowing),
-        "grants": [{"id": str(grant.id), **shown_content(grant)} for grant in access.rights.grants],
+        "grants": [{"id": str(grant.id), **shown_content(grant)} for grant in call.access.rights.grants],
     }
-    return json_response(request, body)
+    return json_response(call.request, body)
 
 
 @routes.get(
     "/v1/clusters",
     read("The clusters that this service serves", models.ClusterList, limit=LimitClass.READ, tagged=False, problems=()),
 )
-async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
+async def list_clusters(call: ServiceCallDep) -> Response:
     """All clusters, ordered by name."""
-    access = request.scope[INCOMING].access
     items = [
-        {"name": cluster.name, **_status(cluster.store.status(), named=_names(access, cluster.name))}
-        for cluster in services.clusters
+        {"name": cluster.name, **_status(cluster.store.status(), named=_names(call.access, cluster.name))}
+        for cluster in call.services.clusters
     ]
-    return page_response(request, items, None)
+    return page_response(call.request, items, None)
 
 
 @routes.get(

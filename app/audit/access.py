@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from sqlalchemy import Row, TextClause
+    from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
@@ -183,11 +183,11 @@ class PostgresAccessStore:
 
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
         """Add a token: see the port."""
-        await self._run(_ADD_TOKEN, digest=digest, token=_token_json(token), changes=_changes([change]))
+        await self._database.execute(_ADD_TOKEN, digest=digest, token=_token_json(token), changes=_changes([change]))
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
         """Revoke a token: see the port."""
-        await self._run(_REVOKE_TOKEN, id=token_id, changes=_changes([change]))
+        await self._database.execute(_REVOKE_TOKEN, id=token_id, changes=_changes([change]))
         return await self.find_token(token_id)
 
     async def rotate_token(
@@ -195,34 +195,34 @@ class PostgresAccessStore:
     ) -> bool:
         """Replace a token by another: see the port."""
         given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
-        await self._run(_ROTATE_TOKEN, id=token_id, until=until, **given)
+        await self._database.execute(_ROTATE_TOKEN, id=token_id, until=until, **given)
         return await self.find_token(token.id) is not None
 
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token: see the port."""
-        row = await self._one(_FIND_TOKEN, id=token_id)
+        row = await self._database.row(_FIND_TOKEN, id=token_id)
         return None if row is None else _token(row)
 
     async def list_tokens(
         self, *, principal: str | None, page_size: int, after: UUID | None
     ) -> tuple[list[Token], UUID | None]:
         """Return a page of tokens: see the port."""
-        rows = await self._all(_LIST_TOKENS, principal=principal, after=after, size=page_size + 1)
+        rows = await self._database.rows(_LIST_TOKENS, principal=principal, after=after, size=page_size + 1)
         found = [_token(row) for row in rows[:page_size]]
         return found, found[-1].id if len(rows) > page_size else None
 
     async def note_use(self, used: dict[UUID, datetime]) -> None:
         """Raise the times of the last use: see the port."""
-        await self._run(_NOTE_USE, ids=list(used), times=list(used.values()))
+        await self._database.execute(_NOTE_USE, ids=list(used), times=list(used.values()))
 
     # -- grants
 
     async def create_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant:
         """Add a grant: see the port."""
         given = {"grant": _grant_json(grant), "changes": _changes([change]), "change_id": change.id}
-        await self._run(_ADD_GRANT, **given)
-        row = await self._one(_MADE, id=grant.grant.id, change_id=change.id)
-        row = row or await self._one(_SAME_GRANT, grant=given["grant"])
+        await self._database.execute(_ADD_GRANT, **given)
+        row = await self._database.row(_MADE, id=grant.grant.id, change_id=change.id)
+        row = row or await self._database.row(_SAME_GRANT, grant=given["grant"])
         # Between the two statements the same grant may have been removed; the caller tries again.
         return await self.create_grant(grant, change) if row is None else _grant(row)
 
@@ -234,23 +234,23 @@ class PostgresAccessStore:
         """
         given = {"grant": _grant_json(grant), "revision": grant.revision, "change_id": change.id}
         try:
-            await self._run(_REPLACE_GRANT, **given, changes=_changes([change]))
+            await self._database.execute(_REPLACE_GRANT, **given, changes=_changes([change]))
         except IntegrityError as error:
             raise AlreadyExistsError(
                 "Another grant has this content already; remove one of the two", outcome=WriteOutcome.NOT_APPLIED
             ) from error
-        row = await self._one(_MADE, id=grant.grant.id, change_id=change.id)
+        row = await self._database.row(_MADE, id=grant.grant.id, change_id=change.id)
         return None if row is None else _grant(row)
 
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
         """Remove a grant: see the port."""
         given = {"id": grant_id, "change_id": change.id}
-        await self._run(_REMOVE_GRANT, **given, revision=revision, changes=_changes([change]))
-        return await self._one(_MADE, **given) is not None
+        await self._database.execute(_REMOVE_GRANT, **given, revision=revision, changes=_changes([change]))
+        return await self._database.row(_MADE, **given) is not None
 
     async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
         """Return a grant: see the port."""
-        row = await self._one(_FIND_GRANT, id=grant_id)
+        row = await self._database.row(_FIND_GRANT, id=grant_id)
         return None if row is None else _grant(row)
 
     async def list_grants(
@@ -258,7 +258,7 @@ class PostgresAccessStore:
     ) -> tuple[list[StoredGrant], UUID | None]:
         """Return a page of grants: see the port."""
         given = {"principal": principal, "cluster": cluster, "after": after}
-        rows = await self._all(_LIST_GRANTS, **given, size=page_size + 1)
+        rows = await self._database.rows(_LIST_GRANTS, **given, size=page_size + 1)
         found = [_grant(row) for row in rows[:page_size]]
         return found, found[-1].grant.id if len(rows) > page_size else None
 
@@ -292,7 +292,7 @@ class PostgresAccessStore:
 
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:
         """Return one page of the history: see the port."""
-        rows = await self._all(
+        rows = await self._database.rows(
             _SEARCH,
             kind=query.kind,
             principal=query.principal,
@@ -307,23 +307,7 @@ class PostgresAccessStore:
 
     async def add_events(self, rows: Sequence[AccessChange]) -> None:
         """Append sums of security events: see the port."""
-        await self._run(_ADD_EVENTS, changes=_changes(rows))
-
-    async def _run(self, statement: TextClause, **given: Any) -> None:
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(statement, given)
-
-        await self._database.read(work)
-
-    async def _all(self, statement: TextClause, **given: Any) -> Sequence[Row[Any]]:
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            return (await connection.execute(statement, given)).all()
-
-        return await self._database.read(work)
-
-    async def _one(self, statement: TextClause, **given: Any) -> Row[Any] | None:
-        rows = await self._all(statement, **given)
-        return rows[0] if rows else None
+        await self._database.execute(_ADD_EVENTS, changes=_changes(rows))
 
 
 def _changes(changes: Sequence[AccessChange]) -> str:

@@ -30,9 +30,10 @@ from app.audit.dsn import parse_dsn
 from app.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from typing import TypeVar
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from typing import Any, TypeVar
 
+    from sqlalchemy import Executable, Row
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
     T = TypeVar("T")
@@ -221,6 +222,34 @@ class Database:
             raise faults.unavailable(fault) from error
         finally:
             self._readers.release()
+
+    async def rows(self, statement: Executable, /, **given: Any) -> Sequence[Row[Any]]:
+        """Return the rows of one statement, run by :meth:`read`."""
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(statement, given)).all()
+
+        return await self.read(work)
+
+    async def row(self, statement: Executable, /, **given: Any) -> Row[Any] | None:
+        """Return the one row of a statement, or None, as :meth:`rows` does."""
+
+        async def work(connection: AsyncConnection) -> Row[Any] | None:
+            return (await connection.execute(statement, given)).one_or_none()
+
+        return await self.read(work)
+
+    async def scalars(self, statement: Executable, /, **given: Any) -> list[Any]:
+        """Return the first column of the rows, as :meth:`rows` does."""
+        return [row[0] for row in await self.rows(statement, **given)]
+
+    async def execute(self, statement: Executable, /, **given: Any) -> int:
+        """Run one statement by :meth:`read`, and return the number of rows that it concerned."""
+
+        async def work(connection: AsyncConnection) -> int:
+            return (await connection.execute(statement, given)).rowcount
+
+        return await self.read(work)
 
     async def _once(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         try:

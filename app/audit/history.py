@@ -134,23 +134,14 @@ class PostgresTrailHistory:
 
     async def knowledge(self, cluster: str) -> Knowledge | None:
         """Return the span of revisions that the trail knows: see the port."""
-
-        async def work(connection: AsyncConnection) -> Knowledge | None:
-            row = (await connection.execute(_KNOWLEDGE, {"cluster": cluster})).one_or_none()
-            return None if row is None else Knowledge(row.since, row.since_at, row.revision)
-
-        return await self._database.read(work)
+        row = await self._database.row(_KNOWLEDGE, cluster=cluster)
+        return None if row is None else Knowledge(row.since, row.since_at, row.revision)
 
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
         """Return the revision of the first change behind a moment: see the port."""
-
-        async def work(connection: AsyncConnection) -> int | None:
-            floor = first_id_at(_shifted(moment, -timedelta(seconds=FAR_S)))
-            parameters = {"cluster": cluster, "moment": moment, "floor": floor}
-            found: int | None = await connection.scalar(_FIRST_AFTER, parameters)
-            return found
-
-        return await self._database.read(work)
+        floor = first_id_at(_shifted(moment, -timedelta(seconds=FAR_S)))
+        [revision] = await self._database.scalars(_FIRST_AFTER, cluster=cluster, moment=moment, floor=floor)
+        return None if revision is None else int(revision)
 
     async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[Around]:
         """Return the changes around a revision: see the port."""
@@ -203,11 +194,7 @@ class PostgresTrailHistory:
             statement = statement.bindparams(
                 bindparam("visible_starts", type_=_TEXTS), bindparam("visible_ends", type_=_TEXTS)
             )
-
-        async def work(connection: AsyncConnection) -> list[str]:
-            return list((await connection.scalars(statement, parameters)).all())
-
-        return await self._database.read(work)
+        return await self._database.scalars(statement, **parameters)
 
     async def later(self, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
         """Return the changes behind revisions that touched keys: see the port."""

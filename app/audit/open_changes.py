@@ -106,12 +106,8 @@ class PostgresOpenChanges:
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
         """Return the known state of changes that have markers: see the port."""
-
-        async def work(connection: AsyncConnection) -> list[MarkedChange]:
-            rows = await connection.execute(_MARKED, {"ids": list(change_ids)})
-            return [MarkedChange(row.change_id, row.committed, row.age, frozenset(row.writers)) for row in rows]
-
-        return await self._database.read(work)
+        rows = await self._database.rows(_MARKED, ids=list(change_ids))
+        return [MarkedChange(row.change_id, row.committed, row.age, frozenset(row.writers)) for row in rows]
 
 
 async def _details(connection: AsyncConnection, ids: Sequence[UUID]) -> list[OpenChange]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Row
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
     from app.audit.group_commit import Lane
@@ -197,19 +196,10 @@ class PostgresRegistrationLog:
             raise UnavailableError("The registrations are still being loaded") from None
         # Pending registrations were seen before the clearing, so their rows must be before it.
         await self._exchange.flush()
-        parameters = {
-            "cluster": cluster,
-            "entity_id": entity_id,
-            "principal": principal,
-            "request_id": request_id,
-        }
-
-        async def append(connection: AsyncConnection) -> int:
-            # May run twice when a reply is lost: a second clearing hides nothing more.
-            return int((await connection.execute(sql.INSERT_CLEARED, parameters)).scalar_one())
-
+        given = {"cluster": cluster, "entity_id": entity_id, "principal": principal, "request_id": request_id}
         async with self._reading:
-            clearing = await self._database.read(append)
+            # May run twice when a reply is lost: a second clearing hides nothing more.
+            [clearing] = await self._database.scalars(sql.INSERT_CLEARED, **given)
             try:
                 return await self._read_new(count_hidden_by=clearing)
             except UnavailableError:

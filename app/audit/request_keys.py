@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
     from uuid import UUID
 
-    from sqlalchemy import Row, TextClause
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import Row
 
     from app.audit.database import Database
 
@@ -68,51 +67,37 @@ class PostgresRequestKeys:
 
     async def find(self, key: str) -> KeyRow | None:
         """Return the row of a key: see the port."""
-
-        async def work(connection: AsyncConnection) -> KeyRow | None:
-            row = (await connection.execute(_FIND, {"key": key})).one_or_none()
-            return None if row is None else _row(row)
-
-        return await self._database.read(work)
+        row = await self._database.row(_FIND, key=key)
+        return None if row is None else _row(row)
 
     async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
         """Make another request the holder: see the port."""
-        parameters = {"id": row.id, "holder": holder, "holders": [row.holder, holder]}
-        return await self._run(_TAKE_OVER, {**parameters, "writer": writer, "seconds": seconds}) > 0
+        given = {"id": row.id, "holder": holder, "holders": [row.holder, holder], "writer": writer, "seconds": seconds}
+        return await self._database.execute(_TAKE_OVER, **given) > 0
 
     async def changes(self, key_id: UUID) -> list[KeyedChange]:
         """Return the changes made under a key: see the port."""
-
-        async def work(connection: AsyncConnection) -> list[KeyedChange]:
-            return [_change(row) for row in await connection.execute(_CHANGES, {"id": key_id})]
-
-        return await self._database.read(work)
+        return [_change(row) for row in await self._database.rows(_CHANGES, id=key_id)]
 
     async def store(self, key_id: UUID, holder: UUID, answer: Answer) -> bool:
         """Keep the answer: see the port."""
         headers = orjson.dumps(answer.headers).decode()
         needs = None if answer.needs is None else list(answer.needs)
         given = {"status": answer.status, "headers": headers, "answer": answer.body, "needs": needs}
-        return await self._run(_STORE, {"id": key_id, "holder": holder, **given}) > 0
+        return await self._database.execute(_STORE, id=key_id, holder=holder, **given) > 0
 
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:
         """End a turn without an answer: see the port."""
-        return await self._run(_HAND_ON, {"id": key_id, "holder": holder}) > 0
+        return await self._database.execute(_HAND_ON, id=key_id, holder=holder) > 0
 
     async def release(self, key_id: UUID, holder: UUID) -> bool:
         """Forget a key: see the port."""
-        return await self._run(_RELEASE, {"id": key_id, "holder": holder}) > 0
+        return await self._database.execute(_RELEASE, id=key_id, holder=holder) > 0
 
     async def purge(self, keep_s: float) -> None:
         """Forget old keys: see the port."""
-        while await self._run(_PURGE, {"keep_s": keep_s, "piece": _PIECE}) == _PIECE:
+        while await self._database.execute(_PURGE, keep_s=keep_s, piece=_PIECE) == _PIECE:
             pass
-
-    async def _run(self, statement: TextClause, parameters: dict[str, Any]) -> int:
-        async def work(connection: AsyncConnection) -> int:
-            return (await connection.execute(statement, parameters)).rowcount
-
-        return await self._database.read(work)
 
 
 def _row(row: Row[Any]) -> KeyRow:

@@ -14,10 +14,9 @@ from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.rollups import JobRuns, Place, RollupRun, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from uuid import UUID
 
-    from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
@@ -122,32 +121,19 @@ class PostgresRollups:
 
     async def runs(self, cluster: str) -> dict[str, JobRuns]:
         """Return the runs of each job: see the port."""
-
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            return (await connection.execute(_RUNS, {"cluster": cluster})).all()
-
-        rows = await self._database.read(work)
+        rows = await self._database.rows(_RUNS, cluster=cluster)
         current = {row.job: run_of(row) for row in rows if row.is_current}
         return {row.job: JobRuns(current.get(row.job), run_of(row)) for row in rows if not row.is_current}
 
     async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
         """Return a complete run: see the port."""
-
-        async def work(connection: AsyncConnection) -> Row[Any] | None:
-            given = {"cluster": cluster, "job": job, "run_id": run_id}
-            return (await connection.execute(_RUN, given)).one_or_none()
-
-        row = await self._database.read(work)
+        row = await self._database.row(_RUN, cluster=cluster, job=job, run_id=run_id)
         return None if row is None else run_of(row)
 
     async def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
         """Return the number of rows with these members: see the port."""
-
-        async def work(connection: AsyncConnection) -> int:
-            given = {"run_id": run_id, "members": orjson.dumps(members).decode()}
-            return int((await connection.execute(_COUNT, given)).scalar_one())
-
-        return await self._database.read(work)
+        [number] = await self._database.scalars(_COUNT, run_id=run_id, members=orjson.dumps(members).decode())
+        return int(number)
 
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
         """Return a page of a run's rows: see the port."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy import Row
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
     from app.services.recorder.recorded import Key, Move
@@ -203,85 +202,46 @@ class PostgresEntityStates:
 
     async def watermark(self, cluster: str) -> Watermark | None:
         """Return a cluster's watermark: see the port."""
-
-        async def work(connection: AsyncConnection) -> Watermark | None:
-            row = (await connection.execute(_WATERMARK, {"cluster": cluster})).one_or_none()
-            return None if row is None else _watermark(row)
-
-        return await self._database.read(work)
+        return _watermark(await self._database.row(_WATERMARK, cluster=cluster))
 
     async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
         """Raise the watermark: see the port."""
-
-        async def work(connection: AsyncConnection) -> Watermark | None:
-            parameters = {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
-            row = (await connection.execute(_ADVANCE, parameters)).one_or_none()
-            return None if row is None else _watermark(row)
-
-        return await self._database.read(work)
+        given = {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
+        return _watermark(await self._database.row(_ADVANCE, **given))
 
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
         """Return states: see the port."""
-
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            parameters = {
-                "cluster": cluster, "whole": whole, "trees": [tree for tree, _ in keys], "ids": [id_ for _, id_ in keys]
-            }  # fmt: skip
-            return (await connection.execute(_KNOWN, parameters)).all()
-
-        return dict(await in_slices(_known, await self._database.read(work)))
+        trees, ids = [tree for tree, _ in keys], [entity_id for _, entity_id in keys]
+        rows = await self._database.rows(_KNOWN, cluster=cluster, whole=whole, trees=trees, ids=ids)
+        return dict(await in_slices(_known, rows))
 
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
         """Return ids of entities that existed by their states: see the port."""
-
-        async def work(connection: AsyncConnection) -> list[str]:
-            parameters = {"cluster": cluster, "tree": tree, "after": after, "size": size}
-            return list((await connection.scalars(_PRESENT, parameters)).all())
-
-        return await self._database.read(work)
+        return await self._database.scalars(_PRESENT, cluster=cluster, tree=tree, after=after, size=size)
 
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
         """Return changes of ours: see the port."""
-
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            parameters = {"cluster": cluster, "above": above, "size": _OWN_PAGE, "facet": FACET}
-            return (await connection.execute(_OWN, parameters)).all()
-
-        rows = await self._database.read(work)
+        rows = await self._database.rows(_OWN, cluster=cluster, above=above, size=_OWN_PAGE, facet=FACET)
         return await _own_writes(rows), rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
 
     async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
         """Return changes of ours with these revisions: see the port."""
-
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            parameters = {"cluster": cluster, "revisions": list(revisions), "facet": FACET}
-            return (await connection.execute(_OWN_AT, parameters)).all()
-
-        return await _own_writes(await self._database.read(work))
+        rows = await self._database.rows(_OWN_AT, cluster=cluster, revisions=list(revisions), facet=FACET)
+        return await _own_writes(rows)
 
     async def contents(self, cluster: str, revisions: Sequence[int]) -> dict[tuple[int, str], tuple[Any, Any]]:
         """Return the contents that changes of ours saw and left: see the port."""
-
-        async def work(connection: AsyncConnection) -> dict[tuple[int, str], tuple[Any, Any]]:
-            parameters = {"cluster": cluster, "revisions": list(revisions), "facet": FACET}
-            rows = await connection.execute(_CONTENTS, parameters)
-            return {(row.revision, row.path): (row.before, row.after) for row in rows}
-
-        return await self._database.read(work)
+        rows = await self._database.rows(_CONTENTS, cluster=cluster, revisions=list(revisions), facet=FACET)
+        return {(row.revision, row.path): (row.before, row.after) for row in rows}
 
     async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
         """Return the possible writes of changes without an outcome: see the port."""
-
-        async def work(connection: AsyncConnection) -> Any:
-            parameters = {
-                "cluster": cluster, "ids": ids, "margin": margin_s, "since": since, "size": _OPEN_PAGE
-            }  # fmt: skip
-            return (await connection.execute(_OPEN, parameters)).one()
-
+        given = {"cluster": cluster, "ids": ids, "margin": margin_s, "size": _OPEN_PAGE}
         found: set[OpenWrite] = set()
         since: datetime | None = None
         while True:
-            size, last, writes = await self._database.read(work)
+            [row] = await self._database.rows(_OPEN, **given, since=since)
+            size, last, writes = tuple(row)
             found.update(OpenWrite(*write) for write in writes)
             # All rows of a page's last moment are in the page: the next page begins with that moment.
             if size < _OPEN_PAGE or last == since:
@@ -290,22 +250,12 @@ class PostgresEntityStates:
 
     async def lost(self, change_ids: Sequence[UUID]) -> list[UUID]:
         """Return the ids without an intent, or with a recovered one: see the port."""
-
-        async def work(connection: AsyncConnection) -> list[UUID]:
-            parameters = {"ids": list(change_ids), "recovered": RECOVERED}
-            known = set((await connection.scalars(_KNOWN_IDS, parameters)).all())
-            return [change_id for change_id in change_ids if change_id not in known]
-
-        return await self._database.read(work)
+        known = set(await self._database.scalars(_KNOWN_IDS, ids=list(change_ids), recovered=RECOVERED))
+        return [change_id for change_id in change_ids if change_id not in known]
 
     async def prune(self, cluster: str, age_s: float) -> int:
         """Forget entities that have been gone for long: see the port."""
-
-        async def work(connection: AsyncConnection) -> int:
-            parameters = {"cluster": cluster, "age": age_s, "size": _PRUNED}
-            return (await connection.execute(_PRUNE, parameters)).rowcount
-
-        return await self._database.read(work)
+        return await self._database.execute(_PRUNE, cluster=cluster, age=age_s, size=_PRUNED)
 
     async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
         """Move states and write the rows that explain the moves: see the port."""
@@ -313,13 +263,9 @@ class PostgresEntityStates:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
         except orjson.JSONEncodeError:
             raise RefusedError("it is no Unicode text") from None
-
-        async def work(connection: AsyncConnection) -> set[Key]:
-            parameters = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET, "server": server}
-            return {(row.tree, row.entity_id) for row in await connection.execute(_MOVE, parameters)}
-
+        given = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET, "server": server}
         try:
-            return await self._database.read(work)
+            return {(row.tree, row.entity_id) for row in await self._database.rows(_MOVE, **given)}
         except DBAPIError as error:
             # The error's text may hold content of the row.
             raise RefusedError(type(error.orig).__name__) from None
@@ -349,7 +295,9 @@ def _own_write(row: Row[Any]) -> tuple[str, str, OwnWrite]:
     )
 
 
-def _watermark(row: Row[Any]) -> Watermark:
+def _watermark(row: Row[Any] | None) -> Watermark | None:
+    if row is None:
+        return None
     return Watermark(row.revision, row.complete, row.age, row.server, row.since, row.since_at)
 
 

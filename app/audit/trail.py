@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy import TextClause
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
     from app.domain.access.ranges import Ranges
@@ -223,17 +222,12 @@ class PostgresAuditLog:
     async def _compare(self, rows: Sequence[bytes]) -> None:
         """Log outcomes that differ from the one that stands. An equal one was sent twice, after a lost reply."""
         given = {row["change_id"]: row for row in map(orjson.loads, rows)}
-
-        async def fetch(connection: AsyncConnection) -> list[tuple[UUID, int, bool, int | None]]:
-            result = await connection.execute(_STANDING, {"ids": list(given)})
-            return [(row.change_id, row.attempt, row.committed, row.revision) for row in result]
-
         try:
-            standing = await self._database.read(fetch)
+            standing = await self._database.rows(_STANDING, ids=list(given))
         except UnavailableError as error:
             _log.warning("%s; %d repeated outcomes were not compared", error.detail, len(given))
             return
-        for change_id, attempt, committed, revision in standing:
+        for change_id, attempt, committed, revision in map(tuple, standing):
             other = given[str(change_id)]
             # For a change that was not applied, the first writer has decided the last attempt and the reason.
             same_attempt = not committed or other["attempt"] == attempt

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.domain.entities import CACHED_LENGTH, Entity, EntityType, split_id
+from app.domain.facets import FacetName
 from app.domain.quotas import QUOTA_KEYS
 
 if TYPE_CHECKING:
@@ -22,48 +23,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaLevel:
-    """One candidate entry for quotas."""
+class Level:
+    """One candidate entry."""
 
     level: int
-    """The number of the level: 1 to 8 as KIP-55 counts them; 1 and 2 for ips."""
+    """The number of the level: 1 to 8 as KIP-55 counts those of quotas; else 1 and 2."""
     entity_id: str
     reason: str
     """The reason why this entry counts for the entity, and behind which others; a sentence."""
-    shared_by: str
-    """The clients that share one budget on each broker."""
+    shared_by: str | None = None
+    """The clients that share one budget on each broker; None for client configs."""
 
-
-@dataclass(frozen=True, slots=True)
-class ClientConfigLevel:
-    """One candidate entry for client configs."""
-
-    level: int
-    """The number of the level: 1 is ``<user, client-id>``, 2 is ``<user>``."""
-    entity_id: str
-    reason: str
-    """The reason why this entry counts for the entity; a sentence."""
-
-
-L = TypeVar("L", QuotaLevel, ClientConfigLevel)
 
 _REMEMBERED: Final = 4096
 
 
-class Synonym(NamedTuple, Generic[L]):
+class Synonym(NamedTuple):
     """A value of a key at one level, effective or overridden."""
 
-    level: L
+    level: Level
     value: str
     """The value as stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved(Generic[L]):
+class Resolved:
     """The resolution of a key."""
 
     key: str
-    synonyms: tuple[Synonym[L], ...]
+    synonyms: tuple[Synonym, ...]
     """Every level that sets the key, highest precedence first; never empty."""
 
     @property
@@ -72,7 +60,7 @@ class Resolved(Generic[L]):
         return self.synonyms[0].value
 
     @property
-    def source(self) -> L:
+    def source(self) -> Level:
         """The level of the effective value."""
         return self.synonyms[0].level
 
@@ -82,7 +70,7 @@ _PER_USER: Final = "all clients of this user together"
 _PER_CLIENT: Final = "all connections with this client-id, whatever their user"
 
 
-def quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
+def quota_levels(entity: Entity) -> tuple[Level, ...]:
     """List the entries that can decide the quotas of an entity, highest precedence first.
 
     An absent or default user, client-id or ip means any name without an entry of its own: levels that would need the
@@ -95,7 +83,7 @@ def quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
 
 
 @lru_cache(_REMEMBERED)
-def _quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
+def _quota_levels(entity: Entity) -> tuple[Level, ...]:
     kinds = set(entity.types)
     if kinds == {EntityType.IP}:
         return _ip_levels(entity.get(EntityType.IP))
@@ -111,9 +99,7 @@ def _quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
             components.append((EntityType.USER, user if user_part == _NAMED else None))
         if client_part != _ABSENT:
             components.append((EntityType.CLIENT_ID, client if client_part == _NAMED else None))
-        levels.append(
-            QuotaLevel(level, Entity(tuple(components)).id, _reason(level, user_part, client_part), shared_by)
-        )
+        levels.append(Level(level, Entity(tuple(components)).id, _reason(level, user_part, client_part), shared_by))
     return tuple(levels)
 
 
@@ -146,10 +132,10 @@ def _reason(level: int, user_part: str, client_part: str) -> str:
     return f"Level {level} of 8: it applies to {whom}; entries of levels with a lower number come first."
 
 
-def _ip_levels(address: str | None) -> tuple[QuotaLevel, ...]:
+def _ip_levels(address: str | None) -> tuple[Level, ...]:
     shared_by = "all connections from one address, each address by itself"
     levels = [
-        QuotaLevel(
+        Level(
             2,
             Entity(((EntityType.IP, None),)).id,
             "Level 2 of 2: it applies to every address that has no entry of its own.",
@@ -158,13 +144,11 @@ def _ip_levels(address: str | None) -> tuple[QuotaLevel, ...]:
     ]
     if address is not None:
         named = Entity(((EntityType.IP, address),)).id
-        levels.insert(0, QuotaLevel(1, named, "Level 1 of 2: it applies to exactly this address.", shared_by))
+        levels.insert(0, Level(1, named, "Level 1 of 2: it applies to exactly this address.", shared_by))
     return tuple(levels)
 
 
-def resolve_quotas(
-    levels: Sequence[QuotaLevel], configs_by_id: Mapping[str, Mapping[str, str]]
-) -> dict[str, Resolved[QuotaLevel]]:
+def resolve_quotas(levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[str, str]]) -> dict[str, Resolved]:
     """Resolve quotas key by key; keys that are not quotas of such entities, like SCRAM credentials, are left out.
 
     Args:
@@ -179,10 +163,10 @@ def resolve_quotas(
     # All levels lie in one space, of ips or of users and client-ids, and all kinds of a space have the same keys.
     space = tuple(EntityType(kind) for kind, _ in split_id(levels[0].entity_id))
     known = {name for name, key in QUOTA_KEYS.items() if space in key.kinds}
-    return {key: found for key, found in _resolve(levels, configs_by_id).items() if key in known}
+    return {key: found for key, found in resolve_client_configs(levels, configs_by_id).items() if key in known}
 
 
-def client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
+def client_config_levels(entity: Entity) -> tuple[Level, ...]:
     """List the entries that can decide the client configs of an entity: ``<user, client-id>``, then ``<user>``.
 
     Default entities are never consulted (KIP-649): a default client-id counts as one without an entry of its own, and
@@ -192,12 +176,12 @@ def client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
 
 
 @lru_cache(_REMEMBERED)
-def _client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
+def _client_config_levels(entity: Entity) -> tuple[Level, ...]:
     user, client = entity.get(EntityType.USER), entity.get(EntityType.CLIENT_ID)
     if user is None or not set(entity.types) <= {EntityType.USER, EntityType.CLIENT_ID}:
         return ()
     levels = [
-        ClientConfigLevel(
+        Level(
             2,
             Entity(((EntityType.USER, user),)).id,
             "Level 2 of 2: it applies to every client of this user, key by key, where the client-id's own entry does "
@@ -207,7 +191,7 @@ def _client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
     if client is not None:
         levels.insert(
             0,
-            ClientConfigLevel(
+            Level(
                 1,
                 Entity(((EntityType.USER, user), (EntityType.CLIENT_ID, client))).id,
                 "Level 1 of 2: it applies to exactly this user with this client-id.",
@@ -216,14 +200,14 @@ def _client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
     return tuple(levels)
 
 
-def _remembered(levels: _lru_cache_wrapper[tuple[L, ...]], entity: Entity) -> tuple[L, ...]:
+def _remembered(levels: _lru_cache_wrapper[tuple[Level, ...]], entity: Entity) -> tuple[Level, ...]:
     """Return the levels of an entity from a cache: clients poll those of the same few thousand entities."""
     return levels(entity) if len(entity.id) <= CACHED_LENGTH else levels.__wrapped__(entity)
 
 
 def resolve_client_configs(
-    levels: Sequence[ClientConfigLevel], configs_by_id: Mapping[str, Mapping[str, str]]
-) -> dict[str, Resolved[ClientConfigLevel]]:
+    levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, Resolved]:
     """Resolve client configs key by key.
 
     Args:
@@ -233,12 +217,21 @@ def resolve_client_configs(
     Returns:
         Key -> its resolution, ordered by key.
     """
-    return _resolve(levels, configs_by_id)
-
-
-def _resolve(levels: Sequence[L], configs_by_id: Mapping[str, Mapping[str, str]]) -> dict[str, Resolved[L]]:
-    found: dict[str, list[Synonym[L]]] = {}
+    found: dict[str, list[Synonym]] = {}
     for level in levels:
         for key, value in configs_by_id.get(level.entity_id, {}).items():
             found.setdefault(key, []).append(Synonym(level, value))
     return {key: Resolved(key, tuple(found[key])) for key in sorted(found)}
+
+
+def levels_of(facet: FacetName, entity: Entity) -> tuple[Level, ...]:
+    """List the entries that can decide an entity's quotas or client configs, highest precedence first."""
+    return quota_levels(entity) if facet is FacetName.CLIENT_QUOTAS else client_config_levels(entity)
+
+
+def resolve(
+    facet: FacetName, levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, Resolved]:
+    """Resolve quotas or client configs by the levels of :func:`levels_of`."""
+    by_facet = resolve_quotas if facet is FacetName.CLIENT_QUOTAS else resolve_client_configs
+    return by_facet(levels, configs_by_id)

@@ -31,7 +31,7 @@ from app.domain.facets import FacetName, full_path
 from app.domain.numbers import parse_java_double
 from app.domain.ops import Op, OpType
 from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
-from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from app.domain.resolution import levels_of, resolve
 from app.domain.texts import clipped, shown
 from app.services.changes.alter import Part
 from app.services.changes.edits import Edit
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from app.domain.facets import JsonValue
-    from app.domain.resolution import ClientConfigLevel, QuotaLevel, Resolved
     from app.services.access import Access
     from app.services.changes.alter import AlterService, Entry
     from app.services.changes.callers import Caller
@@ -383,13 +382,8 @@ def _resolved(
             config = stored(collection.get(entity_id))
         return collection.own(Entity.from_id(entity_id), config)
 
-    found: Mapping[str, Resolved[QuotaLevel]] | Mapping[str, Resolved[ClientConfigLevel]]
-    if collection.name is FacetName.CLIENT_QUOTAS:
-        quotas = quota_levels(entity)
-        found = resolve_quotas(quotas, {level.entity_id: at(level.entity_id) for level in quotas})
-    else:
-        configs = client_config_levels(entity)
-        found = resolve_client_configs(configs, {level.entity_id: at(level.entity_id) for level in configs})
+    levels = levels_of(collection.name, entity)
+    found = resolve(collection.name, levels, {level.entity_id: at(level.entity_id) for level in levels})
     return tuple(
         Fallback(key, found[key].value, found[key].source.entity_id) if key in found else Fallback(key, None, NO_LEVEL)
         for key in keys

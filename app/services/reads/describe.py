@@ -14,13 +14,13 @@ from functools import partial
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from app.domain.changes import stored
 from app.domain.entities import Entity, EntityType, split_id
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
 from app.domain.facets import FacetName, full_path
-from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from app.domain.resolution import client_config_levels, levels_of, resolve
 from app.services.etags import etag_of
 from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.registrations import Registration
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
     from app.domain.filters import EntityFilter
-    from app.domain.resolution import Resolved
     from app.services.collections import Collection
     from app.services.ports.registrations import RegistrationLog
 
@@ -167,19 +166,11 @@ class DescribeService:
         decode = collection.facet.decode
         found_at: dict[str, dict[str, str]] = {}
         levels: list[Level] = []
-        found: Mapping[str, Resolved[Any]]
-        if collection.name is FacetName.CLIENT_QUOTAS:
-            quotas = quota_levels(entity)
-            for quota in quotas:
-                found_at[quota.entity_id], declared = self._at(collection, quota.entity_id)
-                levels.append(Level(quota.level, quota.entity_id, quota.reason, quota.shared_by, declared))
-            found = resolve_quotas(quotas, found_at)
-        else:
-            configs = client_config_levels(entity)
-            for config in configs:
-                found_at[config.entity_id], declared = self._at(collection, config.entity_id)
-                levels.append(Level(config.level, config.entity_id, config.reason, None, declared))
-            found = resolve_client_configs(configs, found_at)
+        deciding = levels_of(collection.name, entity)
+        for each in deciding:
+            found_at[each.entity_id], declared = self._at(collection, each.entity_id)
+            levels.append(Level(each.level, each.entity_id, each.reason, each.shared_by, declared))
+        found = resolve(collection.name, deciding, found_at)
         values = [
             EffectiveValue(
                 key,

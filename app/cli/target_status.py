@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.cli import callers
+from app.services.ports.cluster_states import Target
 from app.services.ports.kafka import Permission
 from app.services.target import notices
 from app.services.target.report import parse
@@ -27,7 +28,7 @@ def run(settings: Settings, cluster: str) -> int:
 async def _show(settings: Settings, cluster: str) -> int:
     async with opened(settings, cluster) as parts:
         store = parts.stores[cluster]
-        target = (await store.read_target(callers.caller(None).deadline)).target
+        target = (await store.read_state(Target, callers.caller(None).deadline)).value
         report = parse(store.observation())
     if target is None:
         typer.echo(f"Cluster {cluster} has no target: its brokers read ZooKeeper")

@@ -22,7 +22,7 @@ from app.domain.releases import ON_ZOOKEEPER
 from app.services.altered import altered
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
-from app.services.ports.cluster_states import FreezeState, LayoutState, TargetState
+from app.services.ports.cluster_states import Freeze, Layout, Stored, Target
 from app.services.ports.store import StoreStatus
 from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Unknown
 from app.store import counts, warnings, znodes
@@ -48,11 +48,17 @@ if TYPE_CHECKING:
 
     from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
-    from app.services.ports.cluster_states import LayoutCheck, Place, Target
+    from app.services.ports.cluster_states import LayoutCheck, Place, S
     from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
     from app.store.mirror.nodes import FacetIndex, Mirror
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
+_PATHS: Final[Mapping[type, str]] = {Freeze: znodes.FREEZE, Layout: znodes.LAYOUT, Target: znodes.TARGET}
+_DECODERS: Final[Mapping[type, Callable[[bytes | None, int], Any]]] = {
+    Freeze: znodes.decode_freeze,
+    Layout: lambda data, _: znodes.decode_layout(data),
+    Target: lambda data, _: znodes.decode_target(data),
+}
 _REPLACED: Final = "the session that the attempt was begun under was replaced"
 
 
@@ -414,30 +420,19 @@ class ZooKeeperStore:
             await mended(self._guard.refresh(), deadline)
         return result
 
-    async def read_freeze(self, deadline: float) -> FreezeState:
-        """Read the freeze; see the port."""
-        return _freeze_state(*await self._own(znodes.FREEZE, deadline))
-
-    async def read_layout(self, deadline: float) -> LayoutState:
-        """Read the place of the client configs; see the port."""
-        data, stat = await self._own(znodes.LAYOUT, deadline)
-        try:
-            return LayoutState(stat.version, znodes.decode_layout(data), stat.czxid)
-        except ValueError as error:
-            raise CorruptZnodeError(znodes.LAYOUT, f"can't be read: {error}") from None
+    async def read_state(self, kind: type[S], deadline: float) -> Stored[S]:
+        """Read the freeze, the layout or the target; see the port."""
+        [found] = await self._owned([_PATHS[kind]], deadline)
+        return _stored(kind, *found)
 
     def target(self) -> Target | None:
         """Return the target as followed; see the port."""
         return self._guard.target
 
-    async def read_target(self, deadline: float) -> TargetState:
-        """Read the target; see the port."""
-        return _target_state(*await self._own(znodes.TARGET, deadline))
-
-    async def read_target_and_freeze(self, deadline: float) -> tuple[TargetState, FreezeState]:
+    async def read_target_and_freeze(self, deadline: float) -> tuple[Stored[Target], Stored[Freeze]]:
         """Read both with one write to ZooKeeper; see the port."""
         target, freeze = await self._owned([znodes.TARGET, znodes.FREEZE], deadline)
-        return _target_state(*target), _freeze_state(*freeze)
+        return _stored(Target, *target), _stored(Freeze, *freeze)
 
     def observation(self) -> bytes | None:
         """Return the leader's report as followed; see the port."""
@@ -467,12 +462,8 @@ class ZooKeeperStore:
         if isinstance(result, Exception):
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused {path} with {type(result).__name__}")
 
-    async def _own(self, path: str, deadline: float) -> tuple[bytes | None, Any]:
-        """Read a node of this service that every session makes anew where it is absent."""
-        return (await self._owned([path], deadline))[0]
-
     async def _owned(self, paths: Sequence[str], deadline: float) -> list[tuple[bytes | None, Any]]:
-        """Read nodes as :meth:`_own` does, behind one write."""
+        """Read nodes of this service, behind one write; every session makes them anew where they are absent."""
         session = self._keeper.current
         found = []
         for path, each in zip(paths, await self._read_some(session, paths, deadline), strict=True):
@@ -578,12 +569,9 @@ class ZooKeeperStore:
         return self._keeper.clock.new_id()
 
 
-def _target_state(data: bytes | None, stat: Any) -> TargetState:
+def _stored(kind: type[S], data: bytes | None, stat: Any) -> Stored[S]:
+    path, decode = _PATHS[kind], _DECODERS[kind]
     try:
-        return TargetState(stat.version, znodes.decode_target(data), stat.czxid)
+        return Stored(stat.version, decode(data, stat.mtime), stat.czxid)
     except ValueError as error:
-        raise CorruptZnodeError(znodes.TARGET, f"can't be read: {error}") from None
-
-
-def _freeze_state(data: bytes | None, stat: Any) -> FreezeState:
-    return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime), stat.czxid)
+        raise CorruptZnodeError(path, f"can't be read: {error}") from None

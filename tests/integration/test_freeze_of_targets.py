@@ -13,6 +13,7 @@ import pytest
 
 from app.domain.errors import ForbiddenError
 from app.services.changes.freeze import FreezeService
+from app.services.ports.cluster_states import Freeze
 from app.services.target import resting
 from app.services.target.resting import NOT_SAID, Rest, Resting
 from app.services.target.standing import Standings
@@ -189,7 +190,7 @@ async def test_a_new_leader_says_so_in_its_turn(opened: Opener, kafka: KafkaDoub
     one, two = await opened(), await opened()
     async with at_work(one):
         assert await freeze(one) == Rest(rested=True, pending=0)
-    version = (await one.store.read_freeze(soon())).version
+    version = (await one.store.read_state(Freeze, soon())).version
     async with at_work(two):
         await until(lambda: two.applier.report().rested == version)
         assert await freeze(two) == Rest(rested=True, pending=0)

@@ -149,7 +149,7 @@ async def test_a_frozen_cluster_is_settled(stage: Stage) -> None:
     one = await stage.replica(leads=False)
     applied = await left_open(one, 1, applied=True)
     never = await left_open(one, 2, applied=False)
-    version = (await one.store.read_freeze(soon())).version
+    version = (await one.store.read_state(Freeze, soon())).version
     freeze = StateWrite("/confplane/freeze", version, Freeze("upgrade", "User:olga", 1))
     assert isinstance(await commit(one.store, freeze, guarded=Guarded.NONE), Committed)
     await one.reconcile()

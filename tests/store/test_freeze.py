@@ -35,7 +35,7 @@ def freezing(store: ZooKeeperStore, freeze: Freeze | None, expected: int, **more
 
 async def freeze(store: ZooKeeperStore, what: Freeze | None) -> Committed:
     """Freeze or thaw, which must succeed."""
-    state = await store.read_freeze(soon())
+    state = await store.read_state(Freeze, soon())
     result = await store.commit(freezing(store, what, state.version), soon())
     assert isinstance(result, Committed), result
     return result
@@ -45,7 +45,7 @@ async def test_freeze_and_thaw_are_transactions_with_a_marker(store: ZooKeeperSt
     data, stat = raw_zk.get("/confplane/freeze")
     assert (data, stat.version) == (None, 0)
     assert store.status().frozen is None
-    assert (await store.read_freeze(soon())).freeze is None
+    assert (await store.read_state(Freeze, soon())).value is None
     change_id = uuid.uuid4()
     result = await store.commit(freezing(store, UPGRADE, 0, change_id=change_id), soon())
     assert isinstance(result, Committed)
@@ -62,8 +62,8 @@ async def test_freeze_and_thaw_are_transactions_with_a_marker(store: ZooKeeperSt
     assert json.loads(marker)["writes"] == [{"path": "/confplane/freeze", "version": 1}]
     assert str(store.status().frozen) == "upgrade to 3.9"
     assert raw_zk.get_children("/config/changes") == []
-    state = await store.read_freeze(soon())
-    assert (state.version, state.freeze) == (1, UPGRADE)
+    state = await store.read_state(Freeze, soon())
+    assert (state.version, state.value) == (1, UPGRADE)
     with pytest.raises(FrozenError, match=r"since 2023-11-14T22:13:20Z by User:bob: upgrade to 3\.9") as refusal:
         await store.check_admission([write(ALICE, {})], soon())
     assert "confplane thaw --cluster default" in refusal.value.detail
@@ -145,7 +145,7 @@ async def test_two_that_change_the_freeze_at_once(store: ZooKeeperStore, raw_zk:
     assert isinstance(await store.commit(freezing(store, None, 1, writer="0" * 32), soon()), SessionEnded)
     with pytest.raises(UnavailableError, match="deadline"):
         await store.commit(freezing(store, None, 1), soon(-1))
-    assert (await store.read_freeze(soon())).version == 1
+    assert (await store.read_state(Freeze, soon())).version == 1
 
 
 @pytest.mark.parametrize(

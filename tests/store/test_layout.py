@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import Tree
-from app.services.ports.cluster_states import Layout, LayoutCheck, LayoutState, Place
+from app.services.ports.cluster_states import Layout, LayoutCheck, Place, Stored
 from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite
 from app.store import znodes
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
@@ -29,7 +29,7 @@ BOTH = {name: replace(index, also=APART if name == "client-configs" else None) f
 
 
 async def set_layout(store: ZooKeeperStore, layout: Layout, **more: Any) -> Any:
-    state = await store.read_layout(soon())
+    state = await store.read_state(Layout, soon())
     write_layout = StateWrite("/confplane/layout", more.pop("expected", state.version), layout)
     return await commit(store, write_layout, **more)
 
@@ -40,7 +40,8 @@ async def commit_configs(store: ZooKeeperStore, check: LayoutCheck, tree: Tree =
 
 async def test_a_first_write_claims_the_layout_and_a_second_can_not(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     _, stat = raw_zk.get("/confplane/layout")
-    assert await store.read_layout(soon()) == LayoutState(0, None, stat.czxid)
+    unwritten: Stored[Layout] = Stored(0, None, stat.czxid)
+    assert await store.read_state(Layout, soon()) == unwritten
     assert store.place() == Place(Tree.CONFIG, version=0)
     assert isinstance(await commit_configs(store, LayoutCheck(0, Tree.CONFIG)), Committed)
     assert json.loads(raw_zk.get("/confplane/layout")[0]) == {"version": 1, "layout": "shared"}
@@ -135,10 +136,10 @@ async def test_a_layout_that_is_gone_or_unreadable(store: ZooKeeperStore, raw_zk
         assert store.place().defect
         assert any("can't be read" in str(text) for text in store.status().warnings)
         with pytest.raises(CorruptZnodeError):
-            await store.read_layout(soon())
+            await store.read_state(Layout, soon())
     raw_zk.delete(znodes.LAYOUT)
     with pytest.raises(UnavailableError, match="made again"):
-        await store.read_layout(soon())
+        await store.read_state(Layout, soon())
     await until(lambda: store.place() == Place(Tree.CONFIG, version=0))
 
 

@@ -31,7 +31,7 @@ OBSERVED = Target("5L6g3nShT-eMCtK--X86sw", imported=True)
 
 async def set_target(store: ZooKeeperStore, target: Target | None) -> Committed:
     """Write the target, which must succeed."""
-    state = await store.read_target(soon())
+    state = await store.read_state(Target, soon())
     result = await store.commit(
         transaction(store, StateWrite(PATH, state.version, target), guarded=Guarded.CALLER), soon()
     )
@@ -46,7 +46,7 @@ def following(store: ZooKeeperStore, *writes: Any) -> Transaction:
 
 async def test_without_a_target_callers_write_and_nothing_is_followed(store: ZooKeeperStore) -> None:
     assert store.target() is None
-    assert (await store.read_target(soon())).target is None
+    assert (await store.read_state(Target, soon())).value is None
     await committed(store, write(ALICE, {}))
     with pytest.raises(ObservedError, match="nothing follows"):
         await store.check_admission([write(ALICE, {}, 0)], soon(), guarded=Guarded.OBSERVED)
@@ -66,7 +66,7 @@ async def test_quotas_of_an_observed_cluster_only_follow_it(store: ZooKeeperStor
         "paused": False,
     }
     assert stat.mzxid == result.revision
-    assert store.target() == (await store.read_target(soon())).target == OBSERVED
+    assert store.target() == (await store.read_state(Target, soon())).value == OBSERVED
     assert store.target() == Target(OBSERVED.cluster_id, TargetMode.OBSERVE, imported=True, paused=False)
     with pytest.raises(ObservedError, match=OBSERVED.cluster_id) as refusal:
         await store.check_admission([write(ALICE, {"producer_byte_rate": "1"})], soon())
@@ -82,7 +82,7 @@ async def test_quotas_of_an_observed_cluster_only_follow_it(store: ZooKeeperStor
         await store.commit(following(store, write(ALICE, {"producer_byte_rate": "1"})), soon()), Committed
     )
     # A freeze stops callers, and not the changes of others.
-    state = await store.read_freeze(soon())
+    state = await store.read_state(Freeze, soon())
     frozen = StateWrite("/confplane/freeze", state.version, Freeze("upgrade", "User:bob", 1_700_000_000_000))
     assert isinstance(await store.commit(transaction(store, frozen, guarded=Guarded.NONE), soon()), Committed)
     assert isinstance(await store.commit(following(store, write(ALICE, {}, 0)), soon()), Committed)
@@ -95,7 +95,7 @@ async def test_entity_types_have_modes_of_their_own(store: ZooKeeperStore, raw_z
     # No earlier release, which knows one mode for all, reads this version; so such a process writes nothing.
     assert (data["version"], data["mode"]) == (2, "observe")
     assert data["modes"] == {"client-quotas": "enforce", "topics": "adopt"}
-    assert store.target() == (await store.read_target(soon())).target == mixed
+    assert store.target() == (await store.read_state(Target, soon())).value == mixed
     assert str(mixed) == f"observe cluster {OBSERVED.cluster_id} (imported; client-quotas: enforce; topics: adopt)"
     topic, group = Entity.of(topic="t"), Entity.of(group="g")
     for entity in (ALICE, topic):
@@ -161,7 +161,7 @@ async def test_an_unreadable_target_is_reported_and_left(
             await store.check_admission([write(ALICE, {})], soon(), guarded=guarded)
         assert refusal.value.path == PATH
     with pytest.raises(CorruptZnodeError):
-        await store.read_target(soon())
+        await store.read_state(Target, soon())
     assert raw_zk.get(PATH)[0] == data
     assert any(PATH in str(warning) for warning in store.status().warnings)
     raw_zk.set(PATH, b"")

@@ -15,6 +15,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.services.changes.callers import Caller
+from app.services.ports.cluster_states import Target
 from app.services.target.applier import Applier
 from app.services.target.asking import Asking
 from app.services.target.drift import DriftService
@@ -88,7 +89,7 @@ class Observing:
 
     async def aware(self) -> None:
         """Wait until this process's target is that of ZooKeeper."""
-        target = (await self.store.read_target(soon())).target
+        target = (await self.store.read_state(Target, soon())).value
         await until(lambda: self.store.target() == target)
 
     async def look(self) -> None:

@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.access.operations import Operation, ResourceType
 from app.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
-from app.services.changes.draft import Unchanged
-from app.services.changes.states import StateChange, draft
+from app.services.changes.states import decide_state
 from app.services.ports.cluster_states import ENTITY, Freeze
-from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from app.services.changes.callers import Caller
-    from app.services.changes.draft import Draft
     from app.services.changes.runner import ChangeRunner
+    from app.services.changes.states import StateChange
     from app.services.ports.request_keys import KeyedChange
     from app.services.ports.store import ClusterStore
 
-PATH: Final = "/confplane/freeze"
-KEY: Final = "frozen"
 _REASON_LENGTH: Final = 1000
 
 _CONTENDED: Final = "Others kept freezing and thawing the cluster until the deadline; nothing was applied"
@@ -106,16 +102,13 @@ class FreezeService:
         if earlier is not None:
             return _restored(*earlier)
 
-        async def decide(*, again: bool) -> Draft[StateChange[Freeze | None]] | Unchanged[StateChange[Freeze | None]]:
-            del again  # decided on ZooKeeper's state at every attempt
-            state = await store.read_freeze(caller.deadline)
-            change: StateChange[Freeze | None] = StateChange(state.freeze, after(state.freeze))
-            if change.after == change.before:
-                return Unchanged(change)
-            # A thaw must commit in a frozen cluster, and a freeze under any controller.
-            drafted = draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.NONE)
-            return drafted if run is None else replace(drafted, answers=(_kept(change),))
-
+        decide = decide_state(
+            store,
+            Freeze,
+            lambda state: after(state.value),
+            caller.deadline,
+            answers=lambda change: () if run is None else (_kept(change),),
+        )
         try:
             ended = await self._runner.run(store, decide, caller, validate_only=validate_only, contended=_CONTENDED)
         except ConfplaneError as error:
@@ -128,7 +121,7 @@ class FreezeService:
         return FreezeResult(ended.decided.before, ended.decided.after, change_id, ended.revision)
 
 
-def _kept(change: StateChange[Freeze | None]) -> dict[str, Any]:
+def _kept(change: StateChange[Freeze]) -> dict[str, Any]:
     """Return the answer of a change as an Idempotency-Key keeps it."""
     before, after = (None if each is None else asdict(each) for each in (change.before, change.after))
     return {"facet": ENTITY, "entity": ENTITY, "before": before, "after": after}

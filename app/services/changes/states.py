@@ -1,69 +1,89 @@
 """Changes of this service's own znodes with a state of the whole cluster: its freeze, its layout, its target.
 
-The trail has them under the entity ``cluster``.
+The trail has them under the entity ``cluster``, with the key of the state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from app.domain.ops import Op, OpType
-from app.services.changes.draft import Draft
-from app.services.ports.cluster_states import ENTITY, Freeze, Layout, Target
+from app.services.changes.draft import Draft, Unchanged
+from app.services.collections import LAYOUT_PATH
+from app.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Layout, S, Target
 from app.services.ports.trail import IntentEntity
 from app.services.ports.transactions import Guarded, StateWrite
 
-S = TypeVar("S", Freeze | None, Layout | None, Target | None)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from app.services.changes.draft import Decide
+    from app.services.ports.cluster_states import Stored
+    from app.services.ports.store import ClusterStore
+
+FREEZE_PATH: Final = "/confplane/freeze"
+FREEZE_KEY: Final = "frozen"
+_NODES: Final[Mapping[type, tuple[str, str]]] = {
+    Freeze: (FREEZE_PATH, FREEZE_KEY),
+    Layout: (LAYOUT_PATH, LAYOUT_KEY),
+    Target: ("/confplane/target", "target"),
+}
+"""The path of each state's znode, and its key in the trail."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange(Generic[S]):
-    """A state as read, and as it will be written."""
+    """A state as read, and as it will be written; None where there is none."""
 
-    before: S
-    after: S
+    before: S | None
+    after: S | None
 
 
-def draft(
-    path: str,
-    key: str,
-    change: StateChange[S],
+def decide_state(
+    store: ClusterStore,
+    kind: type[S],
+    after: Callable[[Stored[S]], S | None],
+    deadline: float,
     *,
-    version: int,
-    czxid: int | None,
-    guarded: Guarded,
-) -> Draft[StateChange[S]]:
-    """Return the draft of a state's change.
+    guarded: Guarded = Guarded.NONE,
+    answers: Callable[[StateChange[S]], tuple[dict[str, Any], ...]] = lambda _: (),
+) -> Decide[StateChange[S]]:
+    """Return the function of a change of a state.
 
     Args:
-        path: The path of the znode.
-        key: The key of the state in the trail.
-        change: The state before and after.
-        version: The version of the znode, as read.
-        czxid: The czxid of the znode, as read.
-        guarded: See :class:`~app.services.ports.transactions.Transaction`.
+        store: The cluster.
+        kind: The state.
+        after: Returns the new state, given the current one.
+        deadline: The deadline of each attempt's read of ZooKeeper.
+        guarded: See :class:`~app.services.ports.transactions.Transaction`. A thaw must commit in a frozen cluster, and
+            a freeze under any controller.
+        answers: Returns the answers that an Idempotency-Key keeps.
     """
-    shown = _shown(change.after)
-    op = Op(key, OpType.DELETE if shown is None else OpType.SET, shown)
-    return Draft(
-        change,
-        writes=(StateWrite(path, version, change.after, czxid),),
-        entities=(
-            IntentEntity(
-                entity_id=ENTITY,
-                facet=ENTITY,
-                path=path,
-                version_read=version,
-                czxid_read=czxid,
-                keys=(key,),
-                ops=(op.as_json(),),
-                before={key: _shown(change.before)},
-                after={key: shown},
-            ),
-        ),
-        guarded=guarded,
-    )
+
+    async def decide(*, again: bool) -> Draft[StateChange[S]] | Unchanged[StateChange[S]]:
+        del again  # decided on ZooKeeper's state at every attempt
+        read = await store.read_state(kind, deadline)
+        change = StateChange(read.value, after(read))
+        if change.after == change.before:
+            return Unchanged(change)
+        path, key = _NODES[kind]
+        shown = _shown(change.after)
+        row = IntentEntity(
+            entity_id=ENTITY,
+            facet=ENTITY,
+            path=path,
+            version_read=read.version,
+            czxid_read=read.czxid,
+            keys=(key,),
+            ops=(Op(key, OpType.DELETE if shown is None else OpType.SET, shown).as_json(),),
+            before={key: _shown(change.before)},
+            after={key: shown},
+        )
+        write = StateWrite(path, read.version, change.after, read.czxid)
+        return Draft(change, writes=(write,), entities=(row,), answers=answers(change), guarded=guarded)
+
+    return decide
 
 
 def _shown(state: Freeze | Layout | Target | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from app.services.ports.kafka import Area
 
@@ -48,16 +48,6 @@ class Freeze:
 
 
 @dataclass(frozen=True, slots=True)
-class FreezeState:
-    """A cluster's freeze as ZooKeeper has it at a version; None where the cluster is not frozen."""
-
-    version: int
-    freeze: Freeze | None
-    czxid: int | None = None
-    """The czxid of the znode."""
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The stored layout: the tree of a cluster's client configs."""
 
@@ -68,16 +58,6 @@ class Layout:
     def __str__(self) -> str:
         """Return the layout as part of a sentence."""
         return self.tree.layout if self.source is None else f"{self.tree.layout}, being moved from {self.source.layout}"
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutState:
-    """A cluster's layout as ZooKeeper has it at a version; None before the first write of client configs."""
-
-    version: int
-    layout: Layout | None
-    czxid: int | None = None
-    """The czxid of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +139,15 @@ class Target:
         return f"{self.mode} cluster {self.cluster_id} ({state}{others})"
 
 
+S = TypeVar("S", Freeze, Layout, Target)
+
+
 @dataclass(frozen=True, slots=True)
-class TargetState:
-    """A cluster's target as ZooKeeper has it at a version; None where the brokers read ZooKeeper themselves."""
+class Stored(Generic[S]):
+    """A state as ZooKeeper has it at a version."""
 
     version: int
-    target: Target | None
+    value: S | None
+    """None: the cluster is not frozen, no client configs were written yet, or the brokers read ZooKeeper themselves."""
     czxid: int | None = None
     """The czxid of the znode."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.domain.errors import UnavailableError
     from app.domain.facets import Tree
     from app.services.notices import Notice
-    from app.services.ports.cluster_states import FreezeState, LayoutCheck, LayoutState, Place, Target, TargetState
+    from app.services.ports.cluster_states import Freeze, LayoutCheck, Place, S, Stored, Target
     from app.services.ports.journal import Journal
     from app.services.ports.transactions import CommitResult, Transaction, Write
 
@@ -290,15 +290,12 @@ class ClusterStore(Protocol):
             ObservedError: The same; the target changed after the admission.
         """
 
-    async def read_freeze(self, deadline: float) -> FreezeState:
-        """Read the freeze from ZooKeeper, behind all writes committed before the call."""
-
-    async def read_layout(self, deadline: float) -> LayoutState:
-        """Read the layout of the client configs from ZooKeeper, behind all writes committed before the call.
+    async def read_state(self, kind: type[S], deadline: float) -> Stored[S]:
+        """Read the freeze, the layout of the client configs or the target, behind all writes committed before the call.
 
         Raises:
             UnavailableError: ZooKeeper did not answer.
-            CorruptZnodeError: What is stored there can't be read.
+            CorruptZnodeError: A layout or a target that can't be read; such a freeze is one, and says so.
         """
 
     def target(self) -> Target | None:
@@ -307,16 +304,8 @@ class ClusterStore(Protocol):
         It costs next to nothing.
         """
 
-    async def read_target(self, deadline: float) -> TargetState:
-        """Read the target from ZooKeeper, behind all writes committed before the call.
-
-        Raises:
-            UnavailableError: ZooKeeper did not answer.
-            CorruptZnodeError: What is stored there can't be read.
-        """
-
-    async def read_target_and_freeze(self, deadline: float) -> tuple[TargetState, FreezeState]:
-        """Read both as :meth:`read_target` and :meth:`read_freeze` do, at the cost of one of them."""
+    async def read_target_and_freeze(self, deadline: float) -> tuple[Stored[Target], Stored[Freeze]]:
+        """Read both as :meth:`read_state` does, at the cost of one of them."""
 
     def observation(self) -> bytes | None:
         """Return the leader's latest report on its observation of the target, as followed; None: there is none."""

@@ -22,6 +22,7 @@ from app.domain.facets import Tree
 from app.services.altered import altered
 from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
+from app.services.ports.cluster_states import Freeze
 from app.services.ports.journal import TooOld
 from app.services.target.frontier import Frontier
 from app.services.target.line import Counts, Line, Parts, line_of
@@ -180,8 +181,8 @@ class Applier:
         Raises:
             UnavailableError: ZooKeeper or Postgres is away.
         """
-        state = await self._store.read_freeze(deadline)
-        rested = None if state.freeze is None or self._sendings else state.version
+        state = await self._store.read_state(Freeze, deadline)
+        rested = None if state.value is None or self._sendings else state.version
         if rested == self._told:
             return
         # With all that was committed before the freeze.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.facets import Tree
+from app.services.ports.cluster_states import Target
 from app.services.ports.kafka import Area, Permission
 from app.services.target.report import AreaReport, Names, Report
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from app.services.changes.callers import Caller
-    from app.services.ports.cluster_states import Target
     from app.services.ports.kafka import ClusterIdentity
     from app.services.ports.store import ClusterStore
     from app.services.target.following import Following
@@ -141,18 +141,18 @@ class Importer:
         """
         await self._store.catch_up(deadline)
         identity = await self._cluster.identity(deadline)
-        state = await self._store.read_target(deadline)
+        state = await self._store.read_state(Target, deadline)
         permissions = await self._cluster.permissions(deadline)
         looks = (self._survey(area, *permissions.get(area, (Permission.NONE, "It was not tried"))) for area in ORDER)
         areas = dict(zip(ORDER, await asyncio.gather(*looks), strict=True))
         blockers = await self._blockers(areas, deadline)
-        if state.target is not None and state.target.applies:
+        if state.value is not None and state.value.applies:
             mode = (
                 "Callers write quotas and configs here (mode adopt or enforce), and an import would make them those of"
                 f" the Kafka cluster. `confplane target observe --cluster {self._store.name}` ends the mode"
             )
             blockers += (mode,)
-        return Survey(identity, state.target, areas, blockers)
+        return Survey(identity, state.value, areas, blockers)
 
     async def _survey(self, area: Area, permission: Permission, reason: str) -> AreaSurvey:
         shown = _Shown()

@@ -162,7 +162,7 @@ class Line:
         allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
         # Behind all writes of ZooKeeper: another mode, a pause or a freeze counts from its answer on.
         now, frozen = await parts.store.read_target_and_freeze(deadline)
-        if now.target != target or frozen.freeze is not None:
+        if now.value != target or frozen.value is not None:
             return  # the values wait, and are sent if the mode is that of callers' writes again
         sent = [each for each in sent if each.sending.entity_id in allowed]
         asked = [each for each in sent if each.sending.values]

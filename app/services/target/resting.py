@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.access.operations import Operation, ResourceType
 from app.domain.errors import UnavailableError
+from app.services.ports.cluster_states import Freeze
 from app.services.target.report import parse
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Resting:
             await self._standings.reached(self._store.journal.latest, min(deadline, time.monotonic() + BEFORE_S))
 
     async def _behind(self, deadline: float) -> Rest:
-        version = (await self._store.read_freeze(deadline)).version
+        version = (await self._store.read_state(Freeze, deadline)).version
         until = min(deadline, time.monotonic() + BEHIND_S)
         while time.monotonic() < until:
             report = parse(self._store.observation())

@@ -6,25 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
-from app.services.changes.draft import Unchanged
-from app.services.changes.states import StateChange, draft
+from app.services.changes.states import decide_state
 from app.services.ports.cluster_states import Target, TargetMode
 from app.services.ports.kafka import Area
-from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from app.services.changes.callers import Caller
-    from app.services.changes.draft import Draft
     from app.services.changes.runner import ChangeRunner
     from app.services.ports.applying import TargetStates
     from app.services.ports.store import ClusterStore
 
-PATH: Final = "/confplane/target"
-KEY: Final = "target"
 _CONTENDED: Final = "Others kept changing the target until the deadline; nothing was applied"
-_Change = StateChange[Target | None]
 
 
 class TargetService:
@@ -120,7 +114,7 @@ class TargetService:
         return await self._change(lambda target: self._imported(target).with_mode(TargetMode.OBSERVE, areas), caller)
 
     async def _take(self, mode: TargetMode, states: TargetStates, caller: Caller, areas: Collection[Area]) -> Target:
-        target = (await self._store.read_target(caller.deadline)).target
+        target = (await self._store.read_state(Target, caller.deadline)).value
         if target is not None:
             await states.forget(self._store.name, [each for each in areas or Area if not target.applies_to(each)])
         return await self._change(lambda target: self._imported(target).with_mode(mode, areas), caller)
@@ -145,13 +139,6 @@ class TargetService:
         return target
 
     async def _change(self, after: Callable[[Target | None], Target], caller: Caller) -> Target:
-        async def decide(*, again: bool) -> Draft[_Change] | Unchanged[_Change]:
-            del again  # decided on ZooKeeper's state at every attempt
-            state = await self._store.read_target(caller.deadline)
-            change: _Change = StateChange(state.target, after(state.target))
-            if change.after == change.before:
-                return Unchanged(change)
-            return draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.NONE)
-
+        decide = decide_state(self._store, Target, lambda state: after(state.value), caller.deadline)
         ended = await self._runner.run(self._store, decide, caller, contended=_CONTENDED)
         return self._known(ended.decided.after)

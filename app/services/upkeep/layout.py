@@ -31,9 +31,9 @@ from app.domain.errors import (
 from app.domain.facets import full_path
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EntityDraft
-from app.services.changes.states import StateChange, draft
+from app.services.changes.states import decide_state
 from app.services.collections import LAYOUT_PATH
-from app.services.ports.cluster_states import LAYOUT_KEY, Layout, LayoutCheck
+from app.services.ports.cluster_states import Layout, LayoutCheck
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from app.services.changes.callers import Caller
     from app.services.changes.runner import ChangeRunner
     from app.services.collections import Collection
-
-_LayoutChange = StateChange[Layout | None]
+    from app.services.ports.cluster_states import Stored
 
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
@@ -117,8 +116,8 @@ class LayoutService:
             CorruptZnodeError: The layout's znode can't be read.
         """
         await self._store.catch_up(deadline)
-        state = await self._store.read_layout(deadline)
-        current = state.layout or Layout(self._configs.tree)
+        state = await self._store.read_state(Layout, deadline)
+        current = state.value or Layout(self._configs.tree)
         here, there = self._nodes(current.tree), self._nodes(current.tree.other)
         moving = current.source is not None
         leaving = here if target is not current.tree else there if moving else []
@@ -126,7 +125,7 @@ class LayoutService:
         return Survey(
             state.version,
             current,
-            state.layout is not None,
+            state.value is not None,
             target,
             tuple(node.id for node in leaving if self._keys(node)),
             () if moving else tuple(node.id for node in there if self._differs(node, found.get(node.id, {}))),
@@ -187,21 +186,15 @@ class LayoutService:
     async def _set(self, survey: Survey, wanted: Layout, caller: Caller) -> int:
         store = self._store
 
-        async def decide(*, again: bool) -> Draft[_LayoutChange] | Unchanged[_LayoutChange]:
-            del again  # decided on ZooKeeper's state at every attempt
-            state = await store.read_layout(caller.deadline)
+        def after(state: Stored[Layout]) -> Layout:
             if state.version != survey.version:
                 raise ConcurrentChangeError(
                     f"Another command changed the layout of cluster {store.name} meanwhile; look at it again",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
-            change: _LayoutChange = StateChange(state.layout, wanted)
-            if change.before == change.after:
-                return Unchanged(change)
-            return draft(
-                LAYOUT_PATH, LAYOUT_KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.CALLER
-            )
+            return wanted
 
+        decide = decide_state(store, Layout, after, caller.deadline, guarded=Guarded.CALLER)
         ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
         return survey.version if ended.committed is None else ended.committed.versions[LAYOUT_PATH]
 
@@ -298,7 +291,7 @@ class _Move:
 
     async def _check_layout(self) -> None:
         """Raise an error where the layout changed; a conflict may come from another znode of the transaction."""
-        if (await self._store.read_layout(self._deadline)).version != self._layout.version:
+        if (await self._store.read_state(Layout, self._deadline)).version != self._layout.version:
             raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
 
 

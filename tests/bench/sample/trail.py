@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from app.rollups.schemas import COMMITTED, OPEN, REJECTED
-from app.services.changes.freeze import KEY as FREEZE_KEY
-from app.services.changes.freeze import PATH as FREEZE_PATH
+from app.services.changes.states import FREEZE_KEY, FREEZE_PATH
 from app.services.ports.cluster_states import ENTITY as FREEZE
 from app.services.ports.trail import EXTERNAL
 from app.services.recorder.recorded import FACET as WHOLE_NODE

@@ -23,7 +23,7 @@ from app.services.changes.callers import Caller
 from app.services.changes.freeze import FreezeService
 from app.services.changes.idempotency import RequestKey, Run
 from app.services.changes.runner import ChangeRunner
-from app.services.ports.cluster_states import Freeze, FreezeState
+from app.services.ports.cluster_states import Freeze, Stored
 from app.services.ports.request_keys import KeyedChange, KeyRow
 from app.services.ports.store import Marker
 from app.services.ports.trail import Outcome
@@ -50,7 +50,7 @@ class Stage:
 
     def __init__(self, *results: CommitResult, freeze: Freeze | None = None) -> None:
         self.results = list(results)
-        self.state = FreezeState(4, freeze)
+        self.state = Stored(4, freeze)
         self.happened: list[Any] = []
         self.claims: list[Claim] = []
         self.trail_is_away = False
@@ -61,7 +61,7 @@ class Stage:
     def writer(self) -> str:
         return self.writers.pop() if len(self.writers) > 1 else self.writers[0]
 
-    async def read_freeze(self, _deadline: float) -> FreezeState:
+    async def read_state(self, _kind: type[Freeze], _deadline: float) -> Stored[Freeze]:
         return self.state
 
     async def check_admission(
@@ -255,7 +255,7 @@ async def test_the_grant_is_asked_for_before_anything_is_read(method: str) -> No
     with pytest.raises(ForbiddenError, match="User:team lacks the grant FREEZE on cluster c;"):
         await stage.run_by(Caller(access_of("User:team", grants), deadline), method)
     grants.give("User:team", operation=Operation.FREEZE, resource=ResourceType.CLUSTER)
-    stage.state = FreezeState(4, None if method == "freeze" else OTHERS)
+    stage.state = Stored(4, None if method == "freeze" else OTHERS)
     stage.results.append(COMMITTED)
     assert (await stage.run_by(Caller(access_of("User:team", grants), deadline), method)).change_id is not None
 
@@ -267,7 +267,7 @@ async def test_validation_goes_up_to_the_write(method: str, before: Freeze | Non
     result = await stage.run_by(caller, method, validate_only=True)
     assert (result.change_id, result.before, result.after is None) == (None, before, method == "thaw")
     assert stage.happened == []
-    stage.state = FreezeState(4, OTHERS)
+    stage.state = Stored(4, OTHERS)
     with pytest.raises(AlreadyExistsError):
         await stage.run_by(caller, "freeze", validate_only=True)
 

@@ -109,9 +109,11 @@ class Bulk:
                 kept: a cycle of references would keep thousands of edits for the garbage collector.
 
         Raises:
-            Exception: The error given to :meth:`failed`, or raised by ``send``.
+            Exception: The error given to :meth:`failed`, or raised by ``send``; every load under way has ended.
         """
         await asyncio.gather(*(self._work(send) for _ in range(AT_ONCE)))
+        if self._error is not None:
+            raise self._error
 
     def ended(self, position: int, made: tuple[str, Mapping[str, str]] | None) -> None:
         """Take note of an edit's end.
@@ -153,11 +155,12 @@ class Bulk:
             while len(self._ready) < MOST and (stages := next(self._left, None)) is not None:
                 self._go_on(_Chain(stages))
             if self._ready:
-                await send([self._ready.popleft() for _ in range(min(MOST, len(self._ready)))])
+                try:
+                    await send([self._ready.popleft() for _ in range(min(MOST, len(self._ready)))])
+                except Exception as error:  # noqa: BLE001 - raised by run, once the other loads have ended
+                    self.failed(error)
             elif self._chains:
                 self._changed.clear()
                 await self._changed.wait()
             else:
                 break
-        if self._error is not None:
-            raise self._error

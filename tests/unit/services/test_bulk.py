@@ -128,6 +128,45 @@ async def test_a_fault_ends_it() -> None:
     assert len(sending.loads) == bulk.AT_ONCE
 
 
+async def test_an_error_of_a_load_ends_it_behind_the_loads_under_way() -> None:
+    """Nothing of a request is sent behind its answer, and no load waits for an edit that never ends."""
+    going = asyncio.Event()
+    ended: list[int] = []
+    sent: list[Sequence[Waiting]] = []
+
+    async def send(load: Sequence[Waiting]) -> None:
+        sent.append(load)
+        if len(sent) == 1:
+            await asyncio.sleep(0)
+            raise RuntimeError("a fault")
+        await going.wait()
+        for each in load:
+            the_bulk.ended(each.position, None)
+            ended.append(each.position)
+
+    the_bulk = Bulk(alone(2 * bulk.AT_ONCE * bulk.MOST))
+    running = asyncio.create_task(the_bulk.run(send))
+    await asyncio.sleep(0.01)
+    assert not running.done()
+    going.set()
+    with pytest.raises(RuntimeError, match="a fault"):
+        await running
+    assert len(ended) == (bulk.AT_ONCE - 1) * bulk.MOST
+    assert len(sent) == bulk.AT_ONCE
+
+
+async def test_an_error_of_a_load_ends_the_wait_for_its_edits() -> None:
+    async def send(_load: Sequence[Waiting]) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("a fault")
+
+    before = asyncio.all_tasks()
+    with pytest.raises(RuntimeError, match="a fault"):
+        await Bulk(alone(2)).run(send)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
 async def test_chains_are_begun_load_by_load() -> None:
     """A large request must not take the loop for the time of all its chains."""
     begun: list[int] = []

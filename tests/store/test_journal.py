@@ -145,6 +145,18 @@ def test_too_many_that_wait_are_too_old_for_all() -> None:
     assert shown(page(journal, found.cursor).entries) == [(201, A)]
 
 
+def test_the_latest_revision_is_that_of_entries_dropped_while_they_waited() -> None:
+    """Readers of ``latest`` wait for the mirror's newest node, which these entries were of."""
+    journal, _ = begun(most=80)
+    for revision in range(100, 181):
+        journal.note(Tree.CONFIG, A, None, node(A, revision))
+    assert journal.latest == 180
+    assert journal.waiting
+    journal.advance(180)
+    assert journal.latest == 180
+    assert not journal.waiting
+
+
 def test_a_load_makes_too_old_and_no_entries() -> None:
     journal, cursor = begun(revision=1000)
     journal.note(Tree.CONFIG, A, None, node(A, 1001))

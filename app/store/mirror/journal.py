@@ -83,7 +83,8 @@ class Journal:
         """
         self._load += 1
         self.latest = revision if latest is None else latest
-        self._revision = self._floor = self._newest = revision
+        self._revision = self._floor = revision
+        self._newest = max(revision, self.latest)
         self._entries.clear()
         self._ahead.clear()
         self._bytes = 0
@@ -138,7 +139,7 @@ class Journal:
             self._floor = entries[dropped - 1].revision
             del entries[:dropped]
         if self._above(1):
-            self.begin(self._revision)
+            self.begin(self._revision, self._newest)
 
 
 def _is_next(before: Node | None, after: Node) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,9 @@ from app.store.mirror.loader import take_node, take_nodes
 from app.store.mirror.nodes import Mirror, TreeMirror
 from app.store.session.reads import FORBIDDEN
 from tests.support.stores import facets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 IDS = [
     *(f"user={name}" for name in ("a", "ab", "a~2C", "b")),
@@ -93,6 +98,29 @@ def test_indexes_equal_a_scan(changes: list[tuple[str, object]]) -> None:
                 for node in wanted
                 if ("client-id", client) in [(kind.value, name) for kind, name in Entity.from_id(node.id).components]
             ]
+
+
+class _Unwalked(dict[str, Node]):
+    """Nodes that no caller may walk: a walk of a million holds the loop."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("the nodes are walked")
+
+    def values(self) -> NoReturn:
+        raise AssertionError("the nodes are walked")
+
+
+def test_the_newest_revision_is_known_without_a_walk() -> None:
+    mirror = Mirror({tree: facets() for tree in Tree})
+    assert mirror.newest() == 0
+    for tree in mirror.trees.values():
+        tree.nodes = _Unwalked()
+    mirror.trees[Tree.CONFIG].put_node(made("user=a", ("acks", "0"), 12))
+    mirror.trees[Tree.CLIENT_CONFIGS].put_node(made("user=b", ("acks", "0"), 15))
+    mirror.trees[Tree.CONFIG].put_node(made("user=a", ("acks", "1"), 14))
+    assert mirror.newest() == 15
+    mirror.trees[Tree.CONFIG].put_node(made("user=a", ("acks", "2"), 16))
+    assert mirror.newest() == 16
 
 
 def test_below_an_absent_user_there_is_nothing() -> None:

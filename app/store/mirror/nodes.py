@@ -67,6 +67,8 @@ class TreeMirror:
     def __init__(self, facets: Mapping[str, FacetIndex]) -> None:
         self.nodes: dict[str, Node] = {}
         self.defective = 0
+        self.newest = 0
+        """The revision of the newest node ever taken; 0 before the first."""
         self.note: Note | None = None
         """Called with each change of a node; None in a copy that is being loaded."""
         self.listings = Listings()
@@ -174,6 +176,8 @@ class TreeMirror:
             self.nodes[old.id] = node
             self._index_facets(old.id, self._facets_of(old), self._facets_of(node))
             self.defective -= old.defect is not None
+        if node.mzxid > self.newest:  # noqa: PLR1730 - a call of max() for each node of a load costs more
+            self.newest = node.mzxid
         if node.defect is not None:
             self.defective += 1
         if self.note is not None:
@@ -301,8 +305,8 @@ class Mirror:
         return sum(len(tree.nodes) for tree in self.trees.values())
 
     def newest(self) -> int:
-        """Return the revision of the newest node; 0 without a node."""
-        return max((node.mzxid for tree in self.trees.values() for node in tree.nodes.values()), default=0)
+        """Return the revision of the newest node ever taken; 0 before the first."""
+        return max(tree.newest for tree in self.trees.values())
 
 
 def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:

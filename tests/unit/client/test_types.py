@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from app.api.problems import TABLE
-from app.client import ProblemError
+from app.client import ProblemError, types
 from app.client import errors as client_errors
 from app.client.errors import problem_of
 from app.domain.errors import ConfplaneError, KafkaCode
@@ -21,6 +22,13 @@ def test_the_committed_types_are_those_of_the_specification(tmp_path: Path) -> N
     made = formatted(generate(specification()), tmp_path)
     committed = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.py")}
     assert made == committed, "run `make openapi` and look at what changed"
+
+
+def test_each_body_is_a_name_of_the_package() -> None:
+    files = [path for path in FOLDER.glob("*.py") if path.name != "__init__.py"]
+    bodies = re.findall(r"(?m)^class (\w+)\(TypedDict\):", "".join(path.read_text("utf-8") for path in files))
+    assert len(bodies) == len(set(bodies)) > 100
+    assert set(bodies) <= set(dir(types))
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=row.slug) for kind, row in TABLE.items()])

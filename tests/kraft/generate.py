@@ -1,11 +1,14 @@
 """Generate ``app/kraft/wire/messages/`` from the definitions of messages inside Kafka's own jars.
 
+The service writes requests, and reads answers and records. The other direction, for doubles of brokers and for bytes
+beside those of other implementations, is generated as ``tests/kraft/messages/``.
+
 One command, from the root of the repository, with Maven on the path::
 
     python -m tests.kraft.generate
 
 Names, types, versions, tags and defaults are taken over, and no sentence of Kafka's. Each message is one file; the table
-:data:`VERSIONS` says which versions are written and read: those of brokers from 3.9 in KRaft mode to :data:`KAFKA_VERSION`.
+:data:`VERSIONS` says which versions are known: those of brokers from 3.9 in KRaft mode to :data:`KAFKA_VERSION`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from tests.catalog.kafka_jars import class_path
 
 KAFKA_VERSION: Final = "4.4.0"
 FOLDER: Final = Path(__file__).parents[2] / "app" / "kraft" / "wire" / "messages"
+OTHER_FOLDER: Final = Path(__file__).parent / "messages"
 
 _TIMEOUT_S: Final = 600
 _ANY: Final = 32767
@@ -73,8 +77,8 @@ _PRIMITIVES: Final = {
 }
 
 
-def generate() -> dict[str, str]:
-    """Return file name -> text of each generated file.
+def generate() -> dict[Path, dict[str, str]]:
+    """Return folder -> file name -> text of each generated file.
 
     Raises:
         ToolError: Maven is missing or fails.
@@ -82,9 +86,15 @@ def generate() -> dict[str, str]:
     """
     definitions = read_definitions(class_path("kafka-metadata", KAFKA_VERSION, timeout_s=_TIMEOUT_S))
     wanted = {f"{name}{kind}": span for name, span in VERSIONS.items() for kind in ("Request", "Response")} | RECORDS
-    made = {f"{_snake(name)}.py": _File(definitions[name], *wanted[name]).text() for name in sorted(wanted)}
-    made["__init__.py"] = _package(sorted(wanted))
-    return {name: _formatted(text) for name, text in made.items()}
+    names = sorted(wanted)
+    made = {
+        FOLDER: {"__init__.py": _package(names)},
+        OTHER_FOLDER: {"__init__.py": _other_package(names)},
+    }
+    for name in names:
+        made[FOLDER][f"{_snake(name)}.py"] = _File(definitions[name], *wanted[name]).text()
+        made[OTHER_FOLDER][f"{_snake(name)}.py"] = _Other(definitions[name], *wanted[name]).text()
+    return {folder: {name: _formatted(text, folder) for name, text in files.items()} for folder, files in made.items()}
 
 
 def read_definitions(jars: str) -> dict[str, dict[str, Any]]:
@@ -113,15 +123,16 @@ def _span(text: str) -> tuple[int, int]:
     return int(low), int(high) if dash else _ANY if text.endswith("+") else int(low)
 
 
-def _default_of(kind: str) -> str:
-    """Return the value of a field whose definition names none."""
-    if kind.startswith("[]"):
-        return "()"
-    return _PRIMITIVES[kind][2] if kind in _PRIMITIVES else f"{kind}()"
+def _is_written(name: str) -> bool:
+    """Return True for a message that the service writes, False for one that it reads."""
+    return name.endswith("Request")
 
 
 class _File:
-    """One message as a module."""
+    """One message as a module, in the direction that the service has."""
+
+    value = "self"
+    """The name of the message in a method that writes it."""
 
     def __init__(self, definition: dict[str, Any], low: int, high: int) -> None:
         first, last = _span(definition["validVersions"])
@@ -142,12 +153,13 @@ class _File:
         self._class(self.name, self.definition["fields"], self.span, top=True)
         body = "\n\n".join(self.classes.values())
         uuid = "UUID" in body
+        reads = not _is_written(self.name)
         runtime = [
             name
             for name in ("ZERO_UUID", "Writer")
             if name in body.replace("out: Writer", "").replace("[int, Writer]", "")
         ]
-        typed = [name for name in ("Reader", "Writer") if name not in runtime]
+        typed = [name for name in ("Reader" if reads else "Writer",) if name not in runtime]
         field = "from dataclasses import dataclass, field" if "field(" in body else "from dataclasses import dataclass"
         lines = [
             f'"""Kafka\'s {self.name}, {self._versions()}.',
@@ -158,16 +170,16 @@ class _File:
             "from __future__ import annotations",
             "",
             field,
-            "from typing import TYPE_CHECKING, ClassVar, Self",
+            f"from typing import TYPE_CHECKING, ClassVar{', Self' if reads else ''}",
             "",
             *([f"from app.kraft.wire.codec import {', '.join(runtime)}"] if runtime else []),
             "from app.kraft.wire.message import Message",
             "",
             "if TYPE_CHECKING:",
-            "    from collections.abc import Generator",
+            *(["    from collections.abc import Generator"] if reads else []),
             *(["    from uuid import UUID"] if uuid else []),
             "",
-            f"    from app.kraft.wire.codec import {', '.join(typed)}",
+            *([f"    from app.kraft.wire.codec import {', '.join(typed)}"] if typed else []),
             "",
             "",
             body,
@@ -190,6 +202,9 @@ class _File:
                 inner = max(first, span[0]), min(last, span[1])
                 self._class(struct, item.get("fields") or self.common[struct], inner)
                 self.span = span
+        self.classes[name] = self._emitted(name, fields, top=top)
+
+    def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
         lines = ["@dataclass(frozen=True, slots=True)", f"class {name}{'(Message)' if top else ''}:"]
         lines += [f'    """Kafka\'s {name}{"" if top else f" in {self.name}"}."""', ""]
         if top:
@@ -201,8 +216,25 @@ class _File:
                 "",
             ]
         lines += [self._declared(item) for item in fields]
-        lines += ["", *self._reading(fields, top=top), "", *self._writing(fields, top=top), ""]
-        self.classes[name] = "\n".join(lines)
+        if _is_written(self.name):
+            lines += [
+                "",
+                f"    def {'_write' if top else 'write'}(self, out: Writer, version: int) -> None:",
+                *_indented(self._writing(fields)),
+            ]
+        else:
+            given = "Generator[None, None, Self]" if top else "Self"
+            lines += [
+                "",
+                "    @classmethod",
+                f"    def {'_steps' if top else 'read'}(cls, reader: Reader, version: int) -> {given}:",
+                *_indented(self._reading(fields, "cls", top=top)),
+            ]
+        return "\n".join([*lines, ""])
+
+    def _of_module(self, kind: str) -> str:
+        """Return the name of a struct, as the written module knows it."""
+        return kind
 
     def _in_range(self, versions: str) -> bool:
         first, last = _span(versions)
@@ -225,7 +257,7 @@ class _File:
     def _declared(self, item: dict[str, Any]) -> str:
         kind = str(item["type"])
         inner = kind.removeprefix("[]")
-        annotation = _PRIMITIVES[inner][0] if inner in _PRIMITIVES else inner
+        annotation = _PRIMITIVES[inner][0] if inner in _PRIMITIVES else self._of_module(inner)
         if kind.startswith("[]"):
             annotation = f"tuple[{annotation}, ...]"
         if self._nullable(item):
@@ -238,13 +270,19 @@ class _File:
     def _default(self, item: dict[str, Any]) -> str:
         kind, given = str(item["type"]), item.get("default")
         if given is None or kind not in _PRIMITIVES:
-            return "None" if given == "null" else _default_of(kind)
+            return "None" if given == "null" else self._default_of(kind)
         match kind, given:
             case "bool", _:
                 return str(given).capitalize()
             case "string", text:
                 return "None" if text == "null" else json.dumps(text)
         return str(int(str(given), 0))
+
+    def _default_of(self, kind: str) -> str:
+        """Return the value of a field whose definition names none."""
+        if kind.startswith("[]"):
+            return "()"
+        return _PRIMITIVES[kind][2] if kind in _PRIMITIVES else f"{self._of_module(kind)}()"
 
     def _conditions(self, versions: str) -> str:
         """Return the test for the versions of a field, "" where all known versions have the field."""
@@ -272,12 +310,10 @@ class _File:
 
     # -- reading
 
-    def _reading(self, fields: list[dict[str, Any]], *, top: bool) -> list[str]:
-        lines = ["    @classmethod"]
-        if top:
-            lines.append("    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:")
-        else:
-            lines.append("    def read(cls, reader: Reader, version: int) -> Self:")
+    def _read_struct(self, kind: str) -> str:
+        return f"{kind}.read(reader, version)"
+
+    def _reading(self, fields: list[dict[str, Any]], made: str, *, top: bool) -> list[str]:
         body: list[str] = []
         plain = [item for item in fields if not self._tagged(item)]
         tagged = [item for item in fields if self._tagged(item)]
@@ -303,8 +339,8 @@ class _File:
             body.append("reader.skip_tags()")
         if top and not pauses:
             body.append("yield")
-        body.append(f"return cls({', '.join(_snake(item['name']) for item in fields)})")
-        return lines + ["        " + line for line in body]
+        body.append(f"return {made}({', '.join(_snake(item['name']) for item in fields)})")
+        return body
 
     def _absent(self, item: dict[str, Any], name: str) -> list[str]:
         annotation = self._declared(item).partition(": ")[2].partition(" = ")[0]
@@ -314,11 +350,11 @@ class _File:
         kind, nullable = str(item["type"]), self._nullable(item)
         if not kind.startswith("[]"):
             if kind not in _PRIMITIVES:
-                return [f"{name} = {kind}.read(reader, version)"]
+                return [f"{name} = {self._read_struct(kind)}"]
             call = _PRIMITIVES[kind][1]
             return [f"{name} = reader.{'nullable_' if nullable else ''}{call}()"]
         inner = kind.removeprefix("[]")
-        one = f"reader.{_PRIMITIVES[inner][1]}()" if inner in _PRIMITIVES else f"{inner}.read(reader, version)"
+        one = f"reader.{_PRIMITIVES[inner][1]}()" if inner in _PRIMITIVES else self._read_struct(inner)
         least = self._least(item)
         lines: list[str] = []
         if not nullable and not (top and inner not in _PRIMITIVES):
@@ -336,13 +372,15 @@ class _File:
 
     # -- writing
 
-    def _writing(self, fields: list[dict[str, Any]], *, top: bool) -> list[str]:
-        lines = [f"    def {'_write' if top else 'write'}(self, out: Writer, version: int) -> None:"]
+    def _write_struct(self, _kind: str, name: str, out: str) -> str:
+        return f"{name}.write({out}, version)"
+
+    def _writing(self, fields: list[dict[str, Any]]) -> list[str]:
         body: list[str] = []
         for item in fields:
             if not self._tagged(item):
                 condition = self._conditions(item["versions"])
-                writing = self._write_field(item, f"self.{_snake(item['name'])}", "out")
+                writing = self._write_field(item, f"{self.value}.{_snake(item['name'])}", "out")
                 if condition:
                     body += [f"if {condition}:"] + ["    " + line for line in writing] + self._refused(item)
                 else:
@@ -351,7 +389,7 @@ class _File:
         if tagged:
             body.append("tags: list[tuple[int, Writer]] = []")
             for item in tagged:
-                name, condition = f"self.{_snake(item['name'])}", self._conditions(item["versions"])
+                name, condition = f"{self.value}.{_snake(item['name'])}", self._conditions(item["versions"])
                 test = f"{condition} and {self._differs(item, name)}" if condition else self._differs(item, name)
                 body += [f"if {test}:", "    tag = Writer()"]
                 body += ["    " + line for line in self._write_field(item, name, "tag")]
@@ -360,7 +398,7 @@ class _File:
             body.append("out.tags(*tags)")
         elif self.flexible_from is not None:
             body.append("out.tags()")
-        return lines + ["        " + line for line in body]
+        return body
 
     def _differs(self, item: dict[str, Any], name: str) -> str:
         default = self._default(item)
@@ -372,7 +410,7 @@ class _File:
         """Return the refusal of a value that the version has no place for; Kafka calls other fields ignorable."""
         if item.get("ignorable"):
             return []
-        name = f"self.{_snake(item['name'])}"
+        name = f"{self.value}.{_snake(item['name'])}"
         message = f"this version has no place for {_snake(item['name'])}"
         return [f"elif {self._differs(item, name)}:", f'    raise ValueError("{message}")']
 
@@ -380,43 +418,123 @@ class _File:
         kind = str(item["type"])
         if not kind.startswith("[]"):
             if kind not in _PRIMITIVES:
-                return [f"{name}.write({out}, version)"]
+                return [self._write_struct(kind, name, out)]
             return [f"{out}.{_PRIMITIVES[kind][1]}({name})"]
         inner = kind.removeprefix("[]")
-        each = f"one_of_{name.removeprefix('self.')}"
-        one = f"{out}.{_PRIMITIVES[inner][1]}({each})" if inner in _PRIMITIVES else f"{each}.write({out}, version)"
+        each = f"one_of_{name.removeprefix(f'{self.value}.')}"
+        plain = inner in _PRIMITIVES
+        one = f"{out}.{_PRIMITIVES[inner][1]}({each})" if plain else self._write_struct(inner, each, out)
         if self._nullable(item):
             size = f"None if {name} is None else len({name})"
             return [f"{out}.count({size})", f"for {each} in {name} or ():", f"    {one}"]
         return [f"{out}.count(len({name}))", f"for {each} in {name}:", f"    {one}"]
 
 
+class _Other(_File):
+    """One message as a module of functions, in the direction that the service does not have."""
+
+    value = "value"
+
+    def text(self) -> str:
+        self._class(self.name, self.definition["fields"], self.span, top=True)
+        body = "\n\n".join(self.classes.values())
+        codec = [name for name in ("ZERO_UUID", "Reader", "Writer") if name in body]
+        direction = "from" if _is_written(self.name) else "as"
+        lines = [
+            f'"""Kafka\'s {self.name} {direction} bytes, {self._versions()}.',
+            "",
+            f"Generated by tests/kraft/generate.py from the jars of Kafka {KAFKA_VERSION}; never edited by hand.",
+            '"""',
+            "",
+            "from __future__ import annotations",
+            "",
+            *(["from collections.abc import Generator"] if "Generator" in body else []),
+            *(["from uuid import UUID"] if ": UUID" in body else []),
+            "",
+            f"from app.kraft.wire.codec import {', '.join(codec)}",
+            f"from app.kraft.wire.messages import {_snake(self.name)} as ours",
+            "",
+            "",
+            body,
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
+        kind = f"ours.{name}"
+        if not _is_written(self.name):
+            head = (
+                f"def {'write' if top else f'_write_{_snake(name)}'}(value: {kind}, out: Writer, version: int) -> None:"
+            )
+            return "\n".join([head, *_indented(self._writing(fields), 4), ""])
+        given = f"Generator[None, None, {kind}]" if top else kind
+        head = f"def {'steps' if top else f'_read_{_snake(name)}'}(reader: Reader, version: int) -> {given}:"
+        return "\n".join([head, *_indented(self._reading(fields, kind, top=top), 4), ""])
+
+    def _read_struct(self, kind: str) -> str:
+        return f"_read_{_snake(kind)}(reader, version)"
+
+    def _write_struct(self, kind: str, name: str, out: str) -> str:
+        return f"_write_{_snake(kind)}({name}, {out}, version)"
+
+    def _of_module(self, kind: str) -> str:
+        return f"ours.{kind}"
+
+
+def _indented(lines: list[str], by: int = 8) -> list[str]:
+    return [" " * by + line for line in lines]
+
+
 def _package(names: list[str]) -> str:
-    imports = "\n".join(f"from app.kraft.wire.messages.{_snake(name)} import {name}" for name in names)
-    listed = ", ".join(f'"{name}"' for name in names)
+    imports = "\n".join(f"from app.kraft.wire.messages.{_snake(name)} import {name} as {name}" for name in names)
     return (
         '"""Requests, answers and metadata records, generated by tests/kraft/generate.py; never edited by hand."""\n\n'
-        f"{imports}\n\n__all__ = [{listed}]\n"
+        f"{imports}\n"
     )
 
 
-def _formatted(text: str) -> str:
+def _other_package(names: list[str]) -> str:
+    """Return the module whose import gives the service's messages the other direction."""
+    modules = ", ".join(_snake(name) for name in names)
+    written = "".join(f"messages.{name}: {_snake(name)}.write," for name in names if not _is_written(name))
+    read = "".join(f"messages.{name}: {_snake(name)}.steps," for name in names if _is_written(name))
+    return f'''"""The direction of messages that the service does not have: requests from bytes, answers and records as bytes.
+
+Whoever imports this package can encode and decode all of ``app.kraft.wire.messages``. Generated by
+tests/kraft/generate.py; never edited by hand.
+"""
+
+from typing import Any
+
+from app.kraft.wire import messages
+from tests.kraft.messages import {modules}
+
+_WRITTEN: dict[type[Any], Any] = {{{written}}}
+_READ: dict[type[Any], Any] = {{{read}}}
+
+for _message, _write in _WRITTEN.items():
+    _message._write = _write
+for _message, _steps in _READ.items():
+    _message._steps = staticmethod(_steps)
+'''
+
+
+def _formatted(text: str, folder: Path) -> str:
     for action in (["check", "--select=I", "--fix", "--quiet"], ["format"]):
-        command = [sys.executable, "-m", "ruff", *action, "--stdin-filename", str(FOLDER / "message.py"), "-"]
+        command = [sys.executable, "-m", "ruff", *action, "--stdin-filename", str(folder / "message.py"), "-"]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
     return text
 
 
 def main() -> None:
     """Write the files."""
-    made = generate()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for path in FOLDER.glob("*.py"):
-        if path.name not in made:
-            path.unlink()
-    for name, text in made.items():
-        (FOLDER / name).write_text(text)
-    sys.stdout.write(f"{len(made)} files written to {FOLDER}\n")
+    for folder, made in generate().items():
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.py"):
+            if path.name not in made:
+                path.unlink()
+        for name, text in made.items():
+            (folder / name).write_text(text)
+        sys.stdout.write(f"{len(made)} files written to {folder}\n")
 
 
 if __name__ == "__main__":

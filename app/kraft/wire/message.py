@@ -1,4 +1,4 @@
-"""The base of all generated messages: whole messages from and to bytes, at once or in slices."""
+"""The base of all generated messages: requests to bytes, answers and records from bytes, at once or in slices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ SLICE_S: Final = 0.002
 
 
 class Message:
-    """A whole request, answer or record. Generated classes fill in the class variables and the two private methods."""
+    """A whole request, answer or record.
+
+    Generated classes fill in the class variables and one private method: requests are written, all others are read.
+    """
 
     __slots__ = ()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.codec import Writer
 from app.kraft.wire.message import Message
 
 if TYPE_CHECKING:
@@ -38,11 +37,3 @@ class AbortTransactionRecord(Message):
             reader.leave_tag(end)
         yield
         return cls(reason)
-
-    def _write(self, out: Writer, version: int) -> None:
-        tags: list[tuple[int, Writer]] = []
-        if self.reason is not None:
-            tag = Writer()
-            tag.string(self.reason)
-            tags.append((0, tag))
-        out.tags(*tags)

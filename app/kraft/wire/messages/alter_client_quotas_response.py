@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,6 @@ class EntityData:
         entity_name = reader.nullable_string()
         reader.skip_tags()
         return cls(entity_type, entity_name)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.entity_type)
-        out.string(self.entity_name)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +46,6 @@ class EntryData:
         entity = tuple([EntityData.read(reader, version) for _ in range(reader.count(2))])
         reader.skip_tags()
         return cls(error_code, error_message, entity)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.string(self.error_message)
-        out.count(len(self.entity))
-        for one_of_entity in self.entity:
-            one_of_entity.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +71,3 @@ class AlterClientQuotasResponse(Message):
         entries = tuple(entries_read)
         reader.skip_tags()
         return cls(throttle_time_ms, entries)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.count(len(self.entries))
-        for one_of_entries in self.entries:
-            one_of_entries.write(out, version)
-        out.tags()

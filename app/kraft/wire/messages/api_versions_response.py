@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.codec import Writer
 from app.kraft.wire.message import Message
 
 if TYPE_CHECKING:
@@ -33,12 +32,6 @@ class ApiVersion:
         reader.skip_tags()
         return cls(api_key, min_version, max_version)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int16(self.api_key)
-        out.int16(self.min_version)
-        out.int16(self.max_version)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeatureKey:
@@ -56,12 +49,6 @@ class SupportedFeatureKey:
         reader.skip_tags()
         return cls(name, min_version, max_version)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.int16(self.min_version)
-        out.int16(self.max_version)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatureKey:
@@ -78,12 +65,6 @@ class FinalizedFeatureKey:
         min_version_level = reader.int16()
         reader.skip_tags()
         return cls(name, max_version_level, min_version_level)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.int16(self.max_version_level)
-        out.int16(self.min_version_level)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,33 +120,3 @@ class ApiVersionsResponse(Message):
             finalized_features,
             zk_migration_ready,
         )
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.count(len(self.api_keys))
-        for one_of_api_keys in self.api_keys:
-            one_of_api_keys.write(out, version)
-        if version >= 1:
-            out.int32(self.throttle_time_ms)
-        tags: list[tuple[int, Writer]] = []
-        if version >= 3 and self.supported_features != ():
-            tag = Writer()
-            tag.count(len(self.supported_features))
-            for one_of_supported_features in self.supported_features:
-                one_of_supported_features.write(tag, version)
-            tags.append((0, tag))
-        if version >= 3 and self.finalized_features_epoch != -1:
-            tag = Writer()
-            tag.int64(self.finalized_features_epoch)
-            tags.append((1, tag))
-        if version >= 3 and self.finalized_features != ():
-            tag = Writer()
-            tag.count(len(self.finalized_features))
-            for one_of_finalized_features in self.finalized_features:
-                one_of_finalized_features.write(tag, version)
-            tags.append((2, tag))
-        if version >= 3 and self.zk_migration_ready is not False:
-            tag = Writer()
-            tag.boolean(self.zk_migration_ready)
-            tags.append((3, tag))
-        out.tags(*tags)

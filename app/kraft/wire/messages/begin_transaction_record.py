@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.codec import Writer
 from app.kraft.wire.message import Message
 
 if TYPE_CHECKING:
@@ -38,11 +37,3 @@ class BeginTransactionRecord(Message):
             reader.leave_tag(end)
         yield
         return cls(name)
-
-    def _write(self, out: Writer, version: int) -> None:
-        tags: list[tuple[int, Writer]] = []
-        if self.name is not None:
-            tag = Writer()
-            tag.string(self.name)
-            tags.append((0, tag))
-        out.tags(*tags)

@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,6 @@ class EntityData:
         entity_name = reader.nullable_string()
         reader.skip_tags()
         return cls(entity_type, entity_name)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.entity_type)
-        out.string(self.entity_name)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +58,3 @@ class ClientQuotaRecord(Message):
         remove = reader.boolean()
         reader.skip_tags()
         return cls(entity, key, value, remove)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(len(self.entity))
-        for one_of_entity in self.entity:
-            one_of_entity.write(out, version)
-        out.string(self.key)
-        out.float64(self.value)
-        out.boolean(self.remove)
-        out.tags()

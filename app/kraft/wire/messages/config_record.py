@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,3 @@ class ConfigRecord(Message):
         reader.skip_tags()
         yield
         return cls(resource_type, resource_name, name, value)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int8(self.resource_type)
-        out.string(self.resource_name)
-        out.string(self.name)
-        out.string(self.value)
-        out.tags()

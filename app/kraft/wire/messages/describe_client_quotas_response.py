@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,6 @@ class EntityData:
         reader.skip_tags()
         return cls(entity_type, entity_name)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.entity_type)
-        out.string(self.entity_name)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class ValueData:
@@ -50,11 +45,6 @@ class ValueData:
         reader.skip_tags()
         return cls(key, value)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.key)
-        out.float64(self.value)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class EntryData:
@@ -69,15 +59,6 @@ class EntryData:
         values = tuple([ValueData.read(reader, version) for _ in range(reader.count(9))])
         reader.skip_tags()
         return cls(entity, values)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.count(len(self.entity))
-        for one_of_entity in self.entity:
-            one_of_entity.write(out, version)
-        out.count(len(self.values))
-        for one_of_values in self.values:
-            one_of_values.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +88,3 @@ class DescribeClientQuotasResponse(Message):
         entries = None if count < 0 else tuple(entries_read)
         reader.skip_tags()
         return cls(throttle_time_ms, error_code, error_message, entries)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.int16(self.error_code)
-        out.string(self.error_message)
-        out.count(None if self.entries is None else len(self.entries))
-        for one_of_entries in self.entries or ():
-            one_of_entries.write(out, version)
-        out.tags()

@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,6 @@ class DescribeClusterBroker:
             is_fenced = reader.boolean()
         reader.skip_tags()
         return cls(broker_id, host, port, rack, is_fenced)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.broker_id)
-        out.string(self.host)
-        out.int32(self.port)
-        out.string(self.rack)
-        if version >= 2:
-            out.boolean(self.is_fenced)
-        elif self.is_fenced is not False:
-            raise ValueError("this version has no place for is_fenced")
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +83,3 @@ class DescribeClusterResponse(Message):
             brokers,
             cluster_authorized_operations,
         )
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.int16(self.error_code)
-        out.string(self.error_message)
-        out.int8(self.endpoint_type)
-        out.string(self.cluster_id)
-        out.int32(self.controller_id)
-        out.count(len(self.brokers))
-        for one_of_brokers in self.brokers:
-            one_of_brokers.write(out, version)
-        out.int32(self.cluster_authorized_operations)
-        out.tags()

@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,6 @@ class DescribeConfigsSynonym:
         source = reader.int8()
         reader.skip_tags()
         return cls(name, value, source)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.string(self.value)
-        out.int8(self.source)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +59,6 @@ class DescribeConfigsResourceResult:
         reader.skip_tags()
         return cls(name, value, read_only, config_source, is_sensitive, synonyms, config_type, documentation)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.string(self.value)
-        out.boolean(self.read_only)
-        out.int8(self.config_source)
-        out.boolean(self.is_sensitive)
-        out.count(len(self.synonyms))
-        for one_of_synonyms in self.synonyms:
-            one_of_synonyms.write(out, version)
-        out.int8(self.config_type)
-        out.string(self.documentation)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResult:
@@ -98,16 +79,6 @@ class DescribeConfigsResult:
         configs = tuple([DescribeConfigsResourceResult.read(reader, version) for _ in range(reader.count(9))])
         reader.skip_tags()
         return cls(error_code, error_message, resource_type, resource_name, configs)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.string(self.error_message)
-        out.int8(self.resource_type)
-        out.string(self.resource_name)
-        out.count(len(self.configs))
-        for one_of_configs in self.configs:
-            one_of_configs.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +104,3 @@ class DescribeConfigsResponse(Message):
         results = tuple(results_read)
         reader.skip_tags()
         return cls(throttle_time_ms, results)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.count(len(self.results))
-        for one_of_results in self.results:
-            one_of_results.write(out, version)
-        out.tags()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from uuid import UUID
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,6 @@ class ReplicaState:
         last_caught_up_timestamp = reader.int64()
         reader.skip_tags()
         return cls(replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp, last_caught_up_timestamp)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.replica_id)
-        if version >= 2:
-            out.uuid(self.replica_directory_id)
-        elif self.replica_directory_id != ZERO_UUID:
-            raise ValueError("this version has no place for replica_directory_id")
-        out.int64(self.log_end_offset)
-        out.int64(self.last_fetch_timestamp)
-        out.int64(self.last_caught_up_timestamp)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +78,6 @@ class PartitionData:
             observers,
         )
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.partition_index)
-        out.int16(self.error_code)
-        if version >= 2:
-            out.string(self.error_message)
-        out.int32(self.leader_id)
-        out.int32(self.leader_epoch)
-        out.int64(self.high_watermark)
-        out.count(len(self.current_voters))
-        for one_of_current_voters in self.current_voters:
-            one_of_current_voters.write(out, version)
-        out.count(len(self.observers))
-        for one_of_observers in self.observers:
-            one_of_observers.write(out, version)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class TopicData:
@@ -119,13 +92,6 @@ class TopicData:
         partitions = tuple([PartitionData.read(reader, version) for _ in range(reader.count(25))])
         reader.skip_tags()
         return cls(topic_name, partitions)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.topic_name)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +110,6 @@ class Listener:
         reader.skip_tags()
         return cls(name, host, port)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.string(self.host)
-        out.uint16(self.port)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -164,13 +124,6 @@ class Node:
         listeners = tuple([Listener.read(reader, version) for _ in range(reader.count(5))])
         reader.skip_tags()
         return cls(node_id, listeners)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.node_id)
-        out.count(len(self.listeners))
-        for one_of_listeners in self.listeners:
-            one_of_listeners.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +162,3 @@ class DescribeQuorumResponse(Message):
             nodes = tuple(nodes_read)
         reader.skip_tags()
         return cls(error_code, error_message, topics, nodes)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        if version >= 2:
-            out.string(self.error_message)
-        out.count(len(self.topics))
-        for one_of_topics in self.topics:
-            one_of_topics.write(out, version)
-        if version >= 2:
-            out.count(len(self.nodes))
-            for one_of_nodes in self.nodes:
-                one_of_nodes.write(out, version)
-        elif self.nodes != ():
-            raise ValueError("this version has no place for nodes")
-        out.tags()

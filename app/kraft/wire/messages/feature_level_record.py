@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,3 @@ class FeatureLevelRecord(Message):
         reader.skip_tags()
         yield
         return cls(name, feature_level)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.int16(self.feature_level)
-        out.tags()

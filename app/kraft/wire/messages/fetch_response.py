@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.codec import ZERO_UUID, Writer
+from app.kraft.wire.codec import ZERO_UUID
 from app.kraft.wire.message import Message
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ class EpochEndOffset:
         reader.skip_tags()
         return cls(epoch, end_offset)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.epoch)
-        out.int64(self.end_offset)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
@@ -51,11 +46,6 @@ class LeaderIdAndEpoch:
         leader_epoch = reader.int32()
         reader.skip_tags()
         return cls(leader_id, leader_epoch)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.leader_id)
-        out.int32(self.leader_epoch)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +62,6 @@ class SnapshotId:
         reader.skip_tags()
         return cls(end_offset, epoch)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int64(self.end_offset)
-        out.int32(self.epoch)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
@@ -91,11 +76,6 @@ class AbortedTransaction:
         first_offset = reader.int64()
         reader.skip_tags()
         return cls(producer_id, first_offset)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int64(self.producer_id)
-        out.int64(self.first_offset)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,32 +133,6 @@ class PartitionData:
             records,
         )
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.partition_index)
-        out.int16(self.error_code)
-        out.int64(self.high_watermark)
-        out.int64(self.last_stable_offset)
-        out.int64(self.log_start_offset)
-        out.count(None if self.aborted_transactions is None else len(self.aborted_transactions))
-        for one_of_aborted_transactions in self.aborted_transactions or ():
-            one_of_aborted_transactions.write(out, version)
-        out.int32(self.preferred_read_replica)
-        out.binary(self.records)
-        tags: list[tuple[int, Writer]] = []
-        if self.diverging_epoch != EpochEndOffset():
-            tag = Writer()
-            self.diverging_epoch.write(tag, version)
-            tags.append((0, tag))
-        if self.current_leader != LeaderIdAndEpoch():
-            tag = Writer()
-            self.current_leader.write(tag, version)
-            tags.append((1, tag))
-        if self.snapshot_id != SnapshotId():
-            tag = Writer()
-            self.snapshot_id.write(tag, version)
-            tags.append((2, tag))
-        out.tags(*tags)
-
 
 @dataclass(frozen=True, slots=True)
 class FetchableTopicResponse:
@@ -193,13 +147,6 @@ class FetchableTopicResponse:
         partitions = tuple([PartitionData.read(reader, version) for _ in range(reader.count(37))])
         reader.skip_tags()
         return cls(topic_id, partitions)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.uuid(self.topic_id)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +166,6 @@ class NodeEndpoint:
         rack = reader.nullable_string()
         reader.skip_tags()
         return cls(node_id, host, port, rack)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.node_id)
-        out.string(self.host)
-        out.int32(self.port)
-        out.string(self.rack)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,21 +201,3 @@ class FetchResponse(Message):
                 node_endpoints = tuple([NodeEndpoint.read(reader, version) for _ in range(reader.count(1))])
             reader.leave_tag(end)
         return cls(throttle_time_ms, error_code, session_id, responses, node_endpoints)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.int16(self.error_code)
-        out.int32(self.session_id)
-        out.count(len(self.responses))
-        for one_of_responses in self.responses:
-            one_of_responses.write(out, version)
-        tags: list[tuple[int, Writer]] = []
-        if version >= 16 and self.node_endpoints != ():
-            tag = Writer()
-            tag.count(len(self.node_endpoints))
-            for one_of_node_endpoints in self.node_endpoints:
-                one_of_node_endpoints.write(tag, version)
-            tags.append((0, tag))
-        elif self.node_endpoints != ():
-            raise ValueError("this version has no place for node_endpoints")
-        out.tags(*tags)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.codec import Writer
 from app.kraft.wire.message import Message
 
 if TYPE_CHECKING:
@@ -31,11 +30,6 @@ class SnapshotId:
         reader.skip_tags()
         return cls(end_offset, epoch)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int64(self.end_offset)
-        out.int32(self.epoch)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
@@ -50,11 +44,6 @@ class LeaderIdAndEpoch:
         leader_epoch = reader.int32()
         reader.skip_tags()
         return cls(leader_id, leader_epoch)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.leader_id)
-        out.int32(self.leader_epoch)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +74,6 @@ class PartitionSnapshot:
             reader.leave_tag(end)
         return cls(index, error_code, snapshot_id, current_leader, size, position, unaligned_records)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.index)
-        out.int16(self.error_code)
-        self.snapshot_id.write(out, version)
-        out.int64(self.size)
-        out.int64(self.position)
-        out.binary(self.unaligned_records)
-        tags: list[tuple[int, Writer]] = []
-        if self.current_leader != LeaderIdAndEpoch():
-            tag = Writer()
-            self.current_leader.write(tag, version)
-            tags.append((0, tag))
-        out.tags(*tags)
-
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
@@ -113,13 +88,6 @@ class TopicSnapshot:
         partitions = tuple([PartitionSnapshot.read(reader, version) for _ in range(reader.count(37))])
         reader.skip_tags()
         return cls(name, partitions)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +105,6 @@ class NodeEndpoint:
         port = reader.uint16()
         reader.skip_tags()
         return cls(node_id, host, port)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.node_id)
-        out.string(self.host)
-        out.uint16(self.port)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,20 +138,3 @@ class FetchSnapshotResponse(Message):
                 node_endpoints = tuple([NodeEndpoint.read(reader, version) for _ in range(reader.count(1))])
             reader.leave_tag(end)
         return cls(throttle_time_ms, error_code, topics, node_endpoints)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.int16(self.error_code)
-        out.count(len(self.topics))
-        for one_of_topics in self.topics:
-            one_of_topics.write(out, version)
-        tags: list[tuple[int, Writer]] = []
-        if version >= 1 and self.node_endpoints != ():
-            tag = Writer()
-            tag.count(len(self.node_endpoints))
-            for one_of_node_endpoints in self.node_endpoints:
-                one_of_node_endpoints.write(tag, version)
-            tags.append((0, tag))
-        elif self.node_endpoints != ():
-            raise ValueError("this version has no place for node_endpoints")
-        out.tags(*tags)

@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,6 @@ class AlterConfigsResourceResponse:
         resource_name = reader.string()
         reader.skip_tags()
         return cls(error_code, error_message, resource_type, resource_name)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.string(self.error_message)
-        out.int8(self.resource_type)
-        out.string(self.resource_name)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +58,3 @@ class IncrementalAlterConfigsResponse(Message):
         responses = tuple(responses_read)
         reader.skip_tags()
         return cls(throttle_time_ms, responses)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.count(len(self.responses))
-        for one_of_responses in self.responses:
-            one_of_responses.write(out, version)
-        out.tags()

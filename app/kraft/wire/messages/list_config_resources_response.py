@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,6 @@ class ConfigResource:
             resource_type = reader.int8()
         reader.skip_tags()
         return cls(resource_name, resource_type)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.resource_name)
-        if version >= 1:
-            out.int8(self.resource_type)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +58,3 @@ class ListConfigResourcesResponse(Message):
         config_resources = tuple(config_resources_read)
         reader.skip_tags()
         return cls(throttle_time_ms, error_code, config_resources)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.int16(self.error_code)
-        out.count(len(self.config_resources))
-        for one_of_config_resources in self.config_resources:
-            one_of_config_resources.write(out, version)
-        out.tags()

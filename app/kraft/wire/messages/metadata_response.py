@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from uuid import UUID
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,6 @@ class MetadataResponseBroker:
         rack = reader.nullable_string()
         reader.skip_tags()
         return cls(node_id, host, port, rack)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.node_id)
-        out.string(self.host)
-        out.int32(self.port)
-        out.string(self.rack)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +61,6 @@ class MetadataResponsePartition:
         reader.skip_tags()
         return cls(error_code, partition_index, leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas)
 
-    def write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.int32(self.partition_index)
-        out.int32(self.leader_id)
-        out.int32(self.leader_epoch)
-        out.count(len(self.replica_nodes))
-        for one_of_replica_nodes in self.replica_nodes:
-            out.int32(one_of_replica_nodes)
-        out.count(len(self.isr_nodes))
-        for one_of_isr_nodes in self.isr_nodes:
-            out.int32(one_of_isr_nodes)
-        out.count(len(self.offline_replicas))
-        for one_of_offline_replicas in self.offline_replicas:
-            out.int32(one_of_offline_replicas)
-        out.tags()
-
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
@@ -106,17 +83,6 @@ class MetadataResponseTopic:
         topic_authorized_operations = reader.int32()
         reader.skip_tags()
         return cls(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.string(self.name)
-        out.uuid(self.topic_id)
-        out.boolean(self.is_internal)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.int32(self.topic_authorized_operations)
-        out.tags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +123,3 @@ class MetadataResponse(Message):
             error_code = reader.int16()
         reader.skip_tags()
         return cls(throttle_time_ms, brokers, cluster_id, controller_id, topics, error_code)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.throttle_time_ms)
-        out.count(len(self.brokers))
-        for one_of_brokers in self.brokers:
-            one_of_brokers.write(out, version)
-        out.string(self.cluster_id)
-        out.int32(self.controller_id)
-        out.count(len(self.topics))
-        for one_of_topics in self.topics:
-            one_of_topics.write(out, version)
-        if version >= 13:
-            out.int16(self.error_code)
-        out.tags()

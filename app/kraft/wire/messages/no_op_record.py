@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,3 @@ class NoOpRecord(Message):
         reader.skip_tags()
         yield
         return cls()
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.tags()

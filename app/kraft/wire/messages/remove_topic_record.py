@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from uuid import UUID
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,3 @@ class RemoveTopicRecord(Message):
         reader.skip_tags()
         yield
         return cls(topic_id)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.uuid(self.topic_id)
-        out.tags()

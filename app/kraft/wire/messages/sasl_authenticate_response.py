@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,3 @@ class SaslAuthenticateResponse(Message):
         reader.skip_tags()
         yield
         return cls(error_code, error_message, auth_bytes, session_lifetime_ms)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.string(self.error_message)
-        out.binary(self.auth_bytes)
-        out.int64(self.session_lifetime_ms)
-        out.tags()

@@ -13,7 +13,7 @@ from app.kraft.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,3 @@ class SaslHandshakeResponse(Message):
         mechanisms = tuple([reader.string() for _ in range(reader.count(1))])
         yield
         return cls(error_code, mechanisms)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int16(self.error_code)
-        out.count(len(self.mechanisms))
-        for one_of_mechanisms in self.mechanisms:
-            out.string(one_of_mechanisms)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from uuid import UUID
 
-    from app.kraft.wire.codec import Reader, Writer
+    from app.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,3 @@ class TopicRecord(Message):
         reader.skip_tags()
         yield
         return cls(name, topic_id)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.uuid(self.topic_id)
-        out.tags()

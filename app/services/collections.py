@@ -24,6 +24,7 @@ from app.domain.errors import (
 )
 from app.domain.facets import FacetName
 from app.services.etags import etag_of
+from app.services.pace import in_slices
 from app.services.ports.cluster_states import LayoutCheck
 
 if TYPE_CHECKING:
@@ -162,6 +163,16 @@ class Collection:
             return store.with_keys(self.tree, facet, after=after, prefix=prefix, within=visible)
         trees = (place.tree, place.source)
         return _merged(store.with_keys(tree, facet, after=after, prefix=prefix, within=visible) for tree in trees)
+
+    async def moment(self, *, prefix: str = "") -> list[Node]:
+        """Return the nodes of :meth:`with_keys` as they were at one moment; other tasks run meanwhile."""
+        store, facet, visible = self.store, self.name.value, self.visible
+        if not self.laid_out or (place := store.place()).source is None:
+            return await store.moment(self.tree, facet, prefix=prefix, within=visible)
+        # Tasks made together begin one right behind the other, with nothing in between.
+        trees = (place.tree, place.source)
+        found = await asyncio.gather(*(store.moment(tree, facet, prefix=prefix, within=visible) for tree in trees))
+        return await in_slices(lambda node: node, _merged(found))
 
     def with_client_id(self, client_id: str | None) -> list[Node]:
         """Return the visible nodes with keys of this facet whose client-id has this name; see ``ClusterStore``."""

@@ -234,6 +234,10 @@ class ZooKeeperStore:
         """Iterate over the nodes with keys of a facet; see the port."""
         return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
+    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
+        """Return the nodes with keys of a facet as they were when the call began; see the port."""
+        return await self._loaded().trees[tree].moment(facet, prefix=prefix, within=within)
+
     def place(self) -> Place:
         """Return the place of the client configs; see the port."""
         return self._layout.place

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from typing import TYPE_CHECKING, NoReturn
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.domain.access.ranges import Ranges
 from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.facets import Tree
+from app.services import pace
 from app.store import znodes
+from app.store.mirror import nodes as nodes_module
 from app.store.mirror.loader import take_node, take_nodes
 from app.store.mirror.nodes import Mirror, TreeMirror
 from app.store.session.reads import FORBIDDEN
@@ -98,6 +104,65 @@ def test_indexes_equal_a_scan(changes: list[tuple[str, object]]) -> None:
                 for node in wanted
                 if ("client-id", client) in [(kind.value, name) for kind, name in Entity.from_id(node.id).components]
             ]
+
+
+@example(
+    first=[(each, CONTENTS[1]) for each in IDS],
+    meanwhile=[[], [("user=b", "gone"), ("user=a", "gone")]],
+    prefix="",
+    bounded=False,
+)
+@given(CHANGES, st.lists(CHANGES, max_size=12), st.sampled_from(["", "user=a", "user=a,"]), st.booleans())
+def test_a_moment_is_that_of_its_beginning_whatever_changes_meanwhile(
+    first: list[tuple[str, object]],
+    meanwhile: list[list[tuple[str, object]]],
+    prefix: str,
+    bounded: bool,  # noqa: FBT001 - drawn
+) -> None:
+    mirror = TreeMirror(facets())
+    zxids = itertools.count(10)
+
+    def change(changes: list[tuple[str, object]]) -> None:
+        for entity_id, what in changes:
+            if what == "gone":
+                mirror.remove(entity_id)
+            elif what != "old":
+                mirror.put_node(made(entity_id, what, next(zxids)))  # type: ignore[arg-type]  # one of CONTENTS
+
+    async def look() -> None:
+        within = Ranges.of([("user=a", "user=a,client-id=x"), ("user=ab", "user=b")]) if bounded else None
+        expected = list(mirror.with_keys("client-quotas", after=None, prefix=prefix, within=within))
+        task = asyncio.create_task(mirror.moment("client-quotas", prefix=prefix, within=within))
+        for changes in meanwhile:
+            await asyncio.sleep(0)
+            change(changes)
+        assert await task == expected
+        assert not mirror._moments
+
+    change(first)
+    with pytest.MonkeyPatch.context() as patch:
+        # A pause behind every node.
+        patch.setattr(nodes_module, "PIECE", 1)
+        patch.setattr(pace, "SLICE_S", 0)
+        asyncio.run(look())
+
+
+def test_a_moment_lets_others_run_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes_module, "PIECE", 10)
+    monkeypatch.setattr(pace, "SLICE_S", 0)
+    mirror = TreeMirror(facets())
+    for number in range(100):
+        mirror.put_node(made(f"user=u{number:03d}", ("producer_byte_rate", "1"), 10))
+
+    async def look() -> int:
+        turns = 0
+        task = asyncio.create_task(mirror.moment("client-quotas", prefix=""))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert asyncio.run(look()) > 10
 
 
 class _Unwalked(dict[str, Node]):

@@ -178,6 +178,9 @@ class ClusterStore(Protocol):
         The iteration sees one moment of the mirror as long as the caller does not await within it.
         """
 
+    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
+        """Return the nodes of :meth:`with_keys` as they were when the call began; other tasks run meanwhile."""
+
     def place(self) -> Place:
         """Return the place of the client configs; it costs next to nothing."""
 

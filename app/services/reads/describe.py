@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from app.domain.changes import stored
@@ -26,7 +27,7 @@ from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
@@ -202,7 +203,7 @@ class DescribeService:
         """
         if wanted.impossible:
             return
-        nodes = self._search(collection, wanted)
+        nodes = await self._search(collection, wanted)
         walk: Iterator[tuple[str, Node | None]] = ((node.id, node) for node in nodes)
         with_clients = collection.name is FacetName.CLIENT_CONFIGS
         if with_clients and (apart := await self._registered_apart(collection, wanted, nodes)):
@@ -327,7 +328,7 @@ class DescribeService:
         declared = self._declared(collection, entity, node)
         return collection.own(entity, stored(node)), declared
 
-    def _search(self, collection: Collection, wanted: EntityFilter) -> list[Node]:
+    async def _search(self, collection: Collection, wanted: EntityFilter) -> list[Node]:
         """Return nodes of one moment, ordered by id: all that the filter selects, with few others."""
         if wanted.exact_entity is not None:
             node = collection.get(wanted.exact_entity.id)
@@ -338,7 +339,7 @@ class DescribeService:
         if wanted.client_id is not None:
             return collection.with_client_id(wanted.client_id[0])
         prefix = EntityType.IP.value if EntityType.IP in wanted.components else ""
-        return list(collection.with_keys(prefix=prefix))
+        return await collection.moment(prefix=prefix)
 
     async def candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
         """Yield the nodes behind ``after``, ordered by id: a superset of the list's, each slice from one moment."""
@@ -362,24 +363,26 @@ class DescribeService:
             after = nodes[-1].id
             await asyncio.sleep(0)
 
-    async def _registered_apart(self, collection: Collection, wanted: EntityFilter, nodes: Iterable[Node]) -> list[str]:
-        """Return the ids of a filter's entities that have registrations and none of these nodes, in order."""
+    async def _registered_apart(self, collection: Collection, wanted: EntityFilter, nodes: Sequence[Node]) -> list[str]:
+        """Return the ids of a filter's entities that have registrations and none of these ordered nodes, in order."""
         cluster, exact = collection.store.name, wanted.exact_entity
         if exact is not None:
             candidates = [exact.id] if self._registrations.compatibility(cluster, exact.id) else []
         else:
             candidates = list(self._registrations.registered(cluster, within=collection.visible))
-        present = {node.id for node in nodes}
         apart: list[str] = []
         for position, entity_id in enumerate(candidates):
             if position % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            if entity_id not in present and wanted.matches(_entity(entity_id)):
+            at = bisect_left(nodes, entity_id, key=_node_id)
+            present = at < len(nodes) and nodes[at].id == entity_id
+            if not present and wanted.matches(_entity(entity_id)):
                 apart.append(entity_id)
         return sorted(apart)
 
 
 _by_id = itemgetter(0)
+_node_id = attrgetter("id")
 
 
 def nothing_declared(collection: Collection, entity: Entity) -> NotFoundError:

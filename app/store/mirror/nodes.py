@@ -11,12 +11,14 @@ import itertools
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType, sanitize
+from app.services.pace import PIECE, Pace
 from app.store.mirror.listings import Listings, place_of
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ class TreeMirror:
         self.note: Note | None = None
         """Called with each change of a node; None in a copy that is being loaded."""
         self.listings = Listings()
+        # For each call of moment() under way: the entities that changed meanwhile, as they were before.
+        self._moments: list[dict[str, Node | None]] = []
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
         self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
@@ -95,6 +99,39 @@ class TreeMirror:
         nodes = self.nodes
         for entity_id in self._facet_ids[facet].irange(low, high, inclusive=inclusive):
             yield nodes[entity_id]
+
+    async def moment(self, facet: str, *, prefix: str, within: Ranges | None = None) -> list[Node]:
+        """Return the nodes with keys of a facet as they were when the call began, by id; gathered in slices."""
+        before: dict[str, Node | None] = {}
+        found: list[Node] = []
+        after = ""
+
+        def restored(part: list[Node], end: str) -> list[Node]:
+            """Return a slice with its entities as they were before; the slice reaches to the id ``end``."""
+            changed = [entity_id for entity_id in before if after < entity_id <= end]
+            if not changed:
+                return part
+            old = (node for node in map(before.__getitem__, changed) if node is not None and selected(node))
+            return sorted([*old, *(node for node in part if node.id not in before)], key=_id)
+
+        def selected(node: Node) -> bool:
+            inside = within is None or node.id in within
+            return inside and node.id.startswith(prefix) and facet in self._facets_of(node)
+
+        pace = Pace()
+        self._moments.append(before)
+        try:
+            while True:
+                behind = self.with_keys(facet, after=after, prefix=prefix, within=within)
+                part = list(itertools.islice(behind, PIECE))
+                if not part:
+                    return found + restored([], _AFTER_ALL)
+                found += restored(part, part[-1].id)
+                after = part[-1].id
+                if pace.due:
+                    await pace.rest()
+        finally:
+            self._moments = [each for each in self._moments if each is not before]
 
     def _with_keys_within(self, facet: str, after: str | None, prefix: str, within: Ranges) -> Iterator[Node]:
         nodes, ids = self.nodes, self._facet_ids[facet]
@@ -176,6 +213,8 @@ class TreeMirror:
             self.nodes[old.id] = node
             self._index_facets(old.id, self._facets_of(old), self._facets_of(node))
             self.defective -= old.defect is not None
+        for before in self._moments:
+            before.setdefault(node.id, old)
         if node.mzxid > self.newest:  # noqa: PLR1730 - a call of max() for each node of a load costs more
             self.newest = node.mzxid
         if node.defect is not None:
@@ -221,6 +260,8 @@ class TreeMirror:
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
+        for before in self._moments:
+            before.setdefault(old.id, old)
         place = _, kind, name = place_of(entity_id)
         self.listings.drop(*place)
         if self.note is not None:
@@ -307,6 +348,9 @@ class Mirror:
     def newest(self) -> int:
         """Return the revision of the newest node ever taken; 0 before the first."""
         return max(tree.newest for tree in self.trees.values())
+
+
+_id = attrgetter("id")
 
 
 def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from app.client.core.answers import FAILURES
 from app.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -125,14 +126,17 @@ class DeviceLogin:
         """
         form = {"client_id": client_id, "scope": scope}
         found = self._json("POST", issuer.device_endpoint, form | _naming(resource))
-        return DeviceCode(
-            code=str(found["device_code"]),
-            user_code=str(found["user_code"]),
-            page=str(found["verification_uri"]),
-            page_with_code=found.get("verification_uri_complete"),
-            expires_at=time.time() + float(found.get("expires_in", 0)),
-            interval_s=float(found.get("interval", _INTERVAL_S)),
-        )
+        try:
+            return DeviceCode(
+                code=str(found["device_code"]),
+                user_code=str(found["user_code"]),
+                page=str(found["verification_uri"]),
+                page_with_code=found.get("verification_uri_complete"),
+                expires_at=time.time() + float(found.get("expires_in", 0)),
+                interval_s=float(found.get("interval", _INTERVAL_S)),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise LoginError(f"{issuer.device_endpoint} answered without a device code: {error}") from None
 
     def wait(self, issuer: Issuer, client_id: str, device: DeviceCode, *, resource: str | None) -> Tokens:
         """Ask for the token until the person has confirmed the login (RFC 8628, sections 3.4 and 3.5).
@@ -182,13 +186,13 @@ class DeviceLogin:
         """Return the JSON of an answer, that of an OAuth error too."""
         try:
             response = self._http.request(method, url, data=form, headers={"Accept": "application/json"})
-        except httpx.TransportError as error:
+        except FAILURES as error:
             raise LoginError(f"{url} did not answer: {type(error).__name__}: {error}") from None
         if not response.content and response.is_success:
             return {}
         try:
             body = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict) or (not response.is_success and "error" not in body):
             raise LoginError(f"{url} answered {response.status_code} {response.reason_phrase}, and no JSON of OAuth")
@@ -216,15 +220,17 @@ def _tokens(answer: Mapping[str, Any], refresh: str | None) -> Tokens:
     """Read an answer with tokens; an issuer may leave out a refresh token that stays the same.
 
     Raises:
-        LoginError: There is no bearer token in the answer.
+        LoginError: There is no bearer token in the answer, or its lifetime is no number.
     """
     access = answer.get("access_token")
     if not isinstance(access, str) or str(answer.get("token_type", "")).lower() != "bearer":
         raise LoginError("The issuer answered without a bearer token")
     lifetime = answer.get("expires_in")
-    return Tokens(
-        access, None if lifetime is None else time.time() + float(lifetime), answer.get("refresh_token", refresh)
-    )
+    try:
+        expires_at = None if lifetime is None else time.time() + float(lifetime)
+    except (TypeError, ValueError):
+        raise LoginError("The issuer answered with an expires_in that is no number") from None
+    return Tokens(access, expires_at, answer.get("refresh_token", refresh))
 
 
 def _refused(error: object, answer: Mapping[str, Any]) -> str:

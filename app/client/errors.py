@@ -35,12 +35,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.client.types import ProblemPart
+
+V = TypeVar("V")
 
 
 class ClientError(Exception):
@@ -90,17 +92,16 @@ class ProblemError(ClientError):
         super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
         self.status = status
         self.problem_type = _type_of(body)
-        self.kafka_error_code: int | None = body.get("kafkaErrorCode")
-        self.kafka_error_name: str | None = body.get("kafkaErrorName")
-        self.retriable = bool(body.get("retriable", False))
-        self.outcome: str | None = body.get("outcome")
+        self.kafka_error_code = _member(body, "kafkaErrorCode", int)
+        self.kafka_error_name = _member(body, "kafkaErrorName", str)
+        self.retriable = bool(_member(body, "retriable", bool))
+        self.outcome = _member(body, "outcome", str)
         self.may_be_applied = self.outcome == "unknown" or (self.outcome is None and status >= _SERVER_ERROR)
-        # A server in between may answer anything.
-        parts = body.get("errors")
-        self.errors: list[ProblemPart] = parts if isinstance(parts, list) else []
-        self.field: str | None = self.errors[0].get("pointer") if self.errors else None
-        self.change_id: str | None = body.get("changeId")
-        self.etag: str | None = body.get("etag")
+        parts = _member(body, "errors", list) or []
+        self.errors = [cast("ProblemPart", part) for part in parts if isinstance(part, dict)]
+        self.field = _member(self.errors[0], "pointer", str) if self.errors else None
+        self.change_id = _member(body, "changeId", str)
+        self.etag = _member(body, "etag", str)
         self.retry_after_s = retry_after_s
         self.body = body
 
@@ -263,11 +264,16 @@ _BY_CODE: Final = {kind.code: kind for kind in ProblemError.__subclasses__()}
 
 def problem_of(status: int, body: dict[str, Any], *, retry_after_s: float | None = None) -> ProblemError:
     """Return the exception of a problem: that of its type, or else of its Kafka code."""
-    code = body.get("kafkaErrorCode")
-    kind = _BY_TYPE.get(_type_of(body) or "") or _BY_CODE.get(code if isinstance(code, int) else None, ProblemError)
+    kind = _BY_TYPE.get(_type_of(body) or "") or _BY_CODE.get(_member(body, "kafkaErrorCode", int), ProblemError)
     return kind(status, body, retry_after_s=retry_after_s)
 
 
 def _type_of(body: Mapping[str, Any]) -> str | None:
     """Return the last part of a problem's type."""
     return str(body["type"]).removeprefix("/problems/") if "type" in body else None
+
+
+def _member(body: Mapping[str, Any], name: str, kind: type[V]) -> V | None:
+    """Return a member of a problem; None where it has another type, since a server in between may answer anything."""
+    value = body.get(name)
+    return value if isinstance(value, kind) else None

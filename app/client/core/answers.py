@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
+import time
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -13,32 +17,44 @@ if TYPE_CHECKING:
     from app.client.core.calls import Call
 
 T = TypeVar("T")
+V = TypeVar("V")
+
+_ABSENT = object()
+_UNSENDABLE = (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
+"""Exceptions of httpx for a URL or a header that no request can have."""
+FAILURES = (httpx.RequestError, ssl.SSLError, *_UNSENDABLE)
+"""Exceptions of httpx for a request without a whole answer; with asyncio it lets errors of TLS pass as they are."""
 
 
 def answer_of(call: Call[T], response: httpx.Response) -> Answer[T]:
     """Read an answer.
 
     Raises:
-        ProblemError: The service answered with an error.
-        ClientError: The answer is no JSON.
+        ProblemError: The service answered with an error, or a server in between with anything but a success.
+        ClientError: The answer is not one of the service.
     """
-    if response.is_error:
-        raise _problem(response)
     headers = response.headers
+    unchanged = response.status_code == HTTPStatus.NOT_MODIFIED and call.conditional
+    if not response.is_success and not unchanged:
+        raise _problem(response)
     return Answer(
         status=response.status_code,
-        body=response.text if call.text else _json(call, response),  # type: ignore[arg-type]  # the call says which
-        revision=_number(headers.get("Confplane-Revision")),
+        body=None if unchanged else _text(response) if call.text else _json(call, response),  # type: ignore[arg-type]  # the call says which
+        revision=_number(call, headers, "Confplane-Revision"),
         change_id=headers.get("Confplane-Change-Id"),
         etag=headers.get("ETag"),
-        stale_ms=_number(headers.get("Confplane-Stale-Ms")),
+        stale_ms=_number(call, headers, "Confplane-Stale-Ms"),
         replayed="Idempotency-Replayed" in headers,
-        applied_revision=_number(headers.get("Confplane-Applied-Revision")),
+        applied_revision=_number(call, headers, "Confplane-Applied-Revision"),
     )
 
 
-def unanswered(call: Call[Any], error: httpx.TransportError) -> ConnectionFailedError:
-    """Return the error for a request without an answer."""
+def unanswered(call: Call[Any], error: Exception) -> ClientError:
+    """Return the error for a request without a whole answer: one of :data:`FAILURES`."""
+    if isinstance(error, httpx.DecodingError):
+        return unreadable(call, str(error))
+    if isinstance(error, _UNSENDABLE):
+        return ClientError(f"{call.method} {call.path}: this can't be sent: {error}")
     unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
     return ConnectionFailedError(
         f"{call.method} {call.path}: {type(error).__name__}: {error}",
@@ -46,31 +62,71 @@ def unanswered(call: Call[Any], error: httpx.TransportError) -> ConnectionFailed
     )
 
 
-def _json(call: Call[T], response: httpx.Response) -> T | None:
+def member(call: Call[Any], answer: Answer[Any], name: str, kind: type[V] | tuple[type[V], ...]) -> V:
+    """Return a member of a body.
+
+    Raises:
+        ClientError: The body has none of this type, so it is not one of the service.
+    """
+    value = answer.body.get(name, _ABSENT)
+    if not isinstance(value, kind):
+        raise unreadable(call, f"the answer lacks {name}")
+    return value
+
+
+def unreadable(call: Call[Any], reason: str) -> ClientError:
+    """Return the error for a success that the service did not form."""
+    error = ClientError(f"{call.method} {call.path}: {reason}; is this the URL of a Confplane?")
+    error.may_be_applied = call.method != "GET"
+    return error
+
+
+def _json(call: Call[T], response: httpx.Response) -> dict[str, Any]:
+    body = _parsed(response)
+    if not isinstance(body, dict):
+        raise unreadable(call, "the answer is no JSON object")
+    return body
+
+
+def _parsed(response: httpx.Response) -> Any:
+    """Return a body's JSON; None for another body."""
     try:
-        return response.json() if response.content else None
-    except ValueError as error:
-        raise ClientError(
-            f"{call.method} {call.path}: the answer is no JSON; is this the URL of a Confplane?"
-        ) from error
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(response: httpx.Response) -> str:
+    """Return a body's text, which httpx would decode with whatever codec the answer names."""
+    return response.content.decode(errors="replace")
 
 
 def _problem(response: httpx.Response) -> ClientError:
     """Read an error; an answer that is no problem is from a server between us and the service."""
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
+    body = _parsed(response)
     if not isinstance(body, dict):
-        body = {"title": response.reason_phrase, "detail": response.text[:200]}
-    retry_after = response.headers.get("Retry-After", "")
-    return problem_of(
-        response.status_code,
-        body,
-        # RFC 9110 also allows a date here, which the service never sends.
-        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
-    )
+        title = response.reason_phrase
+        if response.has_redirect_location:
+            title = f"{title}, to {response.headers['Location']}".lstrip(", ")
+        body = {"title": title, "detail": _text(response)[:200]}
+    return problem_of(response.status_code, body, retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")))
 
 
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def _retry_after_s(text: str) -> float | None:
+    """Read ``Retry-After``: seconds, or, from a server in between, a date (RFC 9110, section 10.2.3)."""
+    if text.isdecimal():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(call: Call[Any], headers: httpx.Headers, name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise unreadable(call, f"the header {name} is no number") from None

@@ -50,6 +50,11 @@ class Call(Generic[T]):
     text: bool = False
     """True where the answer is a text and no JSON."""
 
+    @property
+    def conditional(self) -> bool:
+        """True where the answer may be 304."""
+        return self.method == "GET" and "If-None-Match" in self.headers
+
     def with_key(self) -> Call[T]:
         """Return the call as it may be sent again: a write that takes a key has one, a new one unless it was given."""
         if not self.keyed or "Idempotency-Key" in self.headers:

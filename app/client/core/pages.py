@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from app.client.core.answers import member
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -41,10 +44,12 @@ class _Position:
         self.unchanged = False
         """True where the list still has the ETag of its ``if_none_match``: then no item was read."""
 
-    def _read(self, answer: Answer[Any]) -> bool:
+    def _read(self, call: Call[Any], answer: Answer[Any]) -> bool:
         """Take over the token of a page, and say whether another page follows."""
         self.etag, self.unchanged = answer.etag, answer.status == HTTPStatus.NOT_MODIFIED
-        self.next_token = None if self.unchanged else answer.body["nextPageToken"]
+        if not self.unchanged:
+            member(call, answer, "items", list)
+        self.next_token = None if self.unchanged else member(call, answer, "nextPageToken", (str, NoneType))
         return self.next_token is not None
 
 
@@ -59,8 +64,9 @@ class Pages(_Position, Generic[PageT, ItemT]):
         """Iterate over the pages, for members beside the items such as ``skipped``."""
         more = True
         while more:
-            answer = self._send(self._paged.page(self.next_token))
-            more = self._read(answer)
+            call = self._paged.page(self.next_token)
+            answer = self._send(call)
+            more = self._read(call, answer)
             if not self.unchanged:
                 yield answer.body
 
@@ -82,8 +88,9 @@ class AsyncPages(_Position, Generic[PageT, ItemT]):
         """Iterate over the pages, for members beside the items such as ``skipped``."""
         more = True
         while more:
-            answer = await self._send(self._paged.page(self.next_token))
-            more = self._read(answer)
+            call = self._paged.page(self.next_token)
+            answer = await self._send(call)
+            more = self._read(call, answer)
             if not self.unchanged:
                 yield answer.body
 

@@ -7,15 +7,15 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
-
-from app.client.core.answers import answer_of, unanswered
+from app.client.core.answers import FAILURES, answer_of, unanswered
 from app.client.core.calls import Answer, Call
 from app.client.core.retries import Retries
 from app.client.errors import ClientError
 from app.client.tokens import authorization, authorization_in_thread
 
 if TYPE_CHECKING:
+    import httpx
+
     from app.client.tokens import Token
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Blocking(_Sender):
             response = self._http.request(
                 call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
             )
-        except httpx.TransportError as error:
+        except FAILURES as error:
             raise unanswered(call, error) from error
         return answer_of(call, response)
 
@@ -132,6 +132,6 @@ class Awaiting(_Sender):
             response = await self._http.request(
                 call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
             )
-        except httpx.TransportError as error:
+        except FAILURES as error:
             raise unanswered(call, error) from error
         return answer_of(call, response)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
+from app.client.core.answers import member, unreadable
 from app.client.core.calls import call, id_of
 from app.client.core.operations import Family, S, listing, operation, procedure, tagged
 from app.client.core.pages import Paged
@@ -171,11 +172,14 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         describe_get, describe_put = Resources.get.describe, Resources.put.describe
         for left in reversed(range(_UPDATES)):
             found: Answer[Any] | None
+            read = describe_get(self, entity)
             try:
-                found = yield describe_get(self, entity)
+                found = yield read
             except ResourceNotFoundError:
                 found = None
-            present: dict[str, V] = {} if found is None else found.body[self.member]
+            if found is not None and found.etag is None:
+                raise unreadable(read, "the answer lacks an ETag")
+            present: dict[str, V] = {} if found is None else member(read, found, self.member, dict)
             values = change(dict(present))
             if found is not None and values == present:
                 return cast("Answer[ResourceT]", found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -281,13 +282,121 @@ async def test_an_update_ends_when_others_do_not(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    "fail", [lambda: httpx.Response(200, content=b"<html>"), lambda: httpx.Response(502, content=b"<html>")]
+    "answer",
+    [
+        lambda: httpx.Response(200, content=b"<html>"),
+        lambda: httpx.Response(200),
+        lambda: httpx.Response(204),
+        lambda: httpx.Response(200, content=b'"up"'),
+        lambda: httpx.Response(200, content=b"[" * 100_000),
+        lambda: httpx.Response(200, json={}, headers={"Confplane-Revision": "5, 5"}),
+        lambda: httpx.Response(200, json={}, headers={"Confplane-Stale-Ms": "?"}),
+        lambda: httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"{}")),
+    ],
+    ids=["html", "empty", "no content", "text", "deep", "doubled header", "mangled header", "wrong encoding"],
 )
-async def test_an_answer_of_something_in_between_is_an_error_of_this_library(
-    kind: Kind, fail: Callable[[], httpx.Response]
+async def test_a_success_of_something_in_between_is_an_error_and_a_write_may_be_applied(
+    kind: Kind, answer: Callable[[], httpx.Response]
 ) -> None:
-    async with connected(kind, transport=Flaky(fail()).transport) as client:
-        with pytest.raises(ClientError) as raised:
+    service = Flaky(answer(), answer())
+    async with connected(kind, transport=service.transport) as client:
+        for sent, may_be_applied in (client.client_quotas.get, False), (client.client_quotas.delete, True):
+            with pytest.raises(ClientError, match="is this the URL of a Confplane") as raised:
+                await done(sent("user=alice"))
+            assert (raised.value.retriable, raised.value.may_be_applied) == (False, may_be_applied)
+    assert len(service.keys) == 2
+
+
+@pytest.mark.parametrize("status", [301, 302, 307])
+async def test_a_redirect_is_no_success(kind: Kind, status: int) -> None:
+    redirect = httpx.Response(status, headers={"Location": "https://confplane.test/"})
+    service = Flaky(redirect, redirect, redirect)
+    async with connected(kind, transport=service.transport) as client:
+        sends: list[Callable[[], Any]] = [
+            lambda: client.client_quotas.put("user=alice", QUOTA),
+            lambda: client.client_quotas.delete("user=alice"),
+            lambda: client.client_configs.get.if_none_match('"a"', "user=alice"),
+        ]
+        for send in sends:
+            with pytest.raises(ProblemError, match=r"to https://confplane\.test/") as raised:
+                await done(send())
+            error = raised.value
+            assert (error.status, error.retriable, error.may_be_applied) == (status, False, False)
+    assert len(service.keys) == 3
+
+
+async def test_not_modified_answers_only_a_read_with_an_etag(kind: Kind) -> None:
+    service = Flaky(*(httpx.Response(304) for _ in range(2)))
+    async with connected(kind, transport=service.transport) as client:
+        sends: list[Callable[[], Any]] = [
+            lambda: client.client_quotas.put("user=alice", QUOTA, if_none_match="*"),
+            lambda: client.client_configs.get("user=alice"),
+        ]
+        for send in sends:
+            with pytest.raises(ProblemError, match="304"):
+                await done(send())
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"errors": ["a text"]},
+        {"errors": {"message": "a text"}},
+        {"errors": [{"pointer": 5}, None]},
+        {"kafkaErrorCode": "42", "kafkaErrorName": 42, "retriable": "false", "outcome": [], "type": {}},
+        {"type": None, "etag": 5, "changeId": {}},
+    ],
+)
+async def test_an_error_of_something_in_between_is_an_error_of_this_library(
+    kind: Kind, members: dict[str, Any]
+) -> None:
+    service = Flaky(httpx.Response(400, json=members))
+    async with connected(kind, transport=service.transport) as client:
+        with pytest.raises(ProblemError) as raised:
             await done(client.service.whoami())
-    assert not raised.value.retriable
-    assert isinstance(raised.value, ProblemError) == (fail().status_code == 502)
+    error = raised.value
+    assert (error.status, error.retriable, error.kafka_error_code, error.field) == (400, False, None, None)
+    assert error.body == members
+    assert all(isinstance(part, dict) for part in error.errors)
+
+
+async def test_an_error_of_tls_amid_an_answer_is_an_error_of_this_library(kind: Kind) -> None:
+    service = Flaky(ssl.SSLError("TLSV13_ALERT_CERTIFICATE_REQUIRED"))
+    async with connected(kind, transport=service.transport, tries=1) as client:
+        with pytest.raises(ConnectionFailedError, match="CERTIFICATE_REQUIRED"):
+            await done(client.service.whoami())
+
+
+@pytest.mark.parametrize(
+    ("url", "etag"), [("confplane.test", '"a"'), ("ftp://confplane.test", '"a"'), ("http://confplane.test", '"ä"')]
+)
+async def test_a_request_that_can_not_be_sent_is_an_error_at_once(kind: Kind, url: str, etag: str) -> None:
+    async with connected(kind, url) as client:
+        with pytest.raises(ClientError, match="can't be sent") as raised:
+            await done(client.client_quotas.put("user=alice", QUOTA, if_match=etag))
+    assert (raised.value.retriable, raised.value.may_be_applied) == (False, False)
+
+
+@pytest.mark.parametrize("page", [{}, {"items": []}, {"items": {}, "nextPageToken": None}, {"nextPageToken": "t"}])
+async def test_a_page_of_something_in_between_is_an_error_of_this_library(kind: Kind, page: dict[str, Any]) -> None:
+    async with connected(kind, transport=Flaky(httpx.Response(200, json=page)).transport) as client:
+        with pytest.raises(ClientError, match="is this the URL of a Confplane"):
+            await items(client.client_quotas.list())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: httpx.Response(200, json={"message": "welcome"}, headers={"ETag": '"a"'}),
+        lambda: httpx.Response(200, json={"quotas": {}}),
+    ],
+    ids=["no quotas", "no ETag"],
+)
+async def test_an_update_writes_nothing_over_an_answer_of_something_in_between(
+    kind: Kind, answer: Callable[[], httpx.Response]
+) -> None:
+    service = Flaky(answer())
+    async with connected(kind, transport=service.transport) as client:
+        with pytest.raises(ClientError, match="is this the URL of a Confplane"):
+            await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
+    assert len(service.keys) == 1

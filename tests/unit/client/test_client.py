@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 import traceback
+from email.utils import formatdate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +57,19 @@ async def test_a_problem_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("2", 2.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("soon", None), ("-1", None)],
+    [("2", 2.0), ("0", 0.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0), ("soon", None), ("-1", None), ("", None)],
 )
 async def test_when_to_retry(header: str, seconds: float | None) -> None:
     error = await _error(httpx.Response(503, json=PROBLEM | {"retriable": True}, headers={"Retry-After": header}))
     assert error.retriable
     assert error.retry_after_s == seconds
+
+
+async def test_a_date_after_which_to_retry_is_a_time_from_now() -> None:
+    date = formatdate(time.time() + 100, usegmt=True)
+    error = await _error(httpx.Response(503, headers={"Retry-After": date}))
+    assert error.retry_after_s is not None
+    assert 0 < error.retry_after_s <= 100
 
 
 @pytest.mark.parametrize("content", [b"<html>bad gateway</html>", b"", b"[1]", b'"text"', b"null", b"\xff"])

@@ -94,7 +94,11 @@ def test_an_issuer_without_tls_is_not_asked() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(httpx.Response(502, text="bad gateway"), "502 Bad Gateway"), (httpx.Response(200, text="<html>"), "no JSON")],
+    [
+        (httpx.Response(502, text="bad gateway"), "502 Bad Gateway"),
+        (httpx.Response(200, text="<html>"), "no JSON"),
+        (httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"{}")), "DecodingError"),
+    ],
 )
 def test_an_answer_that_is_no_json_is_named(answer: httpx.Response, said: str) -> None:
     with pytest.raises(LoginError, match=said):
@@ -130,6 +134,14 @@ def test_a_login_waits_as_the_issuer_says(pauses: list[float]) -> None:
     }
 
 
+@pytest.mark.parametrize("members", [{}, {"interval": "often"}, {"expires_in": None}])
+def test_an_answer_without_a_whole_device_code_is_refused(members: dict[str, Any]) -> None:
+    begun = {"user_code": "AB-CD", "verification_uri": "https://issuer.test/v"}
+    code = {"device_code": "d"} if members else {}
+    with pytest.raises(LoginError, match="without a device code"):
+        Answers({KNOWN.device_endpoint: [begun | code | members]}).login.begin(KNOWN, "p", scope="s", resource=None)
+
+
 @pytest.mark.parametrize(
     ("answer", "lifetime_s", "said"),
     [
@@ -137,6 +149,7 @@ def test_a_login_waits_as_the_issuer_says(pauses: list[float]) -> None:
         ({"error": "expired_token"}, 60, "code has expired"),
         ({"error": "invalid_client", "error_description": "no such client"}, 60, r"invalid_client \(no such client\)"),
         ({"access_token": "geheim", "token_type": "mac"}, 60, "without a bearer token"),
+        (GIVEN | {"expires_in": "soon"}, 60, "expires_in that is no number"),
         (GIVEN, -1, "code has expired"),
     ],
 )

@@ -43,7 +43,7 @@ class AsyncConfplane(Families[Awaiting]):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
-        super().__init__(Awaiting(self._http, token, tries), cluster)
+        super().__init__(Awaiting(self._http, token, tries, timeout_s), cluster)
 
     async def __aenter__(self) -> Self:
         return self

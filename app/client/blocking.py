@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 class Confplane(Families[Blocking]):
     """Speaks to one service about one cluster, from any thread.
 
-    A request is repeated after a failure that may pass: no answer, or an answer that is retriable. The pause is that of
-    ``Retry-After``, 10 s at most, and otherwise a growing time with a random part. A write has an Idempotency-Key, the
-    same in all its tries, so that it is done once. The few writes that take no key are repeated only where they are
+    A request is repeated after a failure that may pass: no answer, or an answer that is retriable, as 429, 502, 503 and
+    504 of a server in between are. The pause is that of ``Retry-After``, and otherwise a growing time with a random
+    part. Where ``Retry-After`` is more than ``timeout_s``, the error is raised at once. A write has an Idempotency-Key,
+    the same in all its tries, so that it is done once. The few writes that take no key are repeated only where they are
     known to have left everything as it was.
 
     Args:
         url: Base URL, without ``/v1``.
         token: Bearer token, or the file or function that gives it, asked before each request; None to send none.
         cluster: Name of the cluster.
-        timeout_s: Seconds for each request.
+        timeout_s: The longest wait, seconds, for each step of a request: a connection, each part of what is sent and of
+            the answer, the pause before another try. The whole of a call may take longer.
         tries: How often a request may be sent; with 1, a write has a key only where it is given one.
         verify: The TLS context; True for the authorities of the system.
         transport: Another httpx transport, e.g. ``httpx.MockTransport`` in tests.
@@ -55,7 +57,7 @@ class Confplane(Families[Blocking]):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
-        super().__init__(Blocking(self._http, token, tries), cluster)
+        super().__init__(Blocking(self._http, token, tries, timeout_s), cluster)
 
     def __enter__(self) -> Self:
         return self

@@ -49,7 +49,7 @@ class ClientError(Exception):
     """Base of the errors that this library raises.
 
     Attributes:
-        retriable: True where the same request may succeed later.
+        retriable: True where the same request may succeed later: as the service says, else by the HTTP status.
         retry_after_s: Seconds after which a retry makes sense, or None.
         may_be_applied: True for a write that may have been applied.
     """
@@ -94,7 +94,8 @@ class ProblemError(ClientError):
         self.problem_type = _type_of(body)
         self.kafka_error_code = _member(body, "kafkaErrorCode", int)
         self.kafka_error_name = _member(body, "kafkaErrorName", str)
-        self.retriable = bool(_member(body, "retriable", bool))
+        retriable = _member(body, "retriable", bool)
+        self.retriable = status in _PASSING if retriable is None else retriable
         self.outcome = _member(body, "outcome", str)
         self.may_be_applied = self.outcome == "unknown" or (self.outcome is None and status >= _SERVER_ERROR)
         parts = _member(body, "errors", list) or []
@@ -247,6 +248,8 @@ class RevertConflictError(InvalidUpdateVersionError):
 
 
 _SERVER_ERROR: Final = 500
+_PASSING: Final = frozenset({408, 429, 502, 503, 504})
+"""Statuses with which a server in between says that the same request may succeed later."""
 _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "before-history": GoneError,
     "frozen": FrozenError,

@@ -77,13 +77,9 @@ def problem_text(error: ProblemError) -> str:
     """Return a problem in one paragraph: what is wrong, where, by which Kafka error, and each single error of it."""
     body = error.body
     detail = str(body.get("detail") or body.get("title") or f"HTTP {error.status}")
-    name = body.get("kafkaErrorName")
+    name = error.kafka_error_name
     lines = [detail if name is None else f"{detail} ({name})"]
-    lines += [
-        f"  {each.get('pointer', '')}: {each.get('detail', '')}"
-        for each in body.get("errors", ())
-        if isinstance(each, dict)
-    ]
+    lines += [f"  {each.get('pointer', '')}: {each.get('detail', '')}" for each in error.errors]
     if error.status in _NEXT:
         lines.append(_NEXT[error.status])
     if error.outcome == "unknown":

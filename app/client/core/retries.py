@@ -22,11 +22,13 @@ class Retries:
     Args:
         call: The call.
         tries: How often it may be sent.
+        patience_s: The longest pause that the caller waits for, seconds.
     """
 
-    def __init__(self, call: Call[Any], tries: int) -> None:
+    def __init__(self, call: Call[Any], tries: int, patience_s: float) -> None:
         self._repeatable = call.repeatable
         self._tries = tries
+        self._patience_s = patience_s
         self._failures = 0
 
     def pause_s(self, error: ClientError) -> float:
@@ -38,11 +40,13 @@ class Retries:
         self._failures += 1
         if self._failures >= self._tries or not error.retriable or not (self._repeatable or not error.may_be_applied):
             raise error
-        return _pause_s(self._failures, error.retry_after_s)
+        if error.retry_after_s is None:
+            return backoff_s(self._failures)
+        if error.retry_after_s > self._patience_s:
+            raise error  # a try before that time would fail again
+        return error.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
 
 
-def _pause_s(failures: int, retry_after_s: float | None) -> float:
+def backoff_s(failures: int) -> float:
     """Return the seconds before the next try; the random part keeps clients apart that failed together."""
-    if retry_after_s is not None:
-        return min(retry_after_s, _LONGEST_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
-    return min(_FIRST_PAUSE_S * (1 << failures), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311 - as above
+    return min(_FIRST_PAUSE_S * (1 << failures), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

@@ -30,24 +30,26 @@ class _Sender:
     Args:
         token: See the clients.
         tries: How often a call may be sent.
+        patience_s: See :class:`Retries`.
     """
 
-    def __init__(self, token: Token | None, tries: int) -> None:
+    def __init__(self, token: Token | None, tries: int, patience_s: float) -> None:
         if tries < 1:
             raise ValueError("tries is below 1")
         self._token = token
         self._tries = tries
+        self._patience_s = patience_s
 
     def _prepared(self, call: Call[T]) -> tuple[Call[T], Retries]:
         call = call.with_key() if self._tries > 1 else call
-        return call, Retries(call, self._tries)
+        return call, Retries(call, self._tries, self._patience_s)
 
 
 class Blocking(_Sender):
     """Sends in the calling thread."""
 
-    def __init__(self, http: httpx.Client, token: Token | None, tries: int) -> None:
-        super().__init__(token, tries)
+    def __init__(self, http: httpx.Client, token: Token | None, tries: int, patience_s: float) -> None:
+        super().__init__(token, tries, patience_s)
         self._http = http
 
     def one(self, call: Call[T]) -> Answer[T]:
@@ -93,8 +95,8 @@ class Blocking(_Sender):
 class Awaiting(_Sender):
     """Sends in coroutines of an event loop."""
 
-    def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int) -> None:
-        super().__init__(token, tries)
+    def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int, patience_s: float) -> None:
+        super().__init__(token, tries, patience_s)
         self._http = http
 
     async def one(self, call: Call[T]) -> Answer[T]:

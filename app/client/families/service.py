@@ -23,7 +23,8 @@ class Process(Family[S]):
     @operation
     def readyz(self) -> Call[ReadinessReport]:
         """Read the readiness of the process. Status 503 with such a report raises a ProblemError, whose body it is."""
-        return call("GET", "/readyz")
+        # Not ready is the answer, so it is not asked for again.
+        return call("GET", "/readyz", repeatable=False)
 
     @operation
     def metrics(self) -> Call[str]:

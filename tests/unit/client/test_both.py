@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
+import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +64,60 @@ async def test_each_write_has_a_key_of_its_own_in_all_its_tries(kind: Kind) -> N
     first, *again, other = service.keys
     assert again == [first, first]
     assert uuid.UUID(first) != uuid.UUID(other)
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"", b'{"message": "no healthy upstream"}'])
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+async def test_an_error_of_something_in_between_that_may_pass_is_waited_out(
+    kind: Kind, status: int, content: bytes
+) -> None:
+    def failure() -> httpx.Response:
+        return httpx.Response(status, content=content, headers={"Retry-After": "0"})
+
+    reads, writes, keyless = (Flaky(failure(), failure()) for _ in range(3))
+    async with connected(kind, transport=reads.transport) as client:
+        await done(client.client_quotas.get("user=alice"))
+    async with connected(kind, transport=writes.transport) as client:
+        await done(client.client_quotas.put("user=alice", QUOTA))
+    assert reads.keys == [None] * 3
+    assert writes.keys == [writes.keys[0]] * 3
+    async with connected(kind, transport=keyless.transport) as client:
+        if status < 500:  # the request was not passed on
+            await done(client.tokens.create({"principal": "User:alice"}))
+            assert len(keyless.keys) == 3
+        else:
+            with pytest.raises(ProblemError) as raised:
+                await done(client.tokens.create({"principal": "User:alice"}))
+            assert (raised.value.may_be_applied, len(keyless.keys)) == (True, 1)
+
+
+async def test_a_time_to_retry_is_waited_for_whole_or_not_at_all(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    service = Flaky(httpx.Response(503, headers={"Retry-After": "25"}))
+    async with connected(kind, transport=service.transport) as client:
+        await done(client.client_quotas.get("user=alice"))
+    assert len(pauses) == 1
+    assert 25 <= pauses[0] <= 30
+    service = Flaky(httpx.Response(503, headers={"Retry-After": "25"}))
+    async with connected(kind, transport=service.transport, timeout_s=20) as client:
+        with pytest.raises(ProblemError) as raised:
+            await done(client.client_quotas.get("user=alice"))
+    assert (raised.value.retry_after_s, raised.value.retriable, len(service.keys), len(pauses)) == (25, True, 1, 1)
+
+
+async def test_a_process_that_is_not_ready_is_asked_once(kind: Kind) -> None:
+    report = {"status": "unavailable"}
+    service = Flaky(httpx.Response(503, json=report))
+    async with connected(kind, transport=service.transport) as client:
+        with pytest.raises(ProblemError) as raised:
+            await done(client.service.readyz())
+    assert (raised.value.body, len(service.keys)) == (report, 1)
 
 
 async def test_a_given_key_is_sent(kind: Kind) -> None:

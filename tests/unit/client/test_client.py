@@ -77,8 +77,13 @@ async def test_errors_of_something_in_between(content: bytes) -> None:
     error = await _error(httpx.Response(502, content=content, headers={"Content-Type": "application/json"}))
     assert error.status == 502
     assert error.kafka_error_code is None
-    assert not error.retriable
+    assert error.retriable
     assert error.body["title"] == "Bad Gateway"
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 413, 500, 501])
+async def test_errors_of_something_in_between_that_stay(status: int) -> None:
+    assert not (await _error(httpx.Response(status, content=b"<html>"))).retriable
 
 
 @pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, httpx.RemoteProtocolError])

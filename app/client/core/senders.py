@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Steps = Generator[Call[Any], Answer[Any], T]
-"""A generator that yields calls, is sent their answers, and returns a result; a failure is raised inside."""
+Steps = Generator[Call[Any] | float, Any, T]
+"""A generator that yields calls, is sent their answers, and returns a result; a failure is raised inside. It may yield
+seconds to wait as well."""
 
 
 class _Sender:
@@ -69,17 +70,23 @@ class Blocking(_Sender):
     def all(self, steps: Steps[T]) -> T:
         """Send the calls of several steps, and return their result."""
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    answer = self.one(call)
+                    answer = self._taken(step)
                 except ClientError as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(answer)
+                    step = steps.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
+
+    def _taken(self, step: Call[Any] | float) -> Any:
+        if isinstance(step, Call):
+            return self.one(step)
+        time.sleep(step)
+        return None
 
     def _sent(self, call: Call[T]) -> Answer[T]:
         headers = {} if self._token is None else {"Authorization": authorization(self._token)}
@@ -116,17 +123,22 @@ class Awaiting(_Sender):
     async def all(self, steps: Steps[T]) -> T:
         """Send the calls of several steps, and return their result."""
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    answer = await self.one(call)
+                    answer = await self._taken(step)
                 except ClientError as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(answer)
+                    step = steps.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
+
+    async def _taken(self, step: Call[Any] | float) -> Any:
+        if isinstance(step, Call):
+            return await self.one(step)
+        return await asyncio.sleep(step)
 
     async def _sent(self, call: Call[T]) -> Answer[T]:
         headers = {} if self._token is None else {"Authorization": await authorization_in_thread(self._token)}

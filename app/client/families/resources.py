@@ -8,6 +8,7 @@ from app.client.core.answers import member, unreadable
 from app.client.core.calls import call, id_of
 from app.client.core.operations import Family, S, listing, operation, procedure, tagged
 from app.client.core.pages import Paged
+from app.client.core.retries import backoff_s
 from app.client.errors import PreconditionFailedError, ResourceNotFoundError
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
     ) -> Steps[Answer[ResourceT]]:
         """Read an entity, change its values, and write them unless others changed the entity meanwhile.
 
-        After such a change by others all of it is done again, five times at most.
+        After such a change by others all of it is done again, five times at most: after a growing pause with a random
+        part, on the state that ZooKeeper has then.
 
         Args:
             entity: The entity.
@@ -167,27 +169,35 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
 
         Raises:
             PreconditionFailedError: Others kept changing the entity.
+            ResourceNotFoundError: Nothing is set, and ``change`` sets nothing.
             ClientError: A read or a write failed.
         """
         describe_get, describe_put = Resources.get.describe, Resources.put.describe
-        for left in reversed(range(_UPDATES)):
-            found: Answer[Any] | None
-            read = describe_get(self, entity)
+        for tries in range(_UPDATES):
+            fresh: Freshness = {}
+            if tries:
+                yield backoff_s(tries)
+                fresh = {"strong": True}  # the replica that answers may not have the others' change yet
+            read = describe_get(self, entity, **fresh)
+            found: Answer[Any] | None = None
+            absent: ResourceNotFoundError | None = None
             try:
                 found = yield read
-            except ResourceNotFoundError:
-                found = None
+            except ResourceNotFoundError as error:
+                absent = error
             if found is not None and found.etag is None:
                 raise unreadable(read, "the answer lacks an ETag")
             present: dict[str, V] = {} if found is None else member(read, found, self.member, dict)
             values = change(dict(present))
-            if found is not None and values == present:
+            if values == present:
+                if absent is not None:
+                    raise absent
                 return cast("Answer[ResourceT]", found)
             condition = {"if_none_match": "*"} if found is None else {"if_match": found.etag}
             try:
-                return (yield describe_put(self, entity, values, **terms, **condition))
+                return cast("Answer[ResourceT]", (yield describe_put(self, entity, values, **terms, **condition)))
             except PreconditionFailedError:
-                if not left:
+                if tries == _UPDATES - 1:
                     raise
         raise AssertionError("an update without a try")
 

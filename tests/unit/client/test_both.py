@@ -20,6 +20,7 @@ from app.client import (
     InvalidConfigError,
     PreconditionFailedError,
     ProblemError,
+    ResourceNotFoundError,
     ThrottlingQuotaExceededError,
 )
 from tests.support.both_clients import KINDS, Flaky, Kind, bodies, connected, done, items
@@ -91,14 +92,20 @@ async def test_an_error_of_something_in_between_that_may_pass_is_waited_out(
             assert (raised.value.may_be_applied, len(keyless.keys)) == (True, 1)
 
 
-async def test_a_time_to_retry_is_waited_for_whole_or_not_at_all(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that are waited, none of them really."""
+    found: list[float] = []
 
     async def rest(seconds: float) -> None:
-        pauses.append(seconds)
+        found.append(seconds)
 
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", found.append)
     monkeypatch.setattr(asyncio, "sleep", rest)
+    return found
+
+
+async def test_a_time_to_retry_is_waited_for_whole_or_not_at_all(kind: Kind, pauses: list[float]) -> None:
     service = Flaky(httpx.Response(503, headers={"Retry-After": "25"}))
     async with connected(kind, transport=service.transport) as client:
         await done(client.client_quotas.get("user=alice"))
@@ -295,9 +302,11 @@ class Contested:
     def __init__(self, values: dict[str, Any] | None, conflicts: int) -> None:
         self.values, self.conflicts = values, conflicts
         self.conditions: list[dict[str, str]] = []
+        self.reads: list[dict[str, str]] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
+            self.reads.append(dict(request.url.params))
             if self.values is None:
                 return httpx.Response(404, json={"type": "/problems/not-found", "kafkaErrorCode": 91})
             return httpx.Response(200, json={"quotas": self.values}, headers={"ETag": f'"{len(self.conditions)}"'})
@@ -312,12 +321,15 @@ class Contested:
         return httpx.Response(200, json={"quotas": self.values})
 
 
-async def test_an_update_is_done_again_after_changes_by_others(kind: Kind) -> None:
+async def test_an_update_is_done_again_after_changes_by_others(kind: Kind, pauses: list[float]) -> None:
     service = Contested(None, conflicts=2)
     async with connected(kind, transport=httpx.MockTransport(service)) as client:
         answer = await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
     assert answer.body == {"quotas": {"consumer_byte_rate": 0, **QUOTA}}
     assert service.conditions == [{"If-None-Match": "*"}, {"If-Match": '"1"'}, {"If-Match": '"2"'}]
+    assert service.reads == [{}, {"consistency": "strong"}, {"consistency": "strong"}]
+    assert len(pauses) == 2
+    assert pauses[0] > 0.1
 
 
 async def test_an_update_without_a_difference_writes_nothing(kind: Kind) -> None:
@@ -328,13 +340,22 @@ async def test_an_update_without_a_difference_writes_nothing(kind: Kind) -> None
     assert service.conditions == []
 
 
-async def test_an_update_ends_when_others_do_not(kind: Kind) -> None:
+async def test_an_update_of_nothing_to_nothing_writes_nothing(kind: Kind) -> None:
+    service = Contested(None, conflicts=0)
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        with pytest.raises(ResourceNotFoundError):
+            await done(client.client_quotas.update("user=alice", lambda values: values))
+    assert service.conditions == []
+
+
+async def test_an_update_ends_when_others_do_not(kind: Kind, pauses: list[float]) -> None:
     service = Contested({}, conflicts=100)
     async with connected(kind, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(PreconditionFailedError) as raised:
             await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
     assert raised.value.etag == '"b"'
     assert len(service.conditions) == 5
+    assert len(pauses) == 4
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             fresh: Freshness = {}
             if tries:
                 yield backoff_s(tries)
+                terms.pop("idempotency_key", None)  # it belongs to the body of the first try
                 fresh = {"strong": True}  # the replica that answers may not have the others' change yet
             read = describe_get(self, entity, **fresh)
             found: Answer[Any] | None = None

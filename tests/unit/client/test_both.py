@@ -303,6 +303,7 @@ class Contested:
         self.values, self.conflicts = values, conflicts
         self.conditions: list[dict[str, str]] = []
         self.reads: list[dict[str, str]] = []
+        self.keys: list[str | None] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
@@ -310,6 +311,7 @@ class Contested:
             if self.values is None:
                 return httpx.Response(404, json={"type": "/problems/not-found", "kafkaErrorCode": 91})
             return httpx.Response(200, json={"quotas": self.values}, headers={"ETag": f'"{len(self.conditions)}"'})
+        self.keys.append(request.headers.get("Idempotency-Key"))
         names = ("If-Match", "If-None-Match")
         self.conditions.append({name: request.headers[name] for name in names if name in request.headers})
         if self.conflicts:
@@ -330,6 +332,17 @@ async def test_an_update_is_done_again_after_changes_by_others(kind: Kind, pause
     assert service.reads == [{}, {"consistency": "strong"}, {"consistency": "strong"}]
     assert len(pauses) == 2
     assert pauses[0] > 0.1
+
+
+@pytest.mark.usefixtures("pauses")
+async def test_a_given_key_is_that_of_the_first_try_of_an_update(kind: Kind) -> None:
+    service = Contested(None, conflicts=2)
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        update = client.client_quotas.update
+        await done(update("user=alice", lambda values: {**values, **QUOTA}, idempotency_key="mine"))
+    first, *others = service.keys
+    assert first == "mine"
+    assert len({*others, "mine"}) == 3
 
 
 async def test_an_update_without_a_difference_writes_nothing(kind: Kind) -> None:

@@ -11,6 +11,7 @@
 | ``reports.py`` | the client's reports on what it has taken over |
 | ``config.py`` | all of it together, run by a thread or a task |
 | ``swap.py``, ``swap_async.py`` | a new client in place of the old one, with no record lost |
+| ``steps.py`` | the steps that both kinds of swaps share |
 | ``adapters/`` | swaps with the clients of each library |
 """
 

@@ -77,7 +77,7 @@ class Service:
         return AsyncConfplane(self.url, token=self.token, cluster=self.cluster, verify=self.verify, tries=1)
 
 
-class _Dynamic:
+class Dynamic:
     """A client's settings: its own, and what updates change in them. The part that both ways of running share.
 
     Args:
@@ -139,11 +139,16 @@ class _Dynamic:
         """The dynamic values that are accepted, and those that are dropped."""
         return self._follower.decision
 
-    def add(self, reconfigurable: Reconfigurable) -> dict[str, Any]:
-        """Offer each later change to an object, and return the settings that it begins with."""
-        settings = self.settings
-        self._listeners.add(reconfigurable, settings)
-        return settings
+    def add(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Offer each later change to an object, and return the settings that it begins with.
+
+        Args:
+            reconfigurable: The object.
+            settings: The settings that it runs with; those now in force, if not given.
+        """
+        begins = self.settings if settings is None else dict(settings)
+        self._listeners.add(reconfigurable, dict(begins))
+        return begins
 
     def taken_over(self) -> None:
         """Report that an object now runs with settings that it was given earlier. From any thread."""
@@ -209,7 +214,7 @@ class _Dynamic:
             _log.error("%s: dynamic configs are no longer followed", self._label, exc_info=error)
 
 
-class _Async(_Dynamic):
+class _Async(Dynamic):
     """Runs as a task of the event loop that starts it."""
 
     _task: asyncio.Task[None] | None = None
@@ -239,7 +244,7 @@ class _Async(_Dynamic):
         await self.stop()
 
 
-class _Threaded(_Dynamic):
+class _Threaded(Dynamic):
     """Runs in a thread of its own, which calls the reconfigurables."""
 
     _thread: threading.Thread | None = None

@@ -21,7 +21,10 @@ class Reconfigurable(Protocol):
     """
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> object:
-        """Refuse settings by ValueError; they are not offered again until they change."""
+        """Refuse settings by ValueError; they are not offered again until they change.
+
+        After another exception they are offered again after the next poll.
+        """
         ...
 
     def reconfigure(self, settings: Mapping[str, Any]) -> object:
@@ -54,13 +57,13 @@ class Listener:
     async def offer(self, settings: Mapping[str, Any], label: str) -> None:
         """Offer settings; a failure is logged."""
         try:
-            await _done(self._reconfigurable.validate_reconfiguration(settings))
-        except ValueError as error:
-            _log.warning("%s: the new settings were refused, the former stay: %s", label, error)
-            self._refused, self._reason = settings, str(error)
-            return
-        try:
-            await _done(self._reconfigurable.reconfigure(settings))
+            try:
+                await _done(self._reconfigurable.validate_reconfiguration(dict(settings)))
+            except ValueError as error:
+                _log.warning("%s: the new settings were refused, the former stay: %s", label, error)
+                self._refused, self._reason = settings, str(error)
+                return
+            await _done(self._reconfigurable.reconfigure(dict(settings)))
         except Exception:  # noqa: BLE001 - of the application; the former settings stay
             _log.exception("%s: the new settings could not be applied, next try after the next poll", label)
             return

@@ -15,46 +15,20 @@ that follow each other faster than they join would read nothing at all.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
+
+from app.client.dynamic.steps import C, ConsumerSteps, ProducerSteps, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from app.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
 
-C = TypeVar("C")
 
-REST_S: Final = 30.0
-"""Seconds between two swaps of a consumer, at least: several times the join of a group with a slow broker. Polls
-at the default ``metadata.max.age.ms`` are four minutes apart."""
-
-
-class Rest:
-    """The time after a swap in which none follows.
-
-    Args:
-        clock: Seconds that never go back.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._end = -math.inf
-
-    def begin(self) -> None:
-        """Begin after a swap."""
-        self._end = self._clock() + REST_S
-
-    @property
-    def over(self) -> bool:
-        """True where a swap may follow."""
-        return self._clock() >= self._end
-
-
-class SwappedProducer(Generic[C]):
+class SwappedProducer(ProducerSteps[C]):
     """A producer that follows its dynamic configs, for threads.
 
     Example::
@@ -69,6 +43,8 @@ class SwappedProducer(Generic[C]):
         build: Makes a producer.
         flush: Returns once each record was delivered, or reported as failed.
         close: Closes a producer.
+        calls_back_in: Returns the thread of a producer in which it calls callbacks, where this is no thread that
+            uses, flushes or closes it.
     """
 
     def __init__(
@@ -78,24 +54,27 @@ class SwappedProducer(Generic[C]):
         build: Callable[[dict[str, Any]], C],
         flush: Callable[[C], object],
         close: Callable[[C], object],
+        calls_back_in: Callable[[C], threading.Thread | None] = lambda _: None,
     ) -> None:
-        self._build: Final = build
-        self._flush: Final = flush
-        self._close: Final = close
+        super().__init__(dynamic, build=build, flush=flush, close=close)
+        self._calls_back_in: Final = calls_back_in
         self._free: Final = threading.Condition()
         self._uses: Final = threading.local()
-        self._users = 0
-        self._swapper: int | None = None
-        self._current = build(dynamic.add(self))
+        self._holder: threading.Thread | None = None
+        self._called_back = False
+        """True where a callback has used the producer in the library's thread since uses were held up."""
+        run(self._start())
 
     @contextmanager
     def use(self) -> Iterator[C]:
         """Borrow the producer. Waits while it is swapped."""
-        # A thread that holds it already, or flushes it and so calls callbacks, would wait for itself.
-        held: int = getattr(self._uses, "held", 0)
+        held = self._held
         with self._free:
-            if not held and self._swapper != threading.get_ident():
-                self._free.wait_for(lambda: self._swapper is None)
+            # A flush waits for callbacks, so these can't wait for the flush; nor can a thread wait for itself.
+            if threading.current_thread() is self._calls_back_in(self._current):
+                self._called_back = True
+            elif not held:
+                self._free.wait_for(self._is_free)
             self._users += 1
             producer = self._current
         self._uses.held = held + 1
@@ -107,35 +86,41 @@ class SwappedProducer(Generic[C]):
                 self._users -= 1
                 self._free.notify_all()
 
-    def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
-        """Accept every setting; building the producer shows whether the library does."""
-
     def reconfigure(self, settings: Mapping[str, Any]) -> None:
         """Swap."""
-        made = self._build(dict(settings))
-        with self._free:
-            self._swapper = threading.get_ident()
-            self._free.wait_for(lambda: not self._users)
-        old = self._current
-        try:
-            self._flush(old)
-            self._current = made
-        except BaseException:
-            self._close(made)
-            raise
-        finally:
-            with self._free:
-                self._swapper = None
-                self._free.notify_all()
-        self._close(old)
+        run(self._swap(settings))
 
     def close(self) -> None:
-        """Flush and close the producer. Stop its settings first."""
-        self._flush(self._current)
-        self._close(self._current)
+        """Flush and close the producer, after a swap that has begun. Stop its settings first."""
+        run(self._end())
+
+    @property
+    def _held(self) -> int:
+        """The uses of this thread."""
+        return getattr(self._uses, "held", 0)
+
+    def _is_free(self) -> bool:
+        return self._holder in {None, threading.current_thread()}
+
+    def _hold(self) -> None:
+        with self._free:
+            self._free.wait_for(self._is_free)
+            self._holder = threading.current_thread()
+            self._free.wait_for(lambda: self._users == self._held)
+            self._called_back = False
+
+    def _release(self) -> None:
+        with self._free:
+            if self._is_free():
+                self._holder = None
+            self._free.notify_all()
+
+    def _switch(self, made: C) -> C:
+        with self._free:
+            return made if self._called_back else super()._switch(made)
 
 
-class SwappedConsumer(Generic[C]):
+class SwappedConsumer(ConsumerSteps[C]):
     """A consumer that follows its dynamic configs. One thread polls; the swap takes place there.
 
     Example::
@@ -165,56 +150,22 @@ class SwappedConsumer(Generic[C]):
         commit: Callable[[C], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._build: Final = build
-        self._join: Final = join
-        self._close: Final = close
-        self._commit: Final = commit
-        self._dynamic: Final = dynamic
-        self._lock: Final = threading.Lock()
-        self._rest: Final = Rest(clock)
-        self._made: C | None = None
-        self.waiting = False
-        """True while a consumer is built that :meth:`current` has not put in place of the old one."""
-        self._current = build(dynamic.add(self))
-        join(self._current)
+        super().__init__(dynamic, build=build, join=join, close=close, commit=commit, clock=clock)
+        run(self._start())
 
     def current(self) -> C:
-        """Return the consumer, a new one where its settings have changed and the last change was some time ago."""
-        if self._made is not None and self._rest.over:
-            if self._commit is not None:
-                self._commit(self._current)  # where this fails, the next call tries again
-            old, self._current = self._current, self._taken()
-            try:
-                self._close(old)
-            finally:
-                self._join(self._current)
-                self._rest.begin()
-            with self._lock:
-                self.waiting = self._made is not None
-            self._dynamic.taken_over()
-        return self._current
+        """Return the consumer, a new one where its settings have changed and the last change was some time ago.
 
-    def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
-        """Accept every setting; building the consumer shows whether the library does."""
+        Where the new one can't subscribe, the failure is raised, and the next call makes another.
+        """
+        run(self._swap())
+        assert self._current is not None  # noqa: S101 - after a swap, and before it
+        return self._current
 
     def reconfigure(self, settings: Mapping[str, Any]) -> None:
         """Build the next consumer, to be taken by :meth:`current`."""
-        made = self._build(dict(settings))
-        with self._lock:
-            unused, self._made, self.waiting = self._made, made, True
-        if unused is not None:
-            self._close(unused)
+        run(self._prepare(settings))
 
     def close(self) -> None:
         """Commit and close, in the thread that polls. Stop the settings first."""
-        if self._commit is not None:
-            self._commit(self._current)
-        self._close(self._current)
-        if self._made is not None:
-            self._close(self._made)
-
-    def _taken(self) -> C:
-        with self._lock:
-            made, self._made = self._made, None
-        assert made is not None  # noqa: S101 - only the thread that polls takes it away
-        return made
+        run(self._end())

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from app.client.dynamic.swap import Rest
+from app.client.dynamic.steps import C, ConsumerSteps, ProducerSteps, run_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from app.client.dynamic.config import AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig
 
-C = TypeVar("C")
 
-
-class AsyncSwappedProducer(Generic[C]):
+class AsyncSwappedProducer(ProducerSteps[C]):
     """A producer that follows its dynamic configs, for the tasks of one event loop.
 
     Example::
@@ -42,58 +40,55 @@ class AsyncSwappedProducer(Generic[C]):
         flush: Callable[[C], Awaitable[object]],
         close: Callable[[C], Awaitable[object]],
     ) -> None:
-        self._dynamic: Final = dynamic
-        self._build: Final = build
-        self._flush: Final = flush
-        self._close: Final = close
-        self._free: Final = asyncio.Condition()
-        self._users = 0
-        self._swapping = False
-        self._current: C
+        super().__init__(dynamic, build=build, flush=flush, close=close)
+        self._holder: asyncio.Task[Any] | None = None
+        self._free: Final = asyncio.Event()
+        self._free.set()
+        self._unused: Final = asyncio.Event()
+        self._unused.set()
 
     async def start(self) -> None:
         """Make the first producer."""
-        self._current = await self._build(self._dynamic.add(self))
+        await run_async(self._start())
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[C]:
         """Borrow the producer. Waits while it is swapped."""
-        async with self._free:
-            await self._free.wait_for(lambda: not self._swapping)
-            self._users += 1
+        while self._holder is not None:
+            await self._free.wait()
+        # From here on nothing waits: a cancellation in between would leave a use that never ends.
+        self._users += 1
+        self._unused.clear()
         try:
             yield self._current
         finally:
-            async with self._free:
-                self._users -= 1
-                self._free.notify_all()
-
-    def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
-        """Accept every setting; building the producer shows whether the library does."""
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
 
     async def reconfigure(self, settings: Mapping[str, Any]) -> None:
         """Swap."""
-        made = await self._build(dict(settings))
-        unused = made
-        try:
-            async with self._free:
-                self._swapping = True
-                await self._free.wait_for(lambda: not self._users)
-            await self._flush(self._current)
-            unused, self._current = self._current, made
-        finally:
-            async with self._free:
-                self._swapping = False
-                self._free.notify_all()
-            await self._close(unused)
+        await run_async(self._swap(settings))
 
     async def close(self) -> None:
-        """Flush and close the producer. Stop its settings first."""
-        await self._flush(self._current)
-        await self._close(self._current)
+        """Flush and close the producer, after a swap that has begun. Stop its settings first."""
+        await run_async(self._end())
+
+    async def _hold(self) -> None:
+        task = asyncio.current_task()
+        while self._holder not in {None, task}:
+            await self._free.wait()
+        self._holder = task
+        self._free.clear()
+        await self._unused.wait()
+
+    async def _release(self) -> None:
+        if self._holder is asyncio.current_task():
+            self._holder = None
+            self._free.set()
 
 
-class AsyncSwappedConsumer(Generic[C]):
+class AsyncSwappedConsumer(ConsumerSteps[C]):
     """A consumer that follows its dynamic configs. One task polls; the swap takes place there.
 
     Example::
@@ -123,50 +118,25 @@ class AsyncSwappedConsumer(Generic[C]):
         commit: Callable[[C], Awaitable[object]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._dynamic: Final = dynamic
-        self._build: Final = build
-        self._join: Final = join
-        self._close: Final = close
-        self._commit: Final = commit
-        self._rest: Final = Rest(clock)
-        self._made: C | None = None
-        self.waiting = False
-        """True while a consumer is built that :meth:`current` has not put in place of the old one."""
-        self._current: C
+        super().__init__(dynamic, build=build, join=join, close=close, commit=commit, clock=clock)
 
     async def start(self) -> None:
         """Make the first consumer."""
-        self._current = self._build(self._dynamic.add(self))
-        await self._join(self._current)
+        await run_async(self._start())
 
     async def current(self) -> C:
-        """Return the consumer, a new one where its settings have changed and the last change was some time ago."""
-        if self._made is not None and self._rest.over:
-            if self._commit is not None:
-                await self._commit(self._current)  # where this fails, the next call tries again
-            old, self._current, self._made = self._current, self._made, None
-            try:
-                await self._close(old)
-            finally:
-                await self._join(self._current)
-                self._rest.begin()
-            self.waiting = self._made is not None
-            self._dynamic.taken_over()
-        return self._current
+        """Return the consumer, a new one where its settings have changed and the last change was some time ago.
 
-    def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
-        """Accept every setting; building the consumer shows whether the library does."""
+        Where the new one can't be started, the failure is raised, and the next call makes another.
+        """
+        await run_async(self._swap())
+        assert self._current is not None  # noqa: S101 - after a swap, and before it
+        return self._current
 
     async def reconfigure(self, settings: Mapping[str, Any]) -> None:
         """Build the next consumer, to be taken by :meth:`current`."""
-        unused, self._made, self.waiting = self._made, self._build(dict(settings)), True
-        if unused is not None:
-            await self._close(unused)
+        await run_async(self._prepare(settings))
 
     async def close(self) -> None:
         """Commit and close. Stop the settings first."""
-        if self._commit is not None:
-            await self._commit(self._current)
-        await self._close(self._current)
-        if self._made is not None:
-            await self._close(self._made)
+        await run_async(self._end())

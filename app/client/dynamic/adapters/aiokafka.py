@@ -37,5 +37,9 @@ def swapped_consumer(
 
 async def _started(settings: dict[str, Any]) -> AIOKafkaProducer:
     producer = AIOKafkaProducer(**settings)
-    await producer.start()
+    try:
+        await producer.start()
+    except BaseException:
+        await producer.stop()
+        raise
     return producer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from app.client.dynamic.swap import SwappedConsumer, SwappedProducer
 
@@ -28,8 +28,17 @@ def swapped_consumer(
         build=Consumer,
         join=lambda consumer: consumer.subscribe(list(topics)),
         close=Consumer.close,
-        commit=commit,
+        commit=None if commit is None else lambda consumer: _commit(consumer, commit),
     )
+
+
+def _commit(consumer: Consumer, commit: Callable[[Consumer], object]) -> None:
+    """Commit; librdkafka reports an error where nothing was read since the last commit."""
+    try:
+        commit(consumer)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._NO_OFFSET:  # noqa: SLF001 - librdkafka's own codes are spelled so
+            raise
 
 
 def _flush(producer: Producer) -> None:

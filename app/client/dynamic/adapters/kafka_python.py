@@ -21,6 +21,7 @@ def swapped_producer(dynamic: DynamicProducerConfig) -> SwappedProducer[KafkaPro
         build=lambda settings: KafkaProducer(**settings),
         flush=KafkaProducer.flush,
         close=KafkaProducer.close,
+        calls_back_in=lambda producer: producer._sender,  # noqa: SLF001 - there is no other way to its thread
     )
 
 

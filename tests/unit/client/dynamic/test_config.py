@@ -154,6 +154,38 @@ async def test_a_failed_reconfiguration_is_tried_after_the_next_poll(caplog: pyt
     assert len(caplog.records) == 2
 
 
+async def test_a_defect_of_a_validation_is_logged_and_the_settings_are_offered_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Hasty(Taken):
+        def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
+            if len(self.offered) < 2:
+                self.offered.append("a failure")
+                raise KeyError("acks")
+            super().validate_reconfiguration(settings)
+
+    taken = Hasty()
+    await followed(ALL, Unchanged(), Unchanged(), ONE, taken=taken)
+    assert taken.offered == ["a failure", "a failure", "all", "1"]
+    assert taken.acks == ["all", "1"]
+    assert caplog.text.count("could not be applied") == 2
+
+
+async def test_settings_that_the_application_changes_are_a_copy_of_its_own() -> None:
+    class Changing(Taken):
+        async def reconfigure(self, settings: Mapping[str, Any]) -> None:
+            await super().reconfigure(settings)
+            dict.clear(settings)  # type: ignore[arg-type]  # what an application should not do
+
+    first, second, script = Changing(), Taken(), Script(ALL, Unchanged(), Unchanged())
+    dynamic = AsyncDynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
+    dynamic.add(first)["client.id"] = "another"
+    dynamic.add(second)
+    async with dynamic:
+        await until(lambda: script.exhausted)
+    assert first.acks == second.acks == ["all"]
+
+
 async def test_a_change_is_spread_over_the_stated_time() -> None:
     pauses: list[float] = []
 

@@ -13,13 +13,15 @@ from app.client.dynamic import (
     DynamicConsumerConfig,
     DynamicProducerConfig,
 )
-from app.client.dynamic.swap import REST_S, SwappedConsumer, SwappedProducer
+from app.client.dynamic.source import Values
+from app.client.dynamic.steps import REST_S
+from app.client.dynamic.swap import SwappedConsumer, SwappedProducer
 from app.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
 from tests.support.waiting import until
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 
 class Fake:
@@ -205,21 +207,214 @@ def test_a_consumer_that_took_the_place_of_another_stays_until_it_can_have_joine
     assert [step for step in steps if "join" in step] == ["join own", "join 20000", "join 40000"]
 
 
-def test_a_failed_commit_leaves_the_old_consumer_until_the_next_call() -> None:
+def test_after_a_failed_commit_the_old_consumer_goes_on_until_the_next_try(caplog: pytest.LogCaptureFixture) -> None:
     steps: list[str] = []
     failures = [OSError("not committed")]
+    now = 0.0
 
     def commit(current: Fake) -> None:
         if failures:
             raise failures.pop()
         current.commit()
 
+    swapped = consumer(steps, commit=commit, clock=lambda: now)
+    swapped.reconfigure({"session.timeout.ms": "20000"})
+    assert swapped.current().name == "own"
+    assert "not committed" in caplog.text
+    assert swapped.current().name == "own", "its polls may have to end a rebalance first"
+    now = REST_S
+    assert swapped.current().name == "20000"
+    assert steps[2:] == ["build 20000", "commit own", "close own", "join 20000"]
+
+
+def test_a_consumer_is_closed_after_a_failed_commit_too() -> None:
+    steps: list[str] = []
+
+    def commit(_: Fake) -> None:
+        raise OSError("not committed")
+
     swapped = consumer(steps, commit=commit)
     swapped.reconfigure({"session.timeout.ms": "20000"})
     with pytest.raises(OSError, match="not committed"):
-        swapped.current()
-    assert swapped.current().name == "20000"
-    assert steps[2:] == ["build 20000", "commit own", "close own", "join 20000"]
+        swapped.close()
+    assert steps[3:] == ["close own", "close 20000"]
+
+
+def test_a_client_that_can_not_be_closed_is_swapped_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    steps: list[str] = []
+
+    def close(client: Fake) -> None:
+        client.close()
+        raise OSError("not closed")
+
+    of_producer = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+    producing = SwappedProducer(of_producer, build=lambda given: Fake(given, steps), flush=Fake.flush, close=close)
+    producing.reconfigure({"acks": "all"})
+    with producing.use() as current:
+        assert current.name == "all"
+    of_consumer = DynamicConsumerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+    consuming = SwappedConsumer(of_consumer, build=lambda given: Fake(given, steps), join=Fake.join, close=close)
+    consuming.reconfigure({"session.timeout.ms": "20000"})
+    consuming.reconfigure({"session.timeout.ms": "30000"})
+    assert (consuming.current().name, consuming.waiting) == ("30000", False)
+    assert caplog.text.count("could not be closed") == 3
+
+
+async def test_a_first_client_that_can_not_be_made_is_not_offered_changes() -> None:
+    """Applications try again, and each try would leave an object behind that builds a client at each change."""
+    steps: list[str] = []
+    failures = 2
+
+    async def build(settings: dict[str, Any]) -> AsyncFake:
+        return joined_late(AsyncFake(settings, steps))
+
+    def joined_late(client: AsyncFake) -> AsyncFake:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError("no brokers")
+        return client
+
+    async def join(client: AsyncFake) -> None:
+        await joined_late(client).joined()
+
+    script = Script(Values({"acks": "1"}), Values({"acks": "all"}))
+    producers = AsyncDynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
+    swapped = AsyncSwappedProducer(producers, build=build, flush=AsyncFake.flushed, close=AsyncFake.closed)
+    for _ in range(failures):
+        with pytest.raises(OSError, match="no brokers"):
+            await swapped.start()
+    steps.clear()
+    await swapped.start()
+    async with producers:
+        await until(lambda: script.exhausted)
+    assert steps == ["build own", "build 1", "flush own", "close own", "build all", "flush 1", "close 1"]
+
+    steps.clear()
+    failures = 1
+    script = Script(Values({"session.timeout.ms": "20000"}))
+    consumers = AsyncDynamicConsumerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
+    consuming = AsyncSwappedConsumer(
+        consumers, build=lambda settings: AsyncFake(settings, steps), join=join, close=AsyncFake.closed
+    )
+    with pytest.raises(OSError, match="no brokers"):
+        await consuming.start()
+    await consuming.start()
+    async with consumers:
+        await until(lambda: script.exhausted)
+    assert steps == ["build own", "close own", "build own", "join own", "build 20000"]
+
+
+def test_a_change_that_comes_while_the_first_producer_is_built_is_offered_to_it() -> None:
+    steps: list[str] = []
+    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+
+    def build(settings: dict[str, Any]) -> Fake:
+        dynamic._follower.take(Values({"acks": "all"}))
+        return Fake(settings, steps)
+
+    SwappedProducer(dynamic, build=build, flush=Fake.flush, close=Fake.close)
+    assert not dynamic._listeners.settled(dynamic.settings)
+
+
+def waits(swapped: AsyncSwappedConsumer[Any]) -> bool:
+    return swapped.waiting
+
+
+async def test_a_consumer_that_can_not_join_is_closed_and_the_next_call_makes_another() -> None:
+    steps: list[str] = []
+    hindered = asyncio.Event()
+    hindrances: list[Callable[[], Awaitable[object]]] = []
+
+    async def refuse() -> None:
+        raise OSError("no brokers")
+
+    async def join(client: AsyncFake) -> None:
+        if hindrances:
+            hindered.set()
+            await hindrances.pop(0)()
+        await client.joined()
+
+    dynamic = AsyncDynamicConsumerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+    swapped = AsyncSwappedConsumer(
+        dynamic, build=lambda settings: AsyncFake(settings, steps), join=join, close=AsyncFake.closed
+    )
+    await swapped.start()
+    await swapped.reconfigure({"session.timeout.ms": "20000"})
+    hindrances += [refuse, asyncio.Event().wait]
+    with pytest.raises(OSError, match="no brokers"):
+        await swapped.current()
+    assert waits(swapped)
+    hindered.clear()
+    cancelled = asyncio.create_task(swapped.current())
+    await hindered.wait()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert (await swapped.current()).name == "20000"
+    assert not waits(swapped)
+    assert steps[2:] == [
+        *("build 20000", "close own", "close 20000"),
+        *("build 20000", "close 20000", "build 20000", "join 20000"),
+    ]
+
+
+def test_callbacks_in_a_thread_of_the_library_use_the_producer_that_is_flushed() -> None:
+    """So kafka-python calls back: its flush waits for the callbacks that run in its own thread."""
+    steps: list[str] = []
+    own_thread = threading.Thread(target=lambda: None)
+    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+    swapped = SwappedProducer(
+        dynamic,
+        build=lambda settings: Fake(settings, steps),
+        flush=Fake.flush,
+        close=Fake.close,
+        calls_back_in=lambda _: own_thread,
+    )
+    seen: list[str] = []
+
+    def call_back() -> None:
+        with swapped.use() as current:
+            seen.append(current.name)
+
+    def flush_once() -> None:
+        nonlocal own_thread
+        with swapped.use() as current:
+            current.on_flush = lambda: None
+        own_thread = threading.Thread(target=call_back)
+        own_thread.start()
+        own_thread.join(10)
+
+    with swapped.use() as old:
+        old.on_flush = flush_once
+    swapped.reconfigure({"acks": "all"})
+    assert seen == ["own"]
+    # What the callback sent is flushed as well, before records go to the new one.
+    assert steps == ["build own", "build all", "flush own", "flush own", "close own"]
+
+
+async def test_a_close_waits_for_a_swap_and_no_other_follows() -> None:
+    steps: list[str] = []
+    flushing, go_on = threading.Event(), threading.Event()
+    swapped = producer(steps)
+
+    def wait() -> None:
+        flushing.set()
+        go_on.wait()
+
+    with swapped.use() as old:
+        old.on_flush = wait
+    swapping = asyncio.create_task(asyncio.to_thread(swapped.reconfigure, {"acks": "all"}))
+    await until(flushing.is_set)
+    closing = asyncio.create_task(asyncio.to_thread(swapped.close))
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    go_on.set()
+    await swapping
+    await closing
+    swapped.reconfigure({"acks": "1"})
+    assert [step for step in steps if step.startswith("close")][:2] == ["close own", "close all"]
+    assert steps[-2:] == ["build 1", "close 1"]
 
 
 async def test_in_tasks_the_steps_are_the_same() -> None:

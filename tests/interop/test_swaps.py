@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, Library
+from app.client.dynamic import CONFLUENT_KAFKA, KAFKA_PYTHON, DynamicConsumerConfig, DynamicProducerConfig, Library
 from app.client.dynamic import Service as Reached
+from app.client.dynamic.adapters import confluent_kafka, kafka_python
 from app.domain.entities import Entity
 from tests.interop.compare import new_topics
 from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, arrived
@@ -55,6 +56,47 @@ async def test_no_record_is_lost_or_sent_twice_while_acks_change(
     assert not load.failed[:3]
     assert load.sent >= records
     assert await asyncio.to_thread(arrived, broker.bootstrap, user) == list(range(load.sent))
+
+
+@pytest.mark.parametrize("library", [CONFLUENT_KAFKA, KAFKA_PYTHON], ids=lambda library: library.name)
+async def test_callbacks_of_records_that_a_swap_flushes_send_again(
+    broker: Broker, client: ConfplaneClient, admin: Admin, library: Library
+) -> None:
+    topic = f"again-{uuid.uuid4().hex}"
+    await new_topics(client, admin, topic)
+    values = {"bootstrap.servers": broker.bootstrap, "linger.ms": 200}
+    own = {library.spelled(name): value for name, value in values.items()}
+    dynamic = DynamicProducerConfig(own, library=library, service=Reached("http://127.0.0.1:1", topic, None))
+    adapter = confluent_kafka if library is CONFLUENT_KAFKA else kafka_python
+    swapped: Any = adapter.swapped_producer(dynamic)
+
+    def send(number: int) -> None:
+        value = b"%d" % number
+        with swapped.use() as producer:
+            if library is CONFLUENT_KAFKA:
+                producer.produce(topic, value, value, partition=0, on_delivery=lambda *_: again(number))
+            else:
+                producer.send(topic, value, value, partition=0).add_callback(lambda _: again(number))
+
+    def again(number: int) -> None:
+        if number < 500:
+            send(number + 1000)
+
+    def swap() -> None:
+        for number in range(500):
+            send(number)
+        swapped.reconfigure(own | {"acks": 1})
+        with swapped.use() as producer:
+            used.append(producer)
+        swapped.close()
+
+    used: list[object] = []
+    with swapped.use() as producer:
+        used.append(producer)
+    await asyncio.to_thread(swap)
+    assert used[0] is not used[1]
+    found = await asyncio.to_thread(arrived, broker.bootstrap, topic)
+    assert sorted(found) == [*range(500), *range(1000, 1500)]
 
 
 @pytest.mark.parametrize(

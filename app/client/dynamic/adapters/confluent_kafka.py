@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def swapped_producer(dynamic: DynamicProducerConfig) -> SwappedProducer[Producer]:
     """Return a producer that follows its dynamic configs."""
-    return SwappedProducer(dynamic, build=Producer, flush=_flush, close=lambda _: None)
+    # Earlier versions have no close: a producer ends once nobody refers to it.
+    return SwappedProducer(dynamic, build=Producer, flush=_flush, close=getattr(Producer, "close", lambda _: None))
 
 
 def swapped_consumer(

@@ -39,7 +39,7 @@ class Wanted:
     read_dsn: str | None = None
     """The standby to read in place of Postgres."""
     max_connections: int | None = None
-    """The most connections to Postgres at a time, five or more."""
+    """The most connections to Postgres at a time, six or more."""
 
 
 def altered(without: str, key: Path | None) -> Altered:
@@ -74,7 +74,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             # Znodes are read at once with the moment, or not at all.
             jobs: Sequence[Job] | None = None if "znodes" in wanted.names else []
             parts = most_parts(wanted.max_connections, 1)
-            with opened(spark, source, jobs=jobs, most_parts=parts) as (reading, stores), spark_errors():
+            with spark_errors(), opened(spark, source, jobs=jobs, most_parts=parts) as (reading, stores):
                 exporter = Exporter(spark, wanted.output, reading, stores, wanted.altered)
                 done = exporter.export(wanted.names, full=wanted.full)
     except (NotFoundError, ValueError) as error:

@@ -37,7 +37,7 @@ MaxConnections = Annotated[
     int | None,
     typer.Option(
         "--max-connections",
-        min=5,
+        min=6,
         metavar="N",
         help="The most connections to Postgres at a time; tasks then read several parts in turn.",
         show_default="as many as the tasks of a session at a time need",

@@ -32,7 +32,8 @@ from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
 from app.rollups.runner import RunOptions, runner
 from app.rollups.session import is_running, session, submitted
-from app.rollups.small import SETTINGS, is_small, java_options, names_archive
+from app.rollups.small import SETTINGS, is_small, java_options, joined, names_archive
+from app.rollups.sources.tables import TABLES
 from app.rollups.sources.usage import read_usage
 from app.rollups.standby import standby_dsn
 from app.rollups.stores import read
@@ -53,6 +54,8 @@ _MISMATCHED: Final = 4
 _REFRESH_S: Final = 0.25
 _WIDTH: Final = 140
 """Characters in a line of output that is not to a terminal."""
+_OF_POSTGRES: Final = frozenset({*TABLES, "registrations", "other_znodes"})
+"""Frames that are made of rows of Postgres, or may be."""
 _LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
 
 
@@ -71,7 +74,7 @@ class Wanted:
     read_dsn: str | None = None
     """The standby to read in place of Postgres."""
     max_connections: int | None = None
-    """The most connections to Postgres at a time, five or more."""
+    """The most connections to Postgres at a time, six or more."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     teams: Teams | None = None
     other: str | None = None
@@ -97,6 +100,8 @@ class _Ended:
 
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Run the jobs, print their results, and return the exit code."""
+    ended: list[_Ended] = []
+    mismatches = 0
     try:
         primary = settings.postgres.dsn
         source, jobs = origin(settings, cluster, wanted.read_dsn), [JOBS[name] for name in wanted.names]
@@ -113,18 +118,24 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
         with _kept(archive, spark):
             with (
+                spark_errors(),
                 _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
-                runner(spark, reading, primary, most_parts=most_parts(wanted.max_connections, 2)) as made,
+                runner(
+                    spark, reading, primary, most_parts=most_parts(wanted.max_connections, kinds_read(jobs))
+                ) as made,
             ):
                 ended = _run_all(
                     made, wanted, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
                 )
+            _show(ended)
             mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
-            _show(ended, mismatches, cluster)
     except (NotFoundError, ValueError) as error:
         return _not_run(error, callers.INVALID)
     except (ConfplaneError, DevStackError) as error:
-        return _not_run(error, callers.FAILED)
+        if not ended:
+            return _not_run(error, callers.FAILED)
+        typer.echo(f"The mismatches were not counted: {error}", err=True)
+        return callers.FAILED
     except (SparkFailedError, RuntimeError) as error:
         if settings.log_level == "debug":
             raise
@@ -135,10 +146,17 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
 
 
 def _mismatches(settings: Settings, cluster: str, ended: Sequence[_Ended]) -> int:
-    """Return the number of mismatches that integrity found, without those that are pending."""
+    """Return the number of mismatches that integrity found, without those that are pending, after naming it."""
     runs = RollupRuns(settings.postgres.dsn.get_secret_value(), cluster)
     found = (each.finished for each in ended if each.name == integrity.JOB.name)
-    return sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
+    mismatches = sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
+    if mismatches:
+        typer.echo(
+            f"integrity: {callers.counted(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
+            f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
+            err=True,
+        )
+    return mismatches
 
 
 def _side(settings: Settings, given: str, cluster: str) -> Side:
@@ -173,9 +191,7 @@ def _reading(
     usage: Any,
 ) -> Iterator[Reading]:
     if wanted.source is not None:
-        with spark_errors():
-            reading = read_lake(spark, wanted.source, source.name, jobs)
-        yield reading
+        yield read_lake(spark, wanted.source, source.name, jobs)
         return
     with read(
         spark,
@@ -184,8 +200,7 @@ def _reading(
         as_of=wanted.as_of,
         other=other,
         usage=usage,
-        # Tasks of a job read two kinds of rows at a time at most.
-        most_parts=most_parts(wanted.max_connections, 2),
+        most_parts=most_parts(wanted.max_connections, kinds_read(jobs)),
     ) as reading:
         yield reading
 
@@ -210,6 +225,11 @@ def most_parts(max_connections: int | None, kinds: int) -> int | None:
         kinds: The number of kinds of rows that tasks read at a time.
     """
     return None if max_connections is None else (max_connections - 3) // kinds
+
+
+def kinds_read(jobs: Sequence[Job]) -> int:
+    """Return the most kinds of rows of Postgres that tasks of one job read at a time: frames, and the run before."""
+    return max(len(_OF_POSTGRES & {*job.inputs}) + (job.incremental or job.fold is not None) for job in jobs) or 1
 
 
 def _archive(wanted: Wanted) -> ClassArchive | None:
@@ -258,7 +278,7 @@ def started(settings: Settings, master: str | None, *, small: bool = False, arch
         options += java_options()
     if archive is not None:
         options += archive.options()
-    return session(master, settings={"spark.driver.extraJavaOptions": " ".join(options), **given})
+    return session(master, settings={"spark.driver.extraJavaOptions": joined(options), **given})
 
 
 def _run_all(
@@ -281,8 +301,10 @@ def _run_all(
                 ended.append(_Ended(name, made.run(JOBS[name], options, run_id=run_id)))
             except NotInReadingError as error:
                 ended.append(_Ended(name, why_not=str(error), is_refused=True))
-            except UnavailableError:
-                raise
+            except UnavailableError as error:
+                # Every other job would meet the same.
+                ended += [_Ended(each, why_not=reason(error)) for each in wanted.names[number - 1 :]]
+                break
             except (ConfplaneError, SparkFailedError) as error:
                 if traceback:
                     raise
@@ -323,8 +345,8 @@ def _followed(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
                 follower.join()
 
 
-def _show(ended: Sequence[_Ended], mismatches: int, cluster: str) -> None:
-    """Print a row for each job, and on standard error the reasons of those without a run, and the mismatches."""
+def _show(ended: Sequence[_Ended]) -> None:
+    """Print a row for each job, and on standard error the reasons of those without a run."""
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("rollup", "left"), ("rows", "right"), ("seconds", "right"), ("run", "left"), ("", "left")):
@@ -342,12 +364,6 @@ def _show(ended: Sequence[_Ended], mismatches: int, cluster: str) -> None:
     for each in ended:
         if each.finished is None:
             typer.echo(f"{each.name}: {each.why_not}", err=True)
-    if mismatches:
-        typer.echo(
-            f"integrity: {callers.counted(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
-            f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
-            err=True,
-        )
 
 
 def _note(found: Finished) -> str:

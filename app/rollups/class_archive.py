@@ -57,11 +57,12 @@ class ClassArchive:
 
         Returns:
             None where the user has no cache directory, or none that belongs to the user alone: whoever may write an
-            archive decides which code Java runs. None, too, where there is neither an archive nor room for one.
+            archive decides which code Java runs. None, too, where there is neither an archive nor room for one, and
+            where the path has a colon, at which Java would divide it.
         """
         home = os.environ.get("HOME")
         cache = os.environ.get("XDG_CACHE_HOME") or (home and Path(home, ".cache"))
-        if not cache:
+        if not cache or os.pathsep in str(cache):
             return None
         directory, name = Path(cache, "confplane"), fitting(java)
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_OURS: Final = re.compile(r"\s*app(\.\w+)+: (?P<message>.+)")
+"""The last line of a Python stack trace that ends with an error of ours."""
+
+
 class SparkFailedError(Exception):
-    """A task failed, or the cluster is away; the message is Spark's, without the stack traces."""
+    """A task failed, or the cluster is away; the message is Spark's, without the stack traces, or that of our error."""
 
 
 @contextmanager
@@ -22,5 +27,10 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise SparkFailedError(lines[0].strip() if lines else type(error).__name__) from error
+        raise SparkFailedError(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    ours = [found["message"] for line in lines if (found := _OURS.fullmatch(line))]
+    return next(iter([*ours, *(line.strip() for line in lines)]), type(error).__name__)

@@ -248,8 +248,9 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts:
         yield Runner(spark, reading, RunStore(spark, dsn, most_parts), runs, most_parts=most_parts)
     finally:
         # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for all
-        # jobs.
-        spark.catalog.clearCache()
+        # jobs. Where Java is gone, so are they.
+        with contextlib.suppress(Py4JError):
+            spark.catalog.clearCache()
 
 
 def _fold_position(fold: Fold, carried: Carried | None, settled: int | None) -> dict[str, Any]:

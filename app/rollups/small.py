@@ -69,6 +69,11 @@ def java_options() -> list[str]:
     return [_QUICK_COMPILER] if _COLLECTOR.search(_given()) else [_QUICK_COMPILER, _SERIAL_COLLECTOR]
 
 
+def joined(options: Sequence[str]) -> str:
+    """Return options of Java as one text, which Spark's launcher divides at blanks outside of quotes."""
+    return " ".join('"{}"'.format(each.replace("\\", "\\\\").replace('"', '\\"')) for each in options)
+
+
 def names_archive() -> bool:
     """Say whether the environment names an archive of classes for Java, or forbids it one; it stays so."""
     return _ARCHIVE.search(_given()) is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import StructType
@@ -190,7 +192,8 @@ def _znodes(
         # Intents are durable before their transactions: all commits so far have their intents in the snapshot below.
         yield _Znodes(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0), newest_version)
     finally:
-        frame.unpersist()
+        with contextlib.suppress(Py4JError):  # Java may be gone, and the rows with it
+            frame.unpersist()
 
 
 def _moment(

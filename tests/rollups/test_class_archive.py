@@ -13,7 +13,9 @@ import pytest
 
 from app.devstack.java import find_java
 from app.rollups.class_archive import ClassArchive
+from app.rollups.small import joined
 from tests.audit.rows import run
+from tests.rollups.test_archive import PACKAGES
 from tests.rollups.test_command import SEEN
 from tests.support.commands import Commands
 
@@ -155,6 +157,28 @@ def test_without_a_directory_of_ones_own_or_room_there_is_none(
     assert ClassArchive.of(find_java()) is None
 
 
+def test_its_path_reaches_java_through_sparks_launcher_whatever_its_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a  b'c\"d\\\\e$f"))
+    given = archive()
+    jars = f"{PACKAGES / 'pyspark' / 'jars'}/*"
+    launched = subprocess.run(
+        [
+            *(find_java(), "-cp", jars, "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit"),
+            *("--conf", f"spark.driver.extraJavaOptions={joined(given.options())}", "pyspark-shell"),
+        ],
+        env={**os.environ, "SPARK_HOME": str(PACKAGES / "pyspark"), "SPARK_SCALA_VERSION": "2.13"},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    command = [part.decode() for part in launched.stdout.split(b"\0")]
+    assert [part for part in command if part in given.options()] == given.options()
+    make(given)
+    assert archive().is_made
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
+    assert ClassArchive.of(find_java()) is None
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_command_keeps_it_once_says_so_and_says_nothing_of_java(
@@ -162,7 +186,7 @@ def test_the_command_keeps_it_once_says_so_and_says_nothing_of_java(
 ) -> None:
     run(migrated.service_dsn, SEEN)
     commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn)
-    cache = tmp_path / "cache" / "confplane"
+    cache = tmp_path / "the cache" / "confplane"
     given = {"XDG_CACHE_HOME": str(cache.parent), "CONFPLANE_CLASS_ARCHIVE": "true", "SPARK_SUBMIT_OPTS": ""}
 
     def ran(**more: str) -> Said:

@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 import pytest
 from typer.testing import CliRunner
 
+from app.audit.rollup_runs import RollupRuns
+from app.cli import rollup_commands
 from app.cli.commands import cli
+from app.domain.errors import UnavailableError
 from app.domain.rollups import ROLLUPS
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
@@ -25,6 +28,7 @@ from tests.support.stalls import stalled
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from uuid import UUID
 
     from tests.support import servers
 
@@ -212,6 +216,50 @@ def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Da
     assert "run `confplane migrate`" in said.err
 
 
+@pytest.mark.parametrize("name", ["run", "export"])
+def test_without_a_file_that_the_settings_name_on_a_worker(
+    spark: object, migrated: servers.Database, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    del spark  # the command takes the session that there is
+    absent = tmp_path / "absent"
+    encoder = {"password_encoder": {"secret_file": str(absent)}}
+    commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=encoder)
+    arguments = {"run": ["run", "drift"], "export": ["export", "znodes", "--output", str(tmp_path / "lake")]}[name]
+    for variable, value in commands.environment.items():
+        monkeypatch.setenv(variable, value)
+    done = CliRunner().invoke(cli, ["rollups", *arguments, "--cluster", "default"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Not ")
+    assert f"clusters.default.password_encoder.secret_file: {absent} can't be read" in line
+
+
+def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_them(
+    spark: object, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del spark  # the command takes the session that there is
+    run(migrated.service_dsn, SEEN)
+    commands = Commands(tmp_path, connect="127.0.0.1:1", dsn=migrated.service_dsn)
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def away(self: RollupRuns, run_id: UUID, job: str, **given: Any) -> Any:
+        if job == "activity":
+            raise UnavailableError("Postgres is away")
+        return begin(self, run_id, job, **given)
+
+    begin = RollupRuns.begin
+    monkeypatch.setattr(RollupRuns, "begin", away)
+    monkeypatch.setattr(rollup_commands, "ROLLUPS", {name: ROLLUPS[name] for name in ("compatibility", "activity")})
+    done = CliRunner().invoke(cli, ["rollups", "run", "all", "--cluster", "default"])
+    assert done.exit_code == 1
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["rollup", "rows"], ["compatibility", "7"], ["activity", "-"]
+    ]  # fmt: skip
+    assert done.stderr == "activity: Postgres is away\n"
+    assert fetch(migrated.owner_dsn, "SELECT job, state FROM rollup_runs") == [("compatibility", "complete")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -221,7 +269,7 @@ def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Da
         (["activity", "--as-of", "2026-01-31T12:00:00"], "not a time with its offset"),
         (["activity", "--as-of", "noon"], "not a time with its offset"),
         (["drift", "--fail-on-mismatch"], "Only integrity finds mismatches"),
-        (["drift", "--max-connections", "4"], "--max-connections"),
+        (["drift", "--max-connections", "5"], "--max-connections"),
         (["drift", "--read-dsn", "host=a", "--source", "/lake"], "either --source or --read-dsn"),
         (["drift", "--read-dsn", "postgresql://u:open@a"], "A command line must not have a password"),
         (["drift", "--read-dsn", "port=1"], "The connection string names no host"),

@@ -431,13 +431,13 @@ def test_the_commands_export_and_run_on_the_lake(
         (("export", "all", *to, "--pseudonyms", str(short)), "the key has fewer than 16 bytes"),
         (("run", "activity", "--source", str(lake), "--as-of", "2026-01-31T12:00:00Z"), "either --source"),
         (("export", "all", *to, "--read-dsn", "postgresql://u:open@a"), "A command line must not have a password"),
-        (("export", "all", *to, "--max-connections", "4"), "--max-connections"),
+        (("export", "all", *to, "--max-connections", "5"), "--max-connections"),
     ):
         code, said = invoke(*arguments)
         assert code == 2
         assert why.replace(" ", "") in said.replace(" ", "")
     assert not lake.exists()
-    assert invoke("export", "trail", *to, "--without", "reason, ticket", "--max-connections", "5") == (
+    assert invoke("export", "trail", *to, "--without", "reason, ticket", "--max-connections", "6") == (
         0, "trail: 1 rows, 1 of them written now, in 1 of 1 days"
     )  # fmt: skip
     code, said = invoke("export", "trail", *to)

@@ -10,11 +10,12 @@ import pytest
 from pydantic import SecretStr
 
 from app.audit.dsn import parse_dsn
+from app.cli.rollups import kinds_read, most_parts
 from app.rollups import standby, stores
 from app.rollups.exports.altered import Altered
 from app.rollups.exports.exporter import Exporter, alone
 from app.rollups.exports.manifest import UnreadableLakeError
-from app.rollups.jobs import integrity
+from app.rollups.jobs import JOBS, integrity
 from app.rollups.origin import Origin
 from app.rollups.sinks.postgres import ordered
 from app.rollups.sources import trail as trail_source
@@ -193,21 +194,34 @@ def test_few_connections_read_and_write_the_same_rows(
     assert (len(keys), keys) == (50, sorted(keys))
 
 
+@pytest.mark.parametrize("most", range(6, 40))
+def test_each_kind_of_rows_that_a_job_reads_at_a_time_has_its_share_of_the_connections(most: int) -> None:
+    read = {
+        "activity": 2, "compatibility": 3, "compare": 1, "drift": 1, "impact": 1, "integrity": 3, "quotas": 1, "usage": 1,
+    }  # fmt: skip
+    assert read.keys() == JOBS.keys()
+    for name, kinds in read.items():
+        parts = most_parts(most, kinds_read([JOBS[name]]))
+        assert parts is not None
+        assert 1 <= parts <= (most - 3) / kinds
+    assert most_parts(most, kinds_read([*JOBS.values()])) == (most - 3) // 3
+
+
+REGISTRATIONS = """
+INSERT INTO registrations
+  (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
+SELECT 'seen', 'default', 'user=' || n % 1000, 'lib', '1', ARRAY['acks'], now(), current_date
+FROM generate_series(1, 170000) AS n
+"""
+
+
 @pytest.mark.long
 def test_two_drivers_at_once_on_a_primary_of_twenty_connections(chroot: str, tmp_path: Path) -> None:
     server = Forgetful(tmp_path / "server")
     server._settings["max_connections"] = "20"
     with server:
         database = servers.make_migrated(server)
-        run(
-            database.owner_dsn,
-            """
-            INSERT INTO registrations
-              (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
-            SELECT 'seen', 'default', 'user=' || n % 1000, 'lib', '1', ARRAY['acks'], now(), current_date
-            FROM generate_series(1, 170000) AS n
-            """,
-        )
+        run(database.owner_dsn, REGISTRATIONS)
         commands = Commands(tmp_path, connect=chroot, dsn=database.service_dsn)
         arguments = ("rollups", "run", "compatibility", "--master", "local[16]", "--full")
         with ThreadPoolExecutor(2) as pool:

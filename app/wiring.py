@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from app import properties
@@ -46,6 +47,7 @@ from app.services.collections import Collection
 from app.services.reads.config_describe import ConfigReader
 from app.services.reads.config_levels import BrokerLevels, ServerProperties
 from app.services.redaction import facets_by_tree, redactor
+from app.services.target.fresh import look_first
 from app.services.upkeep.dropping import Dropper
 from app.services.upkeep.rotate import RotateService
 from app.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
@@ -138,7 +140,11 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         if (kafka := settings.clusters[name].kafka) is not None
     }
     asked = {(name, FacetName.CONFIGS): each.asking.ask for name, each in observations.items()}
-    alter = AlterService(runner, rules, asked)
+    looks = {
+        name: partial(look_first, store, observations[name].freshener if name in observations else None)
+        for name, store in stores.items()
+    }
+    alter = AlterService(runner, rules, asked, looks)
     changes = PostgresOpenChanges(database)
     return Parts(database, audit, changes, stores, Clusters(clusters), runner, alter, observations, target_states)
 

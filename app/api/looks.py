@@ -12,9 +12,9 @@ from app.api.context import while_valid
 from app.api.incoming import INCOMING
 from app.domain.access.operations import Operation
 from app.domain.entities import EntityType
-from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName
 from app.services.ports.kafka import Area
+from app.services.target.fresh import no_brokers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,9 +81,7 @@ async def _look(call: Call, *entities: Entity, areas: Sequence[Area] = ()) -> No
 async def _looked(call: Call, entities: Sequence[Entity], areas: Sequence[Area], deadline: float) -> None:
     freshener = call.services.fresheners.get(call.cluster.name)
     if freshener is None:
-        raise UnavailableError(
-            f"This process can't look at the Kafka cluster of {call.cluster.name}: its settings name no brokers"
-        )
+        raise no_brokers(call.cluster.name)
     times = []
     if entities:
         times.append(await freshener.look_at(entities, deadline))

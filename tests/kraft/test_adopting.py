@@ -180,6 +180,42 @@ async def test_configs_of_each_kind_are_written_by_http(
                 await until(partial(_has, shown, resource, key, before[entity]))
 
 
+async def test_an_etag_is_compared_with_what_kafka_has(service: Service, kraft: KraftCluster) -> None:
+    """Topics are looked at once a minute, so nothing but the write itself sees what others changed just before."""
+    path, key = "configs/topic=conditional-t", "retention.ms"
+    topic = Resource(ResourceType.TOPIC, "conditional-t")
+    with service:
+        async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
+            await outside.create_topics("conditional-t")
+            await until_released(http)
+            wait = {"Confplane-Wait-Applied": "60000"}
+            answer = await http.request("PUT", path, json={"configs": {key: "7000"}}, headers=wait)
+            assert answer.body["applied"]["state"] == "applied"
+            etag = (await http.request("GET", path)).etag
+            assert etag is not None
+            await outside.configs((topic, {key: "8000"}))
+            entry = {"resourceType": "TOPIC", "resourceName": "conditional-t", "etag": etag}
+            configs = [{"name": key, "configOperation": "SET", "value": "9000"}]
+            body = {"resources": [{**entry, "configs": configs}]}
+            for call in (
+                http.request("PUT", path, json={"configs": {key: "9000"}}, headers={"If-Match": etag}),
+                http.request("PUT", path, json={"configs": {key: "9000"}, "etag": etag}),
+                http.request("PUT", path, json={"configs": {key: "9000"}}, headers={"If-None-Match": "*"}),
+                http.request("DELETE", path, headers={"If-Match": etag}),
+                http.request("POST", "configs:incrementalAlter", json=body),
+            ):
+                with pytest.raises(ProblemError) as caught:
+                    await call
+                assert caught.value.status == 412
+            found = await http.request("GET", path)
+            assert found.body["configs"] == {key: "8000"}
+            assert await kinds(http, "topic=conditional-t") == ["change", "observed"]
+            answer = await http.request(
+                "PUT", path, json={"configs": {key: "9000"}}, headers={"If-Match": found.etag or "", **wait}
+            )
+            assert answer.body["applied"]["state"] == "applied"
+
+
 async def until_released(http: ConfplaneClient) -> None:
     """Wait until the service knows the release of the cluster, and so the configs of groups."""
 

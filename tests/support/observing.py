@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from app import wiring
@@ -20,7 +21,7 @@ from app.services.target.applier import Applier
 from app.services.target.asking import Asking
 from app.services.target.drift import DriftService
 from app.services.target.following import Following
-from app.services.target.fresh import Freshener
+from app.services.target.fresh import Freshener, look_first
 from app.services.target.importer import Importer
 from app.services.target.observer import Observer
 from app.services.target.secrets import Secrets
@@ -74,6 +75,7 @@ class Observing:
         self.observer = Observer(own(), store, self.applier, log=log)
         self.importer = Importer(own(), store, self.targets)
         self.freshener = Freshener(own(), store)
+        replica.parts.alter._looks = {"default": partial(look_first, store, self.freshener)}
         self.drift = DriftService(store, states, rules_of(kafka), own().looks)
 
     async def import_all(self) -> int:

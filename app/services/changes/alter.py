@@ -15,7 +15,15 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from app.domain.access.operations import Operation
-from app.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, KafkaCode, WriteOutcome
+from app.domain.errors import (
+    ConfplaneError,
+    ForbiddenError,
+    InvalidRequestError,
+    KafkaCode,
+    UnavailableError,
+    WriteOutcome,
+)
+from app.domain.facets import FacetName
 from app.services.changes.bulk import Bulk, Planned, Rooms
 from app.services.changes.edits import Edit, EditResult, EntityDraft, EntryResult
 from app.services.changes.entities import EntitiesChange, Item, failed, not_attempted, results_of
@@ -24,20 +32,23 @@ from app.services.changes.runner import Job
 from app.services.metrics import Sample
 from app.services.pace import in_slices
 from app.services.policies import Policies
+from app.services.ports.kafka import area_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from app.domain.changes import Node
-    from app.domain.facets import FacetName, Rank
+    from app.domain.entities import Entity
+    from app.domain.facets import Rank
     from app.services.changes.bulk import Waiting
     from app.services.changes.callers import Caller
     from app.services.changes.change import Ended
     from app.services.changes.edits import Drafter
-    from app.services.changes.entities import AskCluster, Decided, DecideEntity
+    from app.services.changes.entities import AskCluster, Decided, DecideEntity, LookFirst
     from app.services.changes.idempotency import Run
     from app.services.changes.runner import ChangeRunner
     from app.services.collections import Collection
+    from app.services.ports.kafka import Area
 
 _NONE: Final = KafkaCode.NONE.name
 
@@ -69,6 +80,7 @@ class AlterService:
         runner: Runs the changes.
         rules: By cluster and facet.
         asked: By cluster and facet, the Kafka clusters that are asked before a commit.
+        looks: By cluster, the looks at Kafka clusters ahead of conditional edits.
     """
 
     def __init__(
@@ -76,10 +88,12 @@ class AlterService:
         runner: ChangeRunner,
         rules: Mapping[tuple[str, FacetName], Rules],
         asked: Mapping[tuple[str, FacetName], AskCluster],
+        looks: Mapping[str, LookFirst],
     ) -> None:
         self._runner = runner
         self._rules = rules
         self._asked = asked
+        self._looks = looks
         self._rooms = Rooms()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
@@ -139,6 +153,7 @@ class AlterService:
         if run is not None:
             # Edits that an earlier run of the same request applied are not run again.
             parts = [_applied(run, part) for part in parts]
+        parts = await self._looked(parts, caller)
         repeated = _repeated(entries) if len(entries) > 1 else frozenset()
         prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
         ends = accumulate(map(len, entries))
@@ -152,6 +167,27 @@ class AlterService:
         self._count(((part.collection, result) for part, result in ended), validate_only=validate_only)
         left = iter(results)
         return [EntryResult(tuple(islice(left, len(entry)))) for entry in entries]
+
+    async def _looked(self, parts: list[Part], caller: Caller) -> list[Part]:
+        """Look at the entities of conditional edits in the Kafka cluster, area by area.
+
+        Returns:
+            The parts; a conditional edit of an area that can't be looked at is refused.
+        """
+        resting: dict[Area, dict[str, Entity]] = {}
+        for part in parts:
+            if (edit := _conditional(part)) is not None:
+                resting.setdefault(area_of(edit.entity), {})[edit.entity.id] = edit.entity
+        refused: dict[Area, ConfplaneError] = {}
+        for area, entities in resting.items():
+            try:
+                await self._looks[parts[0].collection.store.name](list(entities.values()), caller.deadline)
+            except UnavailableError as error:
+                refused[area] = UnavailableError(
+                    f"The conditions of this write can't be compared with the Kafka cluster now. {error.detail}",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
+        return [_refused(part, refused) for part in parts] if refused else parts
 
     async def rewrite(
         self,
@@ -310,6 +346,21 @@ def _permitted(caller: Caller, part: Part) -> Part:
         except ForbiddenError as error:
             return Part(collection, EditResult(edit, error))
     return part
+
+
+def _conditional(part: Part) -> Edit | None:
+    """Return a conditional edit; None for other edits, and for client configs, which no Kafka cluster has."""
+    collection, edit = part
+    if not isinstance(edit, Edit) or not edit.is_conditional or collection.name is FacetName.CLIENT_CONFIGS:
+        return None
+    return edit
+
+
+def _refused(part: Part, refused: Mapping[Area, ConfplaneError]) -> Part:
+    """Return a part, its edit refused where it is conditional and its area has an error."""
+    edit = _conditional(part)
+    error = None if edit is None else refused.get(area_of(edit.entity))
+    return part if edit is None or error is None else Part(part.collection, EditResult(edit, error))
 
 
 def _applied(run: Run, part: Part) -> Part:

@@ -66,6 +66,11 @@ class Edit:
     reverts: tuple[UUID, ...] = ()
     """The changes that the edit reverts."""
 
+    @property
+    def is_conditional(self) -> bool:
+        """True where the edit is carried out only on some content of the entity."""
+        return self.precondition.demands or self.expected is not None
+
 
 @dataclass(frozen=True, slots=True)
 class EditResult:

@@ -50,6 +50,10 @@ AskCluster = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Aw
 """Asks a Kafka cluster without ZooKeeper whether it would take the new values of some keys of an entity, given the
 stored map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
 
+LookFirst = Callable[[Sequence[Entity], float], Awaitable[None]]
+"""Looks at entities in a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
+compared with what the cluster has."""
+
 _Nodes = dict[Znode, Node | UnavailableError | None]
 
 _REMADE: Final = (

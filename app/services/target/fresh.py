@@ -1,4 +1,4 @@
-"""Reads that are as new as the cluster (``consistency=strong``), in any process."""
+"""Looks of any process at the moment of a call: reads with ``consistency=strong``, and conditional writes."""
 
 from __future__ import annotations
 
@@ -117,6 +117,36 @@ class Freshener:
                 break
             await self._again(offset, deadline)
         return min(times)
+
+
+def no_brokers(cluster: str) -> UnavailableError:
+    """Return the error of a process whose settings name no brokers of a cluster."""
+    return UnavailableError(f"This process can't look at the Kafka cluster of {cluster}: its settings name no brokers")
+
+
+async def look_first(
+    store: ClusterStore, freshener: Freshener | None, entities: Sequence[Entity], deadline: float
+) -> None:
+    """Look at those of some entities that callers and others write, ahead of a conditional write.
+
+    Args:
+        store: The cluster's store, started.
+        freshener: The looks at the cluster; None where the settings name no brokers.
+        entities: The entities.
+        deadline: Until when.
+
+    Raises:
+        UnavailableError: As of :meth:`Freshener.look_at`.
+    """
+    target = store.target()
+    shared = [each for each in entities if target is not None and target.applies_to(area_of(each))]
+    if not shared:
+        return
+    if freshener is None:
+        raise no_brokers(store.name)
+    await freshener.look_at(shared, deadline)
+    # Another process may have written what was seen.
+    await store.catch_up(deadline)
 
 
 def _recorded(report: Report | None, areas: Iterable[Area]) -> int | None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PIECE: Final = 100
 """Topics in one look."""
 _PAGE: Final = 1_000
+_ONE_BY_ONE: Final = 50
+"""Client entities that are asked for one by one; a describe of all costs less than one of more."""
 _NO_BROKERS: Final[Mapping[str, int]] = {}
 
 
@@ -143,7 +145,7 @@ class Looks:
                 yield replace(looked, after=min(named_at, looked.after)), (start + len(piece), len(names))
 
     async def of(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[Looked]:
-        """Look at some entities of any areas; ``since`` as in :meth:`quotas`."""
+        """Look at some entities of any areas, at many client quotas with all; ``since`` as in :meth:`quotas`."""
         by_area: dict[Area, list[Entity]] = {}
         for entity in entities:
             by_area.setdefault(area_of(entity), []).append(entity)
@@ -153,6 +155,9 @@ class Looks:
                 await self._cluster.topics(deadline)
                 names = [each.get(EntityType.TOPIC) or "" for each in some]
                 found.append(await self.topics(names, since, deadline))
+                continue
+            if area is Area.QUOTAS and len(some) > _ONE_BY_ONE:
+                found.append(await self.quotas(b"", since, deadline))
                 continue
             ask = self._cluster.quotas_of if area is Area.QUOTAS else self._cluster.configs
             look = await ask(some, deadline)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import UnavailableError
+from app.kraft.brokers import each_of
 from app.kraft.wire import errors
 
 if TYPE_CHECKING:
@@ -70,18 +71,21 @@ async def _offsets(
     client: KraftClient, brokers: AbstractSet[int], by: Callable[[], float]
 ) -> dict[int | None, tuple[Address, int]]:
     """Return the metadata offset of each broker, and by None that of the broker that is asked for all else."""
-    found: dict[int | None, tuple[Address, int]] = {}
-    for broker in (None, *sorted(brokers)):
+
+    async def ask(broker: int | None) -> tuple[Address, int] | None:
         try:
             features = await client.features(by(), broker)
         except errors.UnreachableError:
             if broker is None:
                 raise
-            continue  # it is left out of the look as well
+            return None  # it is left out of the look as well
         if features.offset < 0:
             raise UnavailableError(f"The broker at {features.source} names no metadata offset: it uses ZooKeeper")
-        found[broker] = features.source, features.offset
-    return found
+        return features.source, features.offset
+
+    asked = (None, *sorted(brokers))
+    found = zip(asked, await each_of(asked, ask), strict=True)
+    return {broker: offset for broker, offset in found if offset is not None}
 
 
 async def _settle(client: KraftClient, offsets: dict[int | None, tuple[Address, int]], by: Callable[[], float]) -> None:

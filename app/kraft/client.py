@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.kraft import configs
 from app.kraft.alters import Alters, ask_configs, ask_quotas
+from app.kraft.brokers import each_of
 from app.kraft.pool import Lane, Pool
 from app.kraft.views import (
     Described,
@@ -259,8 +260,8 @@ class KraftClient:
                 return await configs.describe(connection, part, wanted, deadline, synonyms=synonyms)
 
             found |= {each.resource: each for each in await self._anywhere(ask, deadline)}
-        for resource in own:
-            found[resource] = await self._of_broker(resource, wanted, deadline, synonyms=synonyms)
+        described = await each_of(own, lambda each: self._of_broker(each, wanted, deadline, synonyms=synonyms))
+        found |= zip(own, described, strict=True)
         return [found[each] for each in resources]
 
     async def _of_broker(

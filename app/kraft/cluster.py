@@ -12,6 +12,7 @@ from app.domain.numbers import parse_java_double
 from app.domain.releases import metadata_version, release_of
 from app.kraft.access import options_of
 from app.kraft.brackets import bracketed
+from app.kraft.brokers import each_of
 from app.kraft.client import KraftClient
 from app.kraft.faults import translated
 from app.kraft.log import MetadataLog
@@ -86,12 +87,15 @@ class KraftCluster:
             client = await self._client()
             cluster_id = await client.cluster_id(self._by(deadline))
             brokers = tuple(sorted(each.node_id for each in await client.brokers(self._by(deadline))))
-            features: list[Features] = [await client.features(self._by(deadline))]
-            for broker in brokers:
+
+            async def ask(broker: int) -> Features | None:
                 try:
-                    features.append(await client.features(self._by(deadline), broker))
+                    return await client.features(self._by(deadline), broker)
                 except errors.UnreachableError:
-                    continue  # its release counts again once it is back
+                    return None  # its release counts again once it is back
+
+            known = await client.features(self._by(deadline))
+            features = [known, *(each for each in await each_of(brokers, ask) if each is not None)]
             level = features[0].finalized.get(_FEATURE, 0)
             oldest = min(each.supported.get(_FEATURE, (0, 0))[1] for each in features)
             if level < 1 or oldest < 1:

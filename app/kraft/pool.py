@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 10.0
 """The time for a connection with its login, so that a node that hangs leaves time for another one."""
+_HUNG_S: Final = 0.5
+"""The time that callers wait for a connection to a node that hung before; it is made in any case."""
+_CLOSED: Final = "The connections of this cluster were closed."
 _BACK_OFF_S: Final = (0.1, 10.0)
 _CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
 
@@ -54,8 +57,13 @@ class Broker:
 class _Slot:
     """The place of one connection."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: Connection | None = None
+    opening: asyncio.Task[Connection] | None = None
+    """The making of the connection, for which all callers wait together."""
+    began: float = 0.0
+    """The begin of the making."""
+    hung: bool = False
+    """The node did not answer the making before in time."""
     failures: int = 0
     not_before: float = 0.0
     error: UnreachableError | None = None
@@ -124,36 +132,56 @@ class Pool:
         return ([self._favourite] if self._favourite is not None else []) + others
 
     async def to(self, address: Address, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
-        """Return a connection to an address; the errors are those of :meth:`any`."""
+        """Return a connection to an address; the errors are those of :meth:`any`.
+
+        A node that hung is connected to apart: it holds up its callers no more, but for a moment at each try.
+        """
         slot = self._slots.setdefault((address, lane), _Slot())
-        async with slot.lock:
-            if slot.connection is not None and slot.connection.usable:
-                return slot.connection
-            if self._closed:
-                raise UnreachableError("The connections of this cluster were closed.")
+        if slot.connection is not None and slot.connection.usable:
+            return slot.connection
+        if self._closed:
+            raise UnreachableError(_CLOSED)
+        if slot.opening is None:
             if slot.error is not None and time.monotonic() < slot.not_before:
                 raise slot.error.with_traceback(None)
-            try:
-                slot.connection = await self._open(slot, address, min(deadline, time.monotonic() + _CONNECT_S))
-            except UnreachableError as error:
-                slot.failures += 1
-                least, most = _BACK_OFF_S
-                pause = min(most, least * 2 ** min(slot.failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spread
-                slot.not_before, slot.error = time.monotonic() + pause, error
-                raise
-            slot.failures, slot.error = 0, None
-            return slot.connection
+            slot.began = time.monotonic()
+            slot.opening = asyncio.create_task(self._open(slot, address), name=f"kafka-connect-{address}")
+            slot.opening.add_done_callback(_noted)
+        opening = slot.opening
+        until = min(deadline, slot.began + _HUNG_S) if slot.hung else deadline
+        await asyncio.wait({opening}, timeout=max(0.0, until - time.monotonic()))
+        if not opening.done():
+            raise UnreachableError(f"{address} did not answer in time (connecting).")
+        if opening.cancelled():
+            raise UnreachableError(_CLOSED)
+        error = opening.exception()
+        if error is not None:
+            raise error.with_traceback(None)
+        return opening.result()
 
-    async def _open(self, slot: _Slot, address: Address, deadline: float) -> Connection:
-        if slot.connection is not None:
-            await slot.connection.close()
-        connection = await Connection.open(address, self._options, deadline)
+    async def _open(self, slot: _Slot, address: Address) -> Connection:
+        deadline = slot.began + _CONNECT_S
         try:
-            await self.refresh(connection, deadline)
-        except BaseException:
-            await connection.close()
+            if slot.connection is not None:
+                await slot.connection.close()
+            connection = await Connection.open(address, self._options, deadline)
+            try:
+                await self.refresh(connection, deadline)
+            except BaseException:
+                await connection.close()
+                raise
+        except UnreachableError as error:
+            slot.failures += 1
+            slot.hung = time.monotonic() >= deadline
+            least, most = _BACK_OFF_S
+            pause = min(most, least * 2 ** min(slot.failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spread
+            slot.not_before, slot.error = time.monotonic() + pause, error
             raise
-        return connection
+        else:
+            slot.connection, slot.hung, slot.failures, slot.error = connection, False, 0, None
+            return connection
+        finally:
+            slot.opening = None
 
     async def refresh(self, connection: Connection, deadline: float) -> None:
         """Ask a node for its cluster's id and, if it is a broker, for the brokers that are alive.
@@ -206,7 +234,17 @@ class Pool:
     async def close(self) -> None:
         """Close all connections; none is made any more."""
         self._closed = True
-        for slot in list(self._slots.values()):
-            async with slot.lock:
-                if slot.connection is not None:
-                    await slot.connection.close()
+        slots = list(self._slots.values())
+        openings = [slot.opening for slot in slots if slot.opening is not None]
+        for each in openings:
+            each.cancel()
+        await asyncio.gather(*openings, return_exceptions=True)
+        for slot in slots:
+            if slot.connection is not None:
+                await slot.connection.close()
+
+
+def _noted(opening: asyncio.Task[Connection]) -> None:
+    """Take note of an end that no caller may be there for any more."""
+    if not opening.cancelled():
+        opening.exception()

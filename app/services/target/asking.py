@@ -1,7 +1,8 @@
 """Questions to a Kafka cluster before a commit: would it take some configs? Nothing is changed by them.
 
-Questions of many callers share requests: while one is under way, others gather. A cluster that is away, or does not
-answer in time, is not asked for some seconds; writes commit then without its word.
+Questions of many callers share requests: while one is under way, others gather. A question waits five seconds at most,
+whatever hangs. A cluster that is away, or does not answer in time, is not asked for some seconds; writes commit then
+without its word.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ANSWER_S: Final = 5.0
-"""Seconds for one request."""
+"""Seconds for a question, those before its request included."""
 QUIET_S: Final = 5.0
 """Seconds without questions after one without an answer."""
 _AT_ONCE: Final = 500
@@ -97,9 +98,8 @@ class Asking:
         target = self._store.target()
         if target is None or not target.applies_to(area_of(entity)):
             return Asked()
-        name = line_of(entity)
-        until, reason = self._quiet.get(name, (0.0, ""))
-        if time.monotonic() < until:
+        name, began = line_of(entity), time.monotonic()
+        if (reason := self._reason(name)) is not None:
             return _not_asked(reason)
         try:
             secrets = await self._secrets.of(entity, config, keys)
@@ -110,17 +110,36 @@ class Asking:
         self._waiting[name].append(question)
         if name not in self._asking:
             self._asking[name] = asyncio.create_task(self._work(name), name=f"asking-{self._store.name}-{name}")
-        end = await question.end
+        # The request has a deadline of its own; it begins later, and a connection may hang ahead of it.
+        await asyncio.wait({question.end}, timeout=began + ANSWER_S - time.monotonic())
+        if not question.end.done():
+            question.end.cancel()
+            return _not_asked(self._be_quiet(name, f"No answer came within {ANSWER_S:.0f} seconds"))
+        end = question.end.result()
         if isinstance(end, Applied):
             return Asked(topic_id=question.topic_id)
         if not isinstance(end, Refused):
             return replace(_not_asked(without(end.reason, secrets.values())), topic_id=question.topic_id)
         raise _refusal(end.code, without(end.text, secrets.values()), entity, pointer)
 
+    def _reason(self, name: str) -> str | None:
+        """Return the reason why a line is not asked now; None where it is."""
+        until, reason = self._quiet.get(name, (0.0, ""))
+        return reason if time.monotonic() < until else None
+
+    def _be_quiet(self, name: str, reason: str) -> str:
+        self._quiet[name] = time.monotonic() + QUIET_S, reason
+        return reason
+
     async def _work(self, name: str) -> None:
         """Send requests until nobody waits."""
         try:
-            while waiting := self._waiting.pop(name, []):
+            while waiting := [each for each in self._waiting.pop(name, []) if not each.end.done()]:
+                if (reason := self._reason(name)) is not None:
+                    # Who came amid a request without an answer waits no longer than it.
+                    for question in waiting:
+                        question.end.set_result(Unknown(reason))
+                    continue
                 # An entity is named once in a request.
                 asked: dict[Entity, _Question] = {}
                 for question in waiting[:_AT_ONCE]:
@@ -144,7 +163,7 @@ class Asking:
             ends = [Unknown("The question failed; the log has the error")] * len(asked)
         reasons = [end.reason for end in ends if isinstance(end, Unknown)]
         if len(reasons) == len(ends):
-            self._quiet[name] = time.monotonic() + QUIET_S, reasons[0]
+            self._be_quiet(name, reasons[0])
         topic_ids = await ids
         for question, end in zip(asked, ends, strict=True):
             question.topic_id = topic_ids.get(question.alteration.entity.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, cast
 
@@ -69,3 +70,30 @@ async def test_a_look_amid_a_change_of_brokers_is_taken_again() -> None:
     assert (found.after, found.until) == (5, 6)
     with pytest.raises(UnavailableError, match="changed amid each look"):
         await Broker((HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9)).look(settled=False)
+
+
+class Together:
+    """Brokers that answer once all of them are asked."""
+
+    def __init__(self, brokers: set[int]) -> None:
+        self.waiting = brokers
+        self.all_asked = asyncio.Event()
+
+    async def features(self, _deadline: float, broker: int | None = None) -> Features:
+        if broker is not None:
+            self.waiting = self.waiting - {broker}
+            if not self.waiting:
+                self.all_asked.set()
+            await self.all_asked.wait()
+        return Features(HERE, 5, {}, {})
+
+
+async def test_brokers_are_asked_at_once() -> None:
+    client = Together({1, 2, 3})
+
+    async def look() -> tuple[Look, set[Address | None]]:
+        return Look((), (), 0, 0, 0), {HERE}
+
+    async with asyncio.timeout(60):
+        found = await bracketed(cast("KraftClient", client), look, {1, 2, 3}, lambda: time.monotonic() + 60)
+    assert (found.after, found.until) == (5, 5)

@@ -6,10 +6,13 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.services.ports.applying import Applied, Asked, Held
 from app.services.ports.cluster_states import Target, TargetMode
+from app.services.target import asking as asking_module
 from app.services.target.asking import Asking
 
 if TYPE_CHECKING:
@@ -104,3 +107,45 @@ async def test_the_answer_about_a_topic_has_its_id_at_the_time_of_the_question()
     # A defect beside the question leaves nobody without an answer.
     cluster.topic_ids_of = RuntimeError("a defect")
     assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question waits a twentieth of a second."""
+    monkeypatch.setattr(asking_module, "ANSWER_S", 0.05)
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_no_question_waits_for_a_cluster_that_hangs() -> None:
+    """The cluster keeps to no deadline; the line to it may hang anywhere."""
+    cluster = Cluster()
+    asking = asking_of(cluster)
+    asked = await asking.ask(TOPICS[0], {}, ["k"], None)
+    assert (asked.warning or "").endswith("No answer came within 0 seconds")
+    # Nobody is asked for a while, and then a question behind the hung request waits no longer either.
+    assert (await asking.ask(TOPICS[1], {}, ["k"], None)).warning == asked.warning
+    asking._quiet.clear()
+    assert (await asking.ask(TOPICS[1], {}, ["k"], None)).warning == asked.warning
+    assert cluster.requests == [[TOPICS[0]]]
+    asking._quiet.clear()
+    cluster.answers.set()
+    await asyncio.wait(asking._asking.values())
+    assert await asking.ask(TOPICS[1], {}, ["k"], None) == Asked()
+    # Those that gave up are not asked about any more.
+    assert cluster.requests == [[TOPICS[0]], [TOPICS[1]]]
+
+
+async def test_who_comes_amid_a_request_without_an_answer_waits_no_longer_than_that() -> None:
+    cluster = Cluster()
+    asking = asking_of(cluster)
+    cluster.error = UnavailableError("No broker answers")
+    asked = [asyncio.create_task(asking.ask(TOPICS[0], {}, ["k"], None))]
+    await cluster.asked.wait()
+    asked.append(asyncio.create_task(asking.ask(TOPICS[1], {}, ["k"], None)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cluster.answers.set()
+    assert {each.warning for each in await asyncio.gather(*asked)} == {
+        "The Kafka cluster was not asked whether it takes the change: No broker answers"
+    }
+    assert cluster.requests == [[TOPICS[0]]]

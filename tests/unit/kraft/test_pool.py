@@ -1,0 +1,99 @@
+"""Connections to nodes that hang: callers share the making of a connection, and wait no longer than they may."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.kraft import pool as pools
+from app.kraft.pool import Lane, Pool
+from app.kraft.wire.errors import UnreachableError
+from app.kraft.wire.options import Address, Options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+def soon(seconds: float = 60) -> float:
+    return time.monotonic() + seconds
+
+
+class Silent:
+    """A node that takes connections and never answers; ``connections`` counts them."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.address = Address("127.0.0.1", 0)
+        self.connected = asyncio.Event()
+
+
+@asynccontextmanager
+async def silent_node() -> AsyncIterator[Silent]:
+    node, writers = Silent(), []
+
+    async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        node.connections += 1
+        node.connected.set()
+        writers.append(writer)
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    node.address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    try:
+        yield node
+    finally:
+        for each in writers:
+            each.close()
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def pool_of(node: Silent) -> AsyncIterator[Pool]:
+    made = Pool([node.address], Options(), cluster_id=None)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_nobody_waits_for_a_connection_longer_than_until_the_own_deadline() -> None:
+    async with silent_node() as node, pool_of(node) as pool:
+        patient = asyncio.create_task(pool.any(soon()))
+        await node.connected.wait()
+        with pytest.raises(UnreachableError, match="did not answer in time"):
+            await pool.any(soon(0.05))
+        assert not patient.done()
+        # Both waited for the same connection.
+        assert node.connections == 1
+        await pool.close()
+        with pytest.raises(UnreachableError, match="were closed"):
+            await patient
+
+
+async def test_a_node_that_hung_holds_its_callers_up_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with silent_node() as node, pool_of(node) as pool:
+        monkeypatch.setattr(pools, "_CONNECT_S", 0.05)
+        with pytest.raises(UnreachableError):
+            await pool.any(soon())
+        monkeypatch.setattr(pools, "_CONNECT_S", 3600)
+        monkeypatch.setattr(pools, "_HUNG_S", 0.05)
+        (slot,) = pool._slots.values()
+        slot.not_before = 0.0
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match="did not answer in time"):
+                await pool.any(soon())
+            # The connection is made all the same, for those who come later.
+            assert slot.opening is not None
+        assert node.connections == 2
+
+
+async def test_lanes_have_connections_of_their_own() -> None:
+    async with silent_node() as node, pool_of(node) as pool:
+        for lane in Lane:
+            with pytest.raises(UnreachableError):
+                await pool.any(soon(0.05), lane)
+        assert node.connections == len(Lane)

@@ -76,7 +76,6 @@ async def alter(
     results = await call.services.alter.alter_entries(
         made, call.caller, validate_only=validate_only, atomic=body.atomic
     )
-    errors = [result.error for result in results]
     parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
     waited = await standings.waited(call, ((part.collection, result) for part, result in parts))
 
@@ -87,9 +86,15 @@ async def alter(
 
     # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(rendered_entry, zip(made, results, entries, strict=True))
+    return written(call, results, {member: rendered})
+
+
+def written(call: Call, results: Sequence[EntryResult], members: Mapping[str, Any]) -> Response:
+    """Answer an alter as :func:`altered`, with these members behind the caller's wait and the number of failures."""
+    errors = [result.error for result in results]
     failed = sum(error is not None for error in errors)
-    answer = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, member: rendered}
-    return altered(call.request, answer, errors, results)
+    body = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, **members}
+    return altered(call.request, body, errors, results)
 
 
 def altered(

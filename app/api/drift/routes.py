@@ -81,7 +81,6 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
         call.caller,
         validate_only=call.validate_only or body.validate_only,
     )
-    errors = [result.error for result in results]
     rendered = [
         batches.altered_entry(
             result,
@@ -90,12 +89,7 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
         )
         for collection, result in zip(collections, results, strict=True)
     ]
-    answer = {
-        "throttleTimeMs": call.throttle_ms(LimitClass.WRITE),
-        "failed": sum(error is not None for error in errors),
-        "results": rendered,
-    }
-    return batches.altered(call.request, answer, errors, results)
+    return batches.written(call, results, {"results": rendered})
 
 
 @routes.post(

@@ -60,16 +60,10 @@ async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
     )
     call.charge(LimitClass.WRITE, len(done.results) - 1)
     results = [EntryResult((each.result,)) for each in done.results]
-    errors = [result.error for result in results]
     waited = await standings.waited(call, ((each.collection, each.result) for each in done.results))
     rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each, waited))), done.results)
-    answer = {
-        "throttleTimeMs": call.throttle_ms(LimitClass.WRITE),
-        "failed": sum(error is not None for error in errors),
-        "skipped": [{"changeId": str(each.change_id), "reason": each.reason} for each in done.skipped],
-        "results": rendered,
-    }
-    return batches.altered(call.request, answer, errors, results)
+    skipped = [{"changeId": str(each.change_id), "reason": each.reason} for each in done.skipped]
+    return batches.written(call, results, {"skipped": skipped, "results": rendered})
 
 
 def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:

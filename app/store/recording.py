@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from app.store import znodes
-from app.store.session.keeper import answered, unavailable
+from app.store.session.keeper import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from app.domain.facets import Tree
     from app.services.ports.store import Marker
     from app.store.mirror.follower import Follower
-    from app.store.mirror.nodes import Mirror
     from app.store.session.keeper import Keeper
     from app.store.write.markers import Markers
     from app.store.write.purge import Purger
@@ -51,21 +50,15 @@ class Recording:
     @property
     def trees(self) -> Sequence[Tree]:
         """The trees of the mirror."""
-        return tuple(self._mirror.trees)
+        return tuple(self._follower.loaded().trees)
 
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
         """Return nodes of a tree in the order of their ids; see the port."""
-        return self._mirror.trees[tree].page(after, size)
+        return self._follower.loaded().trees[tree].page(after, size)
 
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
         """Return True where a node exists that this service may not read."""
-        return znodes.path_of(tree, entity) in self._mirror.forbidden
-
-    @property
-    def _mirror(self) -> Mirror:
-        if self._follower.mirror is None:
-            raise unavailable(f"Cluster {self._name}: its configs were not loaded from ZooKeeper yet")
-        return self._follower.mirror
+        return znodes.path_of(tree, entity) in self._follower.loaded().forbidden
 
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
         """Return a revision at which ZooKeeper has no node for an entity; see the port."""

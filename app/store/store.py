@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.services.ports.cluster_states import LayoutCheck, Place, S
     from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
-    from app.store.mirror.nodes import FacetIndex, Mirror
+    from app.store.mirror.nodes import FacetIndex
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
 _PATHS: Final[Mapping[type, str]] = {Freeze: znodes.FREEZE, Layout: znodes.LAYOUT, Target: znodes.TARGET}
@@ -218,21 +218,15 @@ class ZooKeeperStore:
         follower = self._follower
         return None if follower.mirror is None else (follower.revision, follower.stale_ms)
 
-    def _loaded(self) -> Mirror:
-        mirror = self._follower.mirror
-        if mirror is None:
-            raise unavailable(f"Cluster {self.name}: its configs were not loaded from ZooKeeper yet")
-        return mirror
-
     def get(self, tree: Tree, entity_id: str) -> Node | None:
         """Return an entity's node from the mirror; see the port."""
-        return self._loaded().trees[tree].nodes.get(entity_id)
+        return self._follower.loaded().trees[tree].nodes.get(entity_id)
 
     def with_keys(
         self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
     ) -> Iterator[Node]:
         """Iterate over the nodes with keys of a facet; see the port."""
-        return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
+        return self._follower.loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
     async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
         """Return the nodes with keys of a facet as they were when the call began; see the port."""
@@ -248,7 +242,7 @@ class ZooKeeperStore:
 
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster has a topic, as followed; see the port."""
-        self._loaded()
+        self._follower.loaded()
         names = self._follower.metadata.names
         return None if names is None else name in names
 
@@ -256,7 +250,7 @@ class ZooKeeperStore:
         self, tree: Tree, facet: str, client_id: str | None, *, within: Ranges | None = None
     ) -> list[Node]:
         """Return the nodes whose client-id has this name; see the port."""
-        return self._loaded().trees[tree].with_client_id(facet, client_id, within=within)
+        return self._follower.loaded().trees[tree].with_client_id(facet, client_id, within=within)
 
     # -- ZooKeeper itself
 
@@ -479,11 +473,11 @@ class ZooKeeperStore:
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
         """Return the entities that are empty by the mirror; see :mod:`app.services.upkeep.compact`."""
-        return compaction.seemingly_empty(self._loaded())
+        return compaction.seemingly_empty(self._follower.loaded())
 
     def altered(self) -> list[str]:
         """Return ids of the entities whose znodes name altered keys; see :mod:`app.services.altered`."""
-        nodes = self._loaded().trees[Tree.CONFIG].nodes
+        nodes = self._follower.loaded().trees[Tree.CONFIG].nodes
         return [entity_id for entity_id, node in nodes.items() if altered(node.extra)]
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:

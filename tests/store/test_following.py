@@ -43,7 +43,7 @@ def judged(zk: KazooClient, root: str = "/config") -> dict[str, tuple[bytes | No
 
 def held(store: ZooKeeperStore, tree: Tree = Tree.CONFIG) -> dict[str, int]:
     """The contents of the mirror: id -> mzxid."""
-    return {entity_id: node.mzxid for entity_id, node in store._loaded().trees[tree].nodes.items()}
+    return {entity_id: node.mzxid for entity_id, node in store._follower.loaded().trees[tree].nodes.items()}
 
 
 def same(store: ZooKeeperStore, zk: KazooClient) -> bool:
@@ -194,7 +194,7 @@ async def test_two_stores_see_each_others_writes(open_store: Opener, raw_zk: Kaz
     assert await first.catch_up(soon()) > last.revision
     assert held(first) == held(second)
     assert same(first, raw_zk)
-    assert first._loaded().trees[Tree.CONFIG].nodes == second._loaded().trees[Tree.CONFIG].nodes
+    assert first._follower.loaded().trees[Tree.CONFIG].nodes == second._follower.loaded().trees[Tree.CONFIG].nodes
     assert first.status().notifications == second.status().notifications == len(raw_zk.get_children("/config/changes"))
 
 

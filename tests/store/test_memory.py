@@ -76,7 +76,7 @@ async def test_collections_rest_during_a_load_and_walk_no_loaded_node(
     store = await open_store()
     assert enabled
     assert not any(enabled)
-    nodes = list(store._loaded().trees[Tree.CONFIG].nodes.values())
+    nodes = list(store._follower.loaded().trees[Tree.CONFIG].nodes.values())
     assert len(nodes) == 3
     assert not any(map(tracked, nodes))
 
@@ -132,13 +132,13 @@ def uncollected() -> Iterator[None]:
 async def test_a_replaced_copy_is_freed_by_its_last_reference(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     kafka_writes(raw_zk, "users/alice", ONE)
     await store.catch_up(soon())
-    copies = [weakref.ref(store._loaded())]
+    copies = [weakref.ref(store._follower.loaded())]
     while len(copies) < 3:
         gap(raw_zk)
         await until(lambda: store._follower.loads > len(copies))
-        copies.append(weakref.ref(store._loaded()))
+        copies.append(weakref.ref(store._follower.loaded()))
     await until(lambda: [each() is None for each in copies] == [True, True, False], seconds=20)
-    assert list(store._loaded().trees[Tree.CONFIG].nodes) == ["user=alice"]
+    assert list(store._follower.loaded().trees[Tree.CONFIG].nodes) == ["user=alice"]
 
 
 @pytest.mark.usefixtures("uncollected")

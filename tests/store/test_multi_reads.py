@@ -278,7 +278,7 @@ def held(store: ZooKeeperStore) -> dict[str, str | None]:
     """The content of a mirror."""
     return {
         entity_id: node.config.get("producer_byte_rate")
-        for entity_id, node in store._loaded().trees[Tree.CONFIG].nodes.items()
+        for entity_id, node in store._follower.loaded().trees[Tree.CONFIG].nodes.items()
     }
 
 
@@ -287,7 +287,7 @@ async def everything_is_loaded(open_store: Opener, zk: KazooClient) -> None:
     store = await open_store()
     assert held(store) == nodes
     forbidden = {f"/config/users/closed{number}" for number in range(0, 300, 10)} | {"/config/users/u003"}
-    assert set(store._loaded().forbidden) == forbidden
+    assert set(store._follower.loaded().forbidden) == forbidden
 
 
 def forbidden_is_absent(patch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ async def an_absence_does_not_remove_what_came_behind_it(store: ZooKeeperStore, 
     line.replies.set()
     await reading
     await writing
-    assert len(store._loaded().trees[Tree.CONFIG].nodes) == 301
+    assert len(store._follower.loaded().trees[Tree.CONFIG].nodes) == 301
 
 
 def late(patch: pytest.MonkeyPatch) -> None:
@@ -518,7 +518,7 @@ async def test_large_nodes_are_read_one_by_one_once_they_are_met(
         client.stop()
         client.close()
         store = await open_store(server.hosts, session_timeout_ms=30_000)
-        nodes = store._loaded().trees[Tree.CONFIG].nodes.values()
+        nodes = store._follower.loaded().trees[Tree.CONFIG].nodes.values()
         assert len(nodes) == count
         assert all(len(node.config["x"]) == size for node in nodes)
     assert max(read for read, taken in replies if taken > size) <= 8

@@ -152,8 +152,8 @@ async def test_znodes_whose_names_can_not_be_decoded_are_named_and_stop_nothing(
     for path in odd:
         raw_zk.create(f"/config/{path}", ONE, makepath=True)
     store = await open_store()
-    assert set(store._loaded().trees[Tree.CONFIG].nodes) == {"user=alice"}
-    assert set(store._loaded().unaddressed) == {f"/config/{path}" for path in odd}
+    assert set(store._follower.loaded().trees[Tree.CONFIG].nodes) == {"user=alice"}
+    assert set(store._follower.loaded().unaddressed) == {f"/config/{path}" for path in odd}
     assert "%zz" in " ".join(map(str, store.status().warnings))
     for path in odd:
         raw_zk.set(f"/config/{path}", ONE)
@@ -163,7 +163,7 @@ async def test_znodes_whose_names_can_not_be_decoded_are_named_and_stop_nothing(
         raw_zk.delete(f"/config/{path}", recursive=True)
         last = notify(raw_zk, path)
     await store.wait_for(raw_zk.exists(last).czxid, soon())
-    assert store._loaded().unaddressed == {}
+    assert store._follower.loaded().unaddressed == {}
     assert store.status().warnings == ()
 
 

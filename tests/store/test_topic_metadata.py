@@ -141,4 +141,4 @@ async def test_many_topics_cost_their_names_alone(store: ZooKeeperStore, raw_zk:
         await asyncio.to_thread(each.get, timeout=60)
     await until(lambda: store.topic_exists("t2999") is True)
     assert len(store._follower.metadata.names or ()) == 3_000
-    assert store._loaded().entities() == 0
+    assert store._follower.loaded().entities() == 0

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.errors import UnavailableError
+from app.domain.errors import UnavailableError, WriteOutcome
 from app.domain.facets import Tree
 from app.services.background import Background, Running
 from app.services.pace import in_slices
@@ -171,6 +171,19 @@ class Follower(Running):
         if self.mirror is not None:
             waiting, self._waiting = self._waiting, []
             _fail([future for _, _, future in waiting], f"Cluster {self._name}: ZooKeeper is not connected")
+
+    def loaded(self) -> Mirror:
+        """Return the copy.
+
+        Raises:
+            UnavailableError: It was never loaded.
+        """
+        if self.mirror is None:
+            raise UnavailableError(
+                f"Cluster {self._name}: its configs were not loaded from ZooKeeper yet",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+        return self.mirror
 
     @property
     def stale_ms(self) -> int | None:

@@ -49,12 +49,6 @@ class Unnotified:
         self._max = notifications_max
         self._absent: dict[str, float] = {}
 
-    @property
-    def _mirror(self) -> Mirror:
-        if self._follower.mirror is None:
-            raise unavailable(f"Cluster {self._name}: its configs were not loaded from ZooKeeper yet")
-        return self._follower.mirror
-
     async def notify(self, held: Callable[[], bool]) -> int:
         """Read all znodes, and write the missing notifications; return their number.
 
@@ -66,7 +60,7 @@ class Unnotified:
         """
         suspects: dict[tuple[Tree, str], None] = {}
         try:
-            for tree in self._mirror.trees:
+            for tree in self._follower.loaded().trees:
                 await self._look(tree, suspects, held)
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self._name}: ZooKeeper answered {type(error).__name__}") from None
@@ -84,12 +78,12 @@ class Unnotified:
 
     async def _look(self, tree: Tree, suspects: dict[tuple[Tree, str], None], held: Callable[[], bool]) -> None:
         """Compare a tree's Stats with the mirror's, in pages."""
-        walk = _Walk(tree, self._mirror, suspects)
+        walk = _Walk(tree, self._follower.loaded(), suspects)
         for kind in znodes.CONFIG_TYPES:
             walk.list(self._session(held), kind)
         await walk.done()
         after = ""
-        while nodes := self._mirror.trees[tree].page(after, _PAGE):
+        while nodes := self._follower.loaded().trees[tree].page(after, _PAGE):
             after = nodes[-1].id
             for node in nodes:
                 walk.compare(self._session(held), node.id)
@@ -119,11 +113,11 @@ class Unnotified:
             now_ms = (await session.touch()).mtime
         for tree, path in suspects:
             full, entity_id = f"{tree.value}/{path}", znodes.entity_id(path)
-            if entity_id is None or full in self._mirror.forbidden:
+            if entity_id is None or full in self._follower.loaded().forbidden:
                 continue
             async with answered(self._name, time.monotonic() + _CALL_S):
                 stat = await session.exists(full)
-            if not _differs(self._mirror, tree, entity_id, stat):
+            if not _differs(self._follower.loaded(), tree, entity_id, stat):
                 continue
             if stat is None:
                 since = self._absent.setdefault(path, time.monotonic())

@@ -22,7 +22,7 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.domain.facets import FacetName
+from app.domain.facets import FacetName, full_path
 from app.services.etags import etag_of
 from app.services.pace import in_slices
 from app.services.ports.cluster_states import LayoutCheck
@@ -150,6 +150,15 @@ class Collection:
             return False
         entity = Entity.from_id(node.id)
         return node.defect is not None or any(self.facet.owns(entity, key) for key in node.items[::2])
+
+    def check_readable(self, entity: Entity, node: Node | None, pointer: str | None = None) -> None:
+        """Refuse a node of which nothing can be read.
+
+        Raises:
+            CorruptZnodeError: Nothing of the node can be read.
+        """
+        if node is not None and node.defect is not None and not node.items:
+            raise CorruptZnodeError(full_path(self.tree, entity), node.defect, pointer=pointer)
 
     def find(self, entity_id: str) -> Node | None:
         """Return the result of :meth:`get`, for a filter: None for an entity that the caller may not describe."""

@@ -21,13 +21,12 @@ from app.domain.configs import KINDS, check_release
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     ConfplaneError,
-    CorruptZnodeError,
     InvalidConfigError,
     InvalidRequestError,
     InvalidTopicError,
     UnknownTopicError,
 )
-from app.domain.facets import FacetName, full_path
+from app.domain.facets import FacetName
 from app.domain.numbers import parse_java_double
 from app.domain.ops import Op, OpType
 from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
@@ -138,8 +137,7 @@ def describe(
     found: dict[str, str | None] = {}
     for collection in collections:
         node = collection.get(entity.id)
-        if node is not None and node.defect is not None and not node.items:
-            raise CorruptZnodeError(full_path(collection.tree, entity), node.defect, pointer=pointer)
+        collection.check_readable(entity, node, pointer)
         is_secret = collection.facet.is_secret
         own = collection.own(entity, stored(node))
         found |= {key: None if is_secret(entity, key) else value for key, value in own.items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.domain.broker_levels import Level, read_level
 from app.domain.changes import stored
 from app.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
-from app.domain.facets import FacetName, full_path
+from app.domain.facets import FacetName
 from app.domain.global_config import Fate, check_shared, judge, parse_legacy
 from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit, check_node
@@ -65,8 +65,7 @@ def read(cluster: Cluster, access: Access) -> GlobalConfig:
     """
     collection = cluster.collections[FacetName.CONFIGS].seen_by(access)
     node = collection.get(DEFAULT_BROKER.id)
-    if node is not None and node.defect is not None and not node.items:
-        raise CorruptZnodeError(full_path(collection.tree, DEFAULT_BROKER), node.defect)
+    collection.check_readable(DEFAULT_BROKER, node)
     config = stored(node)
     _, warnings = read_level(collection.catalog, config, Level.DEFAULT)
     is_secret = collection.facet.is_secret

@@ -22,12 +22,10 @@ from app.domain.client_metrics import describe_client_metrics, effective_client_
 from app.domain.configs import check_release
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
-    CorruptZnodeError,
     EncoderSecretMissingError,
     UndecodablePasswordError,
     UnknownTopicError,
 )
-from app.domain.facets import full_path
 from app.domain.groups import describe_group, effective_group
 from app.domain.texts import clipped
 from app.domain.topics import describe_topic, effective_topic
@@ -215,6 +213,4 @@ class ConfigReader:
         return failed
 
     def _check_readable(self, entity: Entity, pointer: str | None = None) -> None:
-        node = self._collection.get(entity.id)
-        if node is not None and node.defect is not None and not node.items:
-            raise CorruptZnodeError(full_path(self._collection.tree, entity), node.defect, pointer=pointer)
+        self._collection.check_readable(entity, self._collection.get(entity.id), pointer)

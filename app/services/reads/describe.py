@@ -431,8 +431,7 @@ def _read(
     Raises:
         CorruptZnodeError: The node or a value can't be read.
     """
-    if node is not None and node.defect is not None and not node.items:
-        raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)
+    collection.check_readable(entity, node)
     try:
         return reading(entity, stored(node))
     except ValueError as error:

@@ -20,9 +20,10 @@ def context_of(settings: ClientTlsSettings) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = settings.verify_hostname
     if settings.certificate_file is not None:
-        context.load_cert_chain(settings.certificate_file, settings.key_file, password=_no_password)
+        context.load_cert_chain(settings.certificate_file, settings.key_file, password=no_password)
     return context
 
 
-def _no_password() -> str:
+def no_password() -> str:
+    """Refuse to ask for the password of a key; without this, OpenSSL would ask at the terminal."""
     raise ValueError("the key is encrypted; give one that is not, in a file that nobody else can read")

@@ -10,7 +10,7 @@ import typer
 from app.cli import callers
 from app.cli.columns import columns
 from app.domain.access.operations import PatternType, ResourceType
-from app.domain.errors import InvalidRequestError, NotFoundError
+from app.domain.errors import InvalidRequestError
 from app.services.access_admin.overview import own_rights, rights_of
 from app.services.access_admin.shown import shown_grant
 from app.services.etags import Precondition
@@ -80,9 +80,7 @@ async def remove(settings: Settings, grant_id: UUID, caller: Caller) -> int:
 
 async def show(settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller) -> int:
     """Print the rights of a user or group in a cluster, and return the exit code."""
-    if cluster not in settings.clusters:
-        known = ", ".join(sorted(settings.clusters))
-        raise NotFoundError(f"The settings have no cluster {cluster!r}; they have: {known}")
+    settings.cluster(cluster)
     async with opened_access(settings) as services:
         found = await services.overview.grants_of(principal, group, cluster, caller.access)
     rows = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
+from app.client_tls import no_password
 from app.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -56,16 +57,11 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     # tickets, which Python can't forbid: where clients have certificates it is not spoken.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    # Without this, an encrypted key would ask for its password at the terminal.
-    context.load_cert_chain(settings.certificate_file, settings.key_file, password=_no_password)
+    context.load_cert_chain(settings.certificate_file, settings.key_file, password=no_password)
     context.verify_mode = _MODES[settings.client_certificates]
     if settings.client_ca_file is not None:
         context.load_verify_locations(settings.client_ca_file)
     return context
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted; give one that is not, in a file that nobody else can read")
 
 
 def _fault(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +13,7 @@ from app.cli.columns import columns
 from app.domain.access.operations import PatternType, ResourceType
 from app.domain.errors import InvalidRequestError
 from app.services.access_admin.overview import own_rights, rights_of
+from app.services.access_admin.pages import every
 from app.services.access_admin.shown import shown_grant
 from app.services.etags import Precondition
 from app.wiring import opened_access
@@ -23,10 +25,7 @@ if TYPE_CHECKING:
     from app.services.access_admin.grants import NewGrant
     from app.services.access_admin.overview import Right
     from app.services.changes.callers import Caller
-    from app.services.ports.access import StoredGrant
     from app.settings import Settings
-
-_PAGE = 1_000
 
 
 async def create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
@@ -42,14 +41,8 @@ async def list_grants(
     settings: Settings, principal: str | None, cluster: str | None, *, as_json: bool, caller: Caller
 ) -> int:
     """Print grants, and return the exit code."""
-    found: list[StoredGrant] = []
     async with opened_access(settings) as services:
-        after = None
-        while True:
-            page, after = await services.grants.page(principal, cluster, caller.access, page_size=_PAGE, after=after)
-            found += page
-            if after is None:
-                break
+        found = await every(partial(services.grants.page, principal, cluster, caller.access))
     if as_json:
         for stored in found:
             typer.echo(json.dumps(shown_grant(stored), ensure_ascii=False))

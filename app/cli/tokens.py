@@ -8,6 +8,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import typer
 
 from app.cli import callers
 from app.cli.columns import columns
+from app.services.access_admin.pages import every
 from app.services.access_admin.shown import shown_token
 from app.wiring import opened_access
 
@@ -25,10 +27,7 @@ if TYPE_CHECKING:
 
     from app.services.access_admin.tokens import Made, NewToken
     from app.services.changes.callers import Caller
-    from app.services.ports.access import Token
     from app.settings import Settings
-
-_PAGE = 1_000
 
 
 def create(settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller) -> int:
@@ -57,14 +56,9 @@ async def _create(
 
 async def list_tokens(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
     """Print tokens, and return the exit code."""
-    found: list[Token] = []
     async with opened_access(settings) as services:
-        now, after = services.tokens.now, None
-        while True:
-            page, after = await services.tokens.page(principal, caller.access, page_size=_PAGE, after=after)
-            found += page
-            if after is None:
-                break
+        now = services.tokens.now
+        found = await every(partial(services.tokens.page, principal, caller.access))
     items = [shown_token(token, now) for token in found]
     if as_json:
         for item in items:

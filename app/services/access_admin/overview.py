@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app.domain.access.grants import Grant, Rules, counts
@@ -14,7 +15,7 @@ from app.domain.texts import shown
 from app.services.access import own_grants
 from app.services.access_admin import rules
 from app.services.access_admin.grants import is_own
-from app.services.access_admin.pages import SHARE
+from app.services.access_admin.pages import every
 
 if TYPE_CHECKING:
     from app.services.access import Access
@@ -119,13 +120,7 @@ class OverviewService:
         return found
 
     async def _all(self, principal: str | None) -> list[StoredGrant]:
-        found: list[StoredGrant] = []
-        after = None
-        while True:
-            rows, after = await self._store.list_grants(principal=principal, cluster=None, page_size=SHARE, after=after)
-            found += rows
-            if after is None:
-                return found
+        return await every(partial(self._store.list_grants, principal=principal, cluster=None))
 
 
 def own_rights(principal: str) -> list[Right]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 T = TypeVar("T")
-SHARE: Final = 1_000
+_SHARE: Final = 1_000
 """Rows that are read at once."""
 _MOST: Final = 10
 """Reads for one page, after which the page ends, full or not."""
@@ -20,6 +20,17 @@ class ReadPage(Protocol[T]):
 
     async def __call__(self, *, page_size: int, after: UUID | None) -> tuple[list[T], UUID | None]:
         """Return rows behind an id, and the cursor of the next page."""
+
+
+async def every(read: ReadPage[T]) -> list[T]:
+    """Return the rows of all pages."""
+    found: list[T] = []
+    after = None
+    while True:
+        rows, after = await read(page_size=_SHARE, after=after)
+        found += rows
+        if after is None:
+            return found
 
 
 async def visible_page(
@@ -35,7 +46,7 @@ async def visible_page(
     """
     found: list[T] = []
     for _ in range(_MOST):
-        rows, cursor = await read(page_size=SHARE, after=after)
+        rows, cursor = await read(page_size=_SHARE, after=after)
         for place, row in enumerate(rows):
             if is_visible(row):
                 found.append(row)

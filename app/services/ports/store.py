@@ -133,7 +133,7 @@ class Markers(Protocol):
 
 
 class ClusterStore(Protocol):
-    """One cluster's configs. Its journal and its markers are available once the store was started."""
+    """One cluster's configs. Its journal, its markers and its leadership are available once the store was started."""
 
     name: str
 
@@ -146,6 +146,10 @@ class ClusterStore(Protocol):
     @property
     def markers(self) -> Markers:
         """The cluster's markers."""
+
+    @property
+    def leadership(self) -> Leadership:
+        """The leadership of the cluster."""
 
     def status(self) -> StoreStatus:
         """Return the current state."""

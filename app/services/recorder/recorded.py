@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
-    from app.services.ports.store import Leadership, Marker
+    from app.services.ports.store import Marker
     from app.services.recorder.versions import OwnWrite
 
     Key = tuple[str, str]
@@ -202,12 +202,8 @@ class Recording(Protocol):
 
 
 class RecordedStore(ClusterStore, Protocol):
-    """A cluster's store with the recorder's further ports. Both are available once the store was started."""
+    """A cluster's store with the recorder's further port, available once the store was started."""
 
     @property
     def recording(self) -> Recording:
         """The recorder's port to the store."""
-
-    @property
-    def leadership(self) -> Leadership:
-        """The leadership of the cluster."""

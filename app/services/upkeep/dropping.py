@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.upkeep.reconcile import OpenChanges, ReconciledStore
+    from app.services.ports.store import ClusterStore
+    from app.services.upkeep.reconcile import OpenChanges
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Dropper(Running):
         changes: The trail, queried for the outcomes.
     """
 
-    def __init__(self, store: ReconciledStore, changes: OpenChanges) -> None:
+    def __init__(self, store: ClusterStore, changes: OpenChanges) -> None:
         self._store = store
         self._changes = changes
         self._background = Background(self._run, name=f"markers-{store.name}")

@@ -26,13 +26,13 @@ from app.services.background import Background, Running
 from app.services.changes.settle import settle
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
-from app.services.ports.store import ClusterStore, Leadership
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
+    from app.services.ports.store import ClusterStore
     from app.services.ports.trail import AuditLog, Outcome
 
 logger = logging.getLogger(__name__)
@@ -107,14 +107,6 @@ class OpenChanges(Protocol):
         """Return the trail's knowledge of changes. The outcomes in it are durable at the return."""
 
 
-class ReconciledStore(ClusterStore, Protocol):
-    """A cluster's store with the leadership of the cluster, available once the store was started."""
-
-    @property
-    def leadership(self) -> Leadership:
-        """The leadership of the cluster."""
-
-
 class Reconciler(Running):
     """Reconciles one cluster.
 
@@ -126,7 +118,7 @@ class Reconciler(Running):
             any more.
     """
 
-    def __init__(self, store: ReconciledStore, audit: AuditLog, changes: OpenChanges, *, deadline_ms: int) -> None:
+    def __init__(self, store: ClusterStore, audit: AuditLog, changes: OpenChanges, *, deadline_ms: int) -> None:
         self._store = store
         self._audit = audit
         self._changes = changes

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from app.cli import callers
 from app.cli.columns import columns
+from app.files import replacing
 from app.services.access_admin.pages import every
 from app.services.access_admin.shown import shown_token
 from app.wiring import opened_access
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-    from typing import IO
+    from collections.abc import Coroutine
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import TextIO
     from uuid import UUID
 
     from app.services.access_admin.tokens import Made, NewToken
@@ -104,30 +104,15 @@ def _run(work: Coroutine[None, None, int], failure: str, output: Path | None) ->
         return callers.FAILED
 
 
-@contextmanager
-def _written(output: Path | None) -> Iterator[IO[str] | None]:
-    """Yield a file that only its owner reads, and that takes its name once it is whole; None: standard output.
+def _written(output: Path | None) -> AbstractContextManager[TextIO | None]:
+    """Return the file for a token, which only its owner reads; None: standard output.
 
     The file is made ahead of the token, so that no token is lost for want of a file.
-
-    Raises:
-        OSError: The file can't be written.
     """
-    if output is None:
-        yield None
-        return
-    with tempfile.NamedTemporaryFile("w", dir=output.parent, prefix=f".{output.name}.", delete=False) as file:
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(output)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    return nullcontext() if output is None else replacing(output, mode=0o600)
 
 
-def _write(made: Made, file: IO[str] | None) -> None:
+def _write(made: Made, file: TextIO | None) -> None:
     token = made.token
     if file is None:
         typer.echo(made.text)

@@ -20,6 +20,7 @@ import psutil
 from app.devstack import unprivileged
 from app.devstack.errors import DevStackError
 from app.devstack.process import Server, end, tail
+from app.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,11 +157,8 @@ class Postgres(Server):
         path = self.data_dir / "passwords.json"
         if not path.exists():
             passwords = {role: secrets.token_hex(16) for role in (_SUPERUSER, OWNER, SERVICE)}
-            partial = path.with_suffix(".partial")
-            partial.unlink(missing_ok=True)
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with replacing(path, mode=0o600) as file:
                 json.dump(passwords, file)
-            partial.replace(path)
         self._passwords = json.loads(path.read_text())
 
     def _initialize(self) -> None:
@@ -171,8 +169,7 @@ class Postgres(Server):
         partial = self.data_dir / f"data.partial-{os.getpid()}"
         partial.mkdir(mode=0o700)
         secret = self.data_dir / "superuser"
-        secret.unlink(missing_ok=True)
-        with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with replacing(secret, mode=0o600) as file:
             file.write(self._passwords[_SUPERUSER])
         unprivileged.own(partial)
         unprivileged.own(secret)

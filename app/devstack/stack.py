@@ -29,6 +29,7 @@ from app.devstack.errors import DevStackError
 from app.devstack.postgres import OWNER, SERVICE, Postgres
 from app.devstack.service import Service
 from app.devstack.zookeeper import ZooKeeper
+from app.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -253,8 +254,5 @@ def _stop(server: Server, report: Callable[[str], None] | None) -> None:
 
 def _write_private(path: Path, text: str) -> None:
     """Replace a file, atomically, by a file that only the owner may read."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with replacing(path, mode=0o600) as file:
         file.write(text)
-    partial.replace(path)

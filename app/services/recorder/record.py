@@ -20,6 +20,7 @@ import asyncio
 import logging
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import UnavailableError
@@ -27,6 +28,7 @@ from app.domain.facets import Tree
 from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
+from app.services.pace import in_slices
 from app.services.ports.journal import TooOld
 from app.services.recorder.explain import Explainer
 from app.services.recorder.recorded import Move, Seen
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from app.domain.changes import Node
-    from app.services.ports.journal import Cursor
+    from app.services.ports.journal import Cursor, Entry
     from app.services.recorder.recorded import EntityStates, RecordedStore, Watermark
     from app.services.redaction import Redact
 
@@ -177,7 +179,7 @@ class Recorder:
             await self._work()
         finally:
             # Also while Postgres is away: the journal keeps entries for a while only, and pending sights stay.
-            self._take()
+            await self._take()
         return True
 
     def _step_down(self) -> None:
@@ -209,7 +211,7 @@ class Recorder:
             await self._compare_all(watermark)
             # Entities that came or went during the comparison may be in neither of its lists. The new target is no
             # lower than its revision, nor than that of any state taken as it was.
-            if not self._take() or self._anew:
+            if not await self._take() or self._anew:
                 return
         # The entities touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._explainer.explain(watermark) and self._target and await self._advance(self._target, watermark):
@@ -217,7 +219,7 @@ class Recorder:
             self._explainer.lost.all_explained()
         await self._prune()
 
-    def _take(self) -> bool:
+    async def _take(self) -> bool:
         """Take note of all entities touched up to a revision, the new target; return True with a loaded mirror."""
         read = self._store.journal.read(self._cursor)
         if read is None:
@@ -226,11 +228,16 @@ class Recorder:
         if isinstance(read, TooOld):
             self._anew = True
         else:
-            for entry in read.entries:
-                seen = Seen(self._store.get(entry.tree, entry.entity_id), read.cursor.revision, entry.before)
-                self._explainer.add((entry.tree.value, entry.entity_id), seen)
+            # All nodes of one moment. After a long round there are tens of thousands of entries.
+            nodes = [self._store.get(entry.tree, entry.entity_id) for entry in read.entries]
+            add = partial(self._touched, read.cursor.revision)
+            await in_slices(add, zip(read.entries, nodes, strict=True))
         self._target, self._target_at = read.cursor.revision, time.monotonic()
         return True
+
+    def _touched(self, revision: int, touched: tuple[Entry, Node | None]) -> None:
+        entry, node = touched
+        self._explainer.add((entry.tree.value, entry.entity_id), Seen(node, revision, entry.before))
 
     async def _prune(self) -> None:
         """Forget entities that have been gone for long. Their contents are in the trail."""

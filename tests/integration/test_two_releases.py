@@ -15,9 +15,11 @@ from app.domain.entities import Entity
 from tests.audit.rows import fetch
 from tests.integration.test_idempotency import entry, new_key, opened, quota, same
 from tests.support import kinds
+from tests.support import releases as releases_module
 from tests.support.kinds import NEW, NODE_FREEZE, NODE_LAYOUT, OLD, PASSWORD, RATE, config, opens, stored
 from tests.support.releases import PRESENT, Release, Site, earlier
 from tests.support.stores import kafka_writes
+from tests.support.tools import REQUIRE_VARIABLE
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -43,6 +45,18 @@ def earlier_release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 def releases(request: pytest.FixtureRequest, earlier_release: Release) -> tuple[Release, Release]:
     """The two, in either order: the first makes changes, the second finds them."""
     return (earlier_release, PRESENT) if request.param == "earlier-first" else (PRESENT, earlier_release)
+
+
+def test_a_checkout_without_its_history_skips_unless_all_is_required(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(releases_module, "EARLIER", "0" * 40)
+    monkeypatch.delenv(REQUIRE_VARIABLE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="without its history"):
+        earlier(tmp_path)
+    monkeypatch.setenv(REQUIRE_VARIABLE, "1")
+    with pytest.raises(pytest.fail.Exception, match="Fetch the history"):
+        earlier(tmp_path)
 
 
 @dataclass(frozen=True)

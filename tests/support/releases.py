@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from tests.support import earlier_stepping, stepping, zygote
 from tests.support.service import Service
+from tests.support.tools import ToolMissingError, obtain
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -53,14 +52,27 @@ PRESENT: Final = Release(
 )
 
 
-def earlier(directory: Path) -> Release:
-    """Lay out the files of the earlier release; skip the test where the checkout came without its history."""
+def _git() -> Path:
+    """Find git in a checkout with its history.
+
+    Raises:
+        ToolMissingError: No git, or no earlier release in the checkout.
+    """
     git = shutil.which("git")
     if git is None:
-        pytest.skip("git, which has the files of the earlier release, is not on PATH")
+        raise ToolMissingError("git, which has the files of the earlier release, is not on PATH")
     known = subprocess.run([git, "cat-file", "-e", EARLIER], cwd=ROOT, capture_output=True, check=False)
     if known.returncode != 0:
-        pytest.skip(f"this checkout came without its history: git does not know the earlier release {EARLIER[:7]}")
+        raise ToolMissingError(
+            f"This checkout came without its history: git does not know the earlier release {EARLIER[:7]}. Fetch the"
+            " history: `git fetch --unshallow`"
+        )
+    return Path(git)
+
+
+def earlier(directory: Path) -> Release:
+    """Lay out the files of the earlier release; a checkout without its history skips the test, or fails it."""
+    git = obtain(_git)
     wanted = ["app", "migrations", "tests/support"]
     packed = subprocess.run([git, "archive", EARLIER, *wanted], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:

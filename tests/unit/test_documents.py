@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
+ARCHITECTURE: Final = (ROOT / "docs/architecture.md").read_text()
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
 ROWS: Final = [
@@ -61,3 +62,33 @@ def test_most_rows_are_pinned() -> None:
     unpinned = [row[0] for row in ROWS if row[-1] == "-"]
     assert len(headers) == 10
     assert len(unpinned) <= 5, unpinned
+
+
+def folders(package: str, listed: str) -> tuple[list[str], set[str]]:
+    """Return the folders that the table behind a text names, in its order, and those that are there."""
+    table = ARCHITECTURE.partition(listed)[2].partition("\n\n| ")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines() for name in re.findall(r"`([a-z_]+)/`", row)]
+    return named, {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize(
+    ("package", "listed"), [("app/services", "\nWithin `services` "), ("app/api", "\n`api` has the same rule")]
+)
+def test_the_tables_of_folders_name_each_folder_once(package: str, listed: str) -> None:
+    named, there = folders(package, listed)
+    assert len(named) == len(set(named))
+    assert set(named) == there
+
+
+def test_a_folder_of_the_services_knows_only_the_folders_above_it() -> None:
+    named, _ = folders("app/services", "\nWithin `services` ")
+    for position, name in enumerate(named):
+        files = (ROOT / "app/services" / name).glob("*.py")
+        known = {each for path in files for each in re.findall(r"from app\.services\.(\w+)", path.read_text())}
+        assert known.intersection(named[position + 1 :]) == set(), name
+
+
+def test_each_file_that_the_architecture_names_is_there() -> None:
+    named = set(re.findall(r"`((?:app|tests)/[a-z_/0-9]+\.py)`", ARCHITECTURE))
+    assert len(named) > 50
+    assert [name for name in named if not (ROOT / name).is_file()] == []

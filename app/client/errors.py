@@ -234,7 +234,7 @@ class DuplicateResourceError(ProblemError):
 
 
 class InvalidUpdateVersionError(ProblemError):
-    """Others changed the entity meanwhile, or do so now."""
+    """Another writer changed the entity meanwhile, or does so now."""
 
     code = 95
 

@@ -351,7 +351,7 @@ class NotRevertibleError(ConfplaneError):
 
 
 class ConcurrentChangeError(ConfplaneError):
-    """Others kept changing the entity until the deadline; nothing was applied."""
+    """Other writers kept changing the entity until the deadline; nothing was applied."""
 
     code = KafkaCode.INVALID_UPDATE_VERSION
     retriable = True

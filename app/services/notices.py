@@ -1,7 +1,7 @@
-"""Findings for operators, each as one sentence in two forms: without names, and with them.
+"""Notices for operators, each as one sentence in two forms: without names, and with them.
 
 ``/readyz`` is open to all, so that probes need no token. A caller with a valid token also sees the names of entities,
-topics, znodes and people. Both forms are written where the finding is made; no form is derived from the other.
+topics, znodes and people. Both forms are written where the notice is made; no form is derived from the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A finding in both forms.
+    """A notice in both forms.
 
     Attributes:
         public: The form for everybody: no name of an entity, a topic, a znode or a person, and nothing stored.

@@ -82,11 +82,11 @@ class AppliedNode(_Followed):
         self.revision: int | None = None
         """The revision; None before the first one. A leader that lost the lead may write a lower one, which is true
         too."""
-        self.told: list[Callable[[], None]] = []
+        self.callbacks: list[Callable[[], None]] = []
         """Called after each write of the node."""
 
     def _taken(self, data: bytes | None) -> None:
         if data:
             self.revision = int(data)
-            for each in self.told:
+            for each in self.callbacks:
                 each()

@@ -447,9 +447,9 @@ class ZooKeeperStore:
             return None
         return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
 
-    def on_applied(self, told: Callable[[], None]) -> None:
+    def on_applied(self, call: Callable[[], None]) -> None:
         """Call a function after each end of a change in the Kafka cluster; see the port."""
-        self._applied.told.append(told)
+        self._applied.callbacks.append(call)
 
     async def publish_applied(self, revision: int, deadline: float) -> None:
         """Write the revision up to which all changes are applied; see the port."""

@@ -172,7 +172,7 @@ async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
 async def test_bulks_of_all_kinds_take_one_connection(
     pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch, migrated: servers.Database
 ) -> None:
-    """They take turns on it, also while each of their writers has more to write."""
+    """Writers take turns on it, also while each of their writers has more to write."""
     monkeypatch.setattr(pool, "_pool_size", 6)
     log = PostgresAuditLog(pool)
     intents = [[intent() for _ in range(200)] for _ in range(4)]

@@ -136,7 +136,7 @@ def test_a_run_of_others_may_be_one_row_and_needs_none_without_an_effect() -> No
 
 
 def made_again(world: World) -> Znode:
-    """Others delete a znode and make it again, which is one row; return what was there."""
+    """Delete a znode and make it again as others do, which is one row; return the node before."""
     old = world.nodes.pop(NODE)
     world._zxid += 1
     world._event(NODE, None, None, THEIRS)

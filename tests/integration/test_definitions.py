@@ -258,7 +258,7 @@ def test_the_table(page: Browser) -> None:
 
 
 def test_names_and_values_are_whole(page: Browser) -> None:
-    """They break into lines between words at most, and the largest numbers are said in words."""
+    """Names and values break into lines between words at most, and the largest numbers are said in words."""
     text = page.get().text
     rows = {match[1]: match[2] for match in re.finditer(r'<tr id="([^"]+)"[^>]*>(.*?)</tr>', text, re.DOTALL)}
     for kind in (Kind.TOPIC, Kind.BROKER, Kind.PRODUCER, Kind.CONSUMER):

@@ -284,7 +284,7 @@ async def test_the_mode_adopt_takes_over_what_was_left_alone(opened: Opener, kaf
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
-    """Others write fewer times than would be contested."""
+    """Other writers write fewer times than would be contested."""
     turmoil = Turmoil([await opened(), await opened()], kafka, seed, entities=(ALICE, BOB, PAIR), others=enforce.TIMES)
     one = turmoil.sides[0]
     for entity in (ALICE, BOB, PAIR):

@@ -363,7 +363,7 @@ async def test_a_caller_who_writes_amid_the_decision_is_no_other(
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
-    """Others write fewer times than would be contested; a second process leads at the same time."""
+    """Other writers write fewer times than would be contested; a second process leads at the same time."""
     entities = (TOPIC, GROUP, DEFAULT)
     turmoil = Turmoil([await opened(), await opened()], kafka, seed, entities=entities, others=enforce.TIMES)
     one = turmoil.sides[0]

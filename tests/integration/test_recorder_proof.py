@@ -76,7 +76,7 @@ async def process(stage: Stage, number: int) -> AsyncIterator[Process]:
 
 
 class Writers:
-    """Those who write through the service, and those who write past it. No value is written twice, but on purpose."""
+    """Writers through the service, and writers past it. No value is written twice, but on purpose."""
 
     def __init__(self, seed: int, processes: list[Process], zk: KazooClient) -> None:
         self._dice = random.Random(seed)  # noqa: S311 - a seed gives the same choices again

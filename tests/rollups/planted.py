@@ -150,7 +150,7 @@ def first_row_withheld(cluster: Cluster) -> None:
 
 
 def row_of_others_withheld(cluster: Cluster) -> None:
-    """Others wrote, the recorder moved its state on, and its row was lost."""
+    """Another writer wrote, the recorder moved its state on, and its row was lost."""
     _, znode = cluster.take(has_told)
     later = {"version": znode["version"] + 1, "mzxid": cluster.trail.zxid + 1}
     config = {**znode["config"], MADE_UP: "7"}

@@ -46,7 +46,7 @@ class Applied(NamedTuple):
     refused: tuple[tuple[str, str], ...] = ()
     """The keys of that answer that the client did not take over, each with the reason."""
     accepted: tuple[tuple[str, str], ...] = ()
-    """Those that it took over, with their values. Not sent: a change of them is worth a report."""
+    """The configs that it took over, with their values. Not sent: a change of them is worth a report."""
 
 
 class Reporter:

@@ -168,7 +168,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             **terms: The terms of the write; an Idempotency-Key is that of the first try.
 
         Raises:
-            PreconditionFailedError: Others kept changing the entity.
+            PreconditionFailedError: Other writers kept changing the entity.
             ResourceNotFoundError: Nothing is set, and ``change`` sets nothing.
             ClientError: A read or a write failed.
         """

@@ -126,7 +126,7 @@ class GrantService:
                 gives: by the new content, or by the end of a deny.
             PreconditionFailedError: The grant has another ETag.
             AlreadyExistsError: Another grant has this content.
-            ConcurrentChangeError: Others kept replacing the grant.
+            ConcurrentChangeError: Other writers kept replacing the grant.
             UnavailableError: Postgres is away.
         """
         self._check(wanted)
@@ -159,7 +159,7 @@ class GrantService:
             ForbiddenError: There is none that the caller may alter, or the end of a deny gives back what the caller
                 does not hold.
             PreconditionFailedError: The grant has another ETag.
-            ConcurrentChangeError: Others kept replacing the grant.
+            ConcurrentChangeError: Other writers kept replacing the grant.
             UnavailableError: Postgres is away.
         """
         for _ in range(_TRIES):
@@ -216,6 +216,6 @@ def _subject(stored: StoredGrant) -> str:
 
 def _changing(grant_id: UUID) -> ConcurrentChangeError:
     return ConcurrentChangeError(
-        f"Others kept changing the grant {grant_id}; nothing was applied, send the request again",
+        f"Other writers kept changing the grant {grant_id}; nothing was applied, send the request again",
         outcome=WriteOutcome.NOT_APPLIED,
     )

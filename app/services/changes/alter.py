@@ -308,7 +308,7 @@ class AlterService:
         async def send(load: Sequence[Waiting]) -> None:
             store = changes[load[0].position][0].collection.store
 
-            def told(number: int, ended: Ended[Decided] | Exception) -> None:
+            def report(number: int, ended: Ended[Decided] | Exception) -> None:
                 if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
                     bulk.failed(ended)
                     return
@@ -327,10 +327,10 @@ class AlterService:
                         for at, planned in load
                     )
                     jobs = [Job(change.decide, change.paths, change.waits) for change in sent]
-                    await self._runner.run_together(store, jobs, caller, told, validate_only=validate_only)
+                    await self._runner.run_together(store, jobs, caller, report, validate_only=validate_only)
             except ConfplaneError as error:
                 for number in range(len(load)):
-                    told(number, error)
+                    report(number, error)
 
         bulk = Bulk(chains(map(_rank, changes)))
         await bulk.run(send)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from app.services.changes.draft import Decide, Draft
     from app.services.changes.submission import Submission
 
-CONTENDED: Final = "Others kept changing the same entity until the deadline; nothing was applied, try again"
+CONTENDED: Final = "Other writers kept changing the same entity until the deadline; nothing was applied, try again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _REASON_LENGTH: Final = 1000
 
-_CONTENDED: Final = "Others kept freezing and thawing the cluster until the deadline; nothing was applied"
+_CONTENDED: Final = "Other writers kept freezing and thawing the cluster until the deadline; nothing was applied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class FreezeService:
             ForbiddenError: The caller may not freeze the cluster.
             InvalidRequestError: The reason can't be stored.
             AlreadyExistsError: The cluster is frozen for another reason; the text has it.
-            ConcurrentChangeError: Others kept freezing and thawing the cluster until the deadline.
+            ConcurrentChangeError: Other writers kept freezing and thawing the cluster until the deadline.
             UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be frozen.
         """
@@ -81,7 +81,7 @@ class FreezeService:
         Raises:
             ForbiddenError: The caller may not thaw the cluster.
             InvalidRequestError: The reason can't be stored.
-            ConcurrentChangeError: Others kept freezing and thawing the cluster until the deadline.
+            ConcurrentChangeError: Other writers kept freezing and thawing the cluster until the deadline.
             UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be thawed.
         """

@@ -89,7 +89,7 @@ class ChangeRunner:
             contended: The error's text when conflicts last until the deadline.
 
         Raises:
-            ConcurrentChangeError: Others kept changing the same entities until the deadline; nothing was applied.
+            ConcurrentChangeError: Other writers kept changing the entities until the deadline; nothing was applied.
             UnavailableError: ZooKeeper or Postgres is away; nothing was applied.
             OutcomeUnknownError: The reply was lost and the change could not be settled in time.
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
@@ -106,7 +106,7 @@ class ChangeRunner:
         store: ClusterStore,
         jobs: Iterable[Job[D]],
         caller: Caller,
-        told: Callable[[int, Ended[D] | Exception], None],
+        report: Callable[[int, Ended[D] | Exception], None],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -119,7 +119,7 @@ class ChangeRunner:
             store: The cluster.
             jobs: The changes. None of them reads or writes an entity of another.
             caller: The caller, with the deadline.
-            told: Called once for each job, with its number and the end or error that :meth:`run` gives.
+            report: Called once for each job, with its number and the end or error that :meth:`run` gives.
             validate_only: End before the intents.
 
         Raises:
@@ -128,7 +128,7 @@ class ChangeRunner:
         writer = store.writer()
         submission = Submission(self._audit, store, caller, validate_only=validate_only)
         changes = [Change(submission, job.decide, job.paths, waits=job.waits) for job in jobs]
-        await asyncio.shield(self._begin(self._together(submission, writer, changes, told)))
+        await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -152,7 +152,7 @@ class ChangeRunner:
         submission: Submission,
         writer: str,
         changes: Sequence[Change[D]],
-        told: Callable[[int, Ended[D] | Exception], None],
+        report: Callable[[int, Ended[D] | Exception], None],
     ) -> None:
         free: dict[int, tuple[Change[D], Turn]] = {}
         try:
@@ -162,15 +162,15 @@ class ChangeRunner:
                     self._in_flight += 1
                     free[number] = change, turn
                 else:
-                    self._begin(_told(number, self._alone(change), told))
+                    self._begin(_reported(number, self._alone(change), report))
             ends = await _first_attempts(submission, writer, {number: change for number, (change, _) in free.items()})
             for number in list(free):
                 change, turn = free.pop(number)
                 if number in ends:
                     self._leave(turn)
-                    told(number, ends[number])
+                    report(number, ends[number])
                 else:
-                    self._begin(_told(number, self._by_itself(change, turn), told))
+                    self._begin(_reported(number, self._by_itself(change, turn), report))
         finally:
             for _, turn in free.values():
                 self._leave(turn)
@@ -198,14 +198,14 @@ class ChangeRunner:
             await asyncio.wait(self._running, timeout=left)
 
 
-async def _told(
-    number: int, work: Coroutine[Any, Any, Ended[D] | Exception], told: Callable[[int, Ended[D] | Exception], None]
+async def _reported(
+    number: int, work: Coroutine[Any, Any, Ended[D] | Exception], report: Callable[[int, Ended[D] | Exception], None]
 ) -> None:
     try:
         ended = await work
     except Exception as error:  # noqa: BLE001 - raised to the caller of the change
         ended = error
-    told(number, ended)
+    report(number, ended)
 
 
 async def _first_attempts(

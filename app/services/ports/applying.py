@@ -27,7 +27,7 @@ class Alteration:
 
     entity: Entity
     values: Mapping[str, str | None] = field(repr=False)
-    """They may be passwords, in clear."""
+    """The values, which may be passwords in clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,9 @@ class Cause(StrEnum):
     """The reason for which a key differs in the cluster for longer."""
 
     CONTESTED = "contested"
-    """Others set the key again and again, and it is put back no more."""
+    """Other writers set the key again and again, and it is put back no more."""
     EXTRA = "extra"
-    """Others set the key, which was never set here."""
+    """Another writer set the key, which was never set here."""
 
 
 @dataclass(frozen=True, slots=True)

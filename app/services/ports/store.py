@@ -336,7 +336,7 @@ class ClusterStore(Protocol):
         ZooKeeper themselves, or only others write; or no leader has said so yet.
         """
 
-    def on_applied(self, told: Callable[[], None]) -> None:
+    def on_applied(self, call: Callable[[], None]) -> None:
         """Call a function, which must not wait, whenever changes may have ended in the Kafka cluster."""
 
     async def publish_applied(self, revision: int, deadline: float) -> None:

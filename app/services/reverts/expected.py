@@ -44,7 +44,7 @@ class ExpectedKey:
     later: tuple[LaterChange, ...]
     """The later changes of the key, the latest first."""
     standing: tuple[LaterChange, ...]
-    """Those of them that no still later change reverts."""
+    """The later changes that no still later change reverts."""
 
     @classmethod
     def of(cls, key: str, span: Span, later: Sequence[Later], reverted: Ids[UUID]) -> ExpectedKey:

@@ -29,9 +29,9 @@ class KeyState(StrEnum):
     REFUSED = "refused"
     """The cluster refused the entity's values."""
     CONTESTED = "contested"
-    """Others set the key again and again, and it is put back no more."""
+    """Other writers set the key again and again, and it is put back no more."""
     EXTRA = "extra"
-    """Others set the key in the cluster, and it was never set here."""
+    """Another writer set the key in the cluster, and it was never set here."""
 
 
 @dataclass(frozen=True, slots=True)

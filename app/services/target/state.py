@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.services.ports.applying import TargetStates
     from app.services.ports.store import ClusterStore
 
-_CONTENDED: Final = "Others kept changing the target until the deadline; nothing was applied"
+_CONTENDED: Final = "Other writers kept changing the target until the deadline; nothing was applied"
 
 
 class TargetService:

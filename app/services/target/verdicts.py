@@ -38,7 +38,7 @@ class Verdict(Enum):
     REFUSED = "refused"
     """The cluster refused what callers wrote: what others change waits until callers alter the entity again."""
     ENFORCED = "enforced"
-    """Others changed the entity in the cluster, which is to get the values here again."""
+    """Another writer changed the entity in the cluster, which is to get the values here again."""
     WRITTEN = "written"
     REMOVED = "removed"
     """The topic's znode is emptied, because the topic is gone."""

@@ -50,7 +50,7 @@ _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
 """Seconds between two checks of whether the brokers have taken notice of enough changes."""
-_CONTENDED: Final = "Others kept changing the layout until the deadline; nothing was applied"
+_CONTENDED: Final = "Other writers kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
 _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
 """Errors that concern one entity alone."""
@@ -228,7 +228,7 @@ class LayoutService:
         while True:
             deadline = time.monotonic() + _CHANGE_S
             move = _Move(self._configs, entity, source, LayoutCheck(version), deadline, discard=discard)
-            contended = f"Others kept changing {entity_id} until the deadline; it is where it was"
+            contended = f"Other writers kept changing {entity_id} until the deadline; it is where it was"
             try:
                 ended = await self._runner.run(
                     self._store, move.decide, replace(caller, deadline=deadline), contended=contended

@@ -34,7 +34,7 @@ class _Mismatches(NamedTuple):
 
     run_id: UUID
     lasting: int
-    """Those that will not go away by themselves."""
+    """The number of mismatches that will not go away by themselves."""
     pending: int
 
 

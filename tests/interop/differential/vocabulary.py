@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import random
 
 TOPICS: Final = ("orders", "pay.ments_1", "Z-9")
-"""Those that the broker has."""
+"""The topics that the broker has."""
 
 NAMES: Final = (
     "alice",

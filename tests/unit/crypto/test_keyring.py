@@ -206,7 +206,7 @@ def test_fingerprints_tell_values_keys_secrets_and_clusters_apart() -> None:
 
 
 def test_fingerprints_are_those_of_yesterday() -> None:
-    """They are kept in the trail, so how they are made may not change unnoticed."""
+    """The trail keeps fingerprints, so a change of their making may not pass unnoticed."""
     assert fingerprinter("secret", "payments")("k", "v") == "a7e8e61f62e878ec"
 
 

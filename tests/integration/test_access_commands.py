@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 from tests.support.commands import Said, run
 from tests.support.credentials import parse
 from tests.support.service import Service
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +43,12 @@ def whoami(service: Service, token: str) -> httpx.Response:
 
 def eventually(service: Service, token: str, status: int) -> dict[str, Any]:
     """Return the body of the first answer with a status."""
-    end = time.monotonic() + 30
-    while (answer := whoami(service, token)).status_code != status:
-        assert time.monotonic() < end, answer.text
-        time.sleep(0.05)
-    found: dict[str, Any] = answer.json()
+
+    def body() -> Any:
+        answer = whoami(service, token)
+        return answer.json() if answer.status_code == status else None
+
+    found: dict[str, Any] = wait_for(body, why=f"a status {status}")
     return found
 
 
@@ -118,10 +119,7 @@ def test_a_grant_from_its_making_to_its_end(service: Service) -> None:
     denied = ("--deny", "--operation", "ALTER_CONFIGS", "--resource", "cluster")
     assert confplane(service, "grants", "create", "--principal", "Group:apps", *denied).code == 0
 
-    end = time.monotonic() + 30
-    while len(whoami(service, token).json()["grants"]) < 2:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: len(whoami(service, token).json()["grants"]) >= 2)
     url = f"{service.url}/v1/clusters/default/client-quotas"
     headers = {"Authorization": f"Bearer {token}"}
     body = {"quotas": {"producer_byte_rate": 1}}

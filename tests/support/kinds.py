@@ -29,6 +29,7 @@ from app.services.changes.alter import Part
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.freeze import FreezeService
+from app.services.ports.kafka import Area
 from app.services.ports.trail import AuditQuery
 from app.services.reverts.service import Selection
 from app.services.target.following import Following
@@ -163,17 +164,27 @@ class Made:
             if result.error is not None:
                 raise result.error
 
+    @property
+    def layout(self) -> LayoutService:
+        return LayoutService(self.parts.runner, self.cluster.collections[FacetName.CLIENT_CONFIGS])
+
     async def begin_move(self) -> None:
-        service = LayoutService(self.parts.runner, self.cluster.collections[FacetName.CLIENT_CONFIGS])
-        survey = await service.survey(Tree.CLIENT_CONFIGS, soon())
-        await service.begin(survey, self.caller)
+        await self.layout.begin(await self.layout.survey(Tree.CLIENT_CONFIGS, soon()), self.caller)
 
     async def move(self) -> None:
-        service = LayoutService(self.parts.runner, self.cluster.collections[FacetName.CLIENT_CONFIGS])
-        survey = await service.survey(Tree.CLIENT_CONFIGS, soon())
-        version = await service.begin(survey, self.caller)
+        survey = await self.layout.survey(Tree.CLIENT_CONFIGS, soon())
+        version = await self.layout.begin(survey, self.caller)
         self.arm()
-        async for result in service.move(survey, version, self.caller):
+        async for result in self.layout.move(survey, version, self.caller):
+            assert result.error is None, result
+
+    async def end_move(self) -> None:
+        await self.layout.end(await self.layout.survey(Tree.CLIENT_CONFIGS, soon()), self.caller)
+
+    async def discard(self) -> None:
+        """Remove the client configs of the tree that nobody reads."""
+        survey = await self.layout.survey(Tree.CONFIG, soon())
+        async for result in self.layout.move(survey, survey.version, self.caller, discard=True):
             assert result.error is None, result
 
     async def follow(self, kafka: KafkaDouble) -> None:
@@ -181,7 +192,7 @@ class Made:
         runner, redact = self.parts.runner, self.cluster.collections[FacetName.CONFIGS].redact
         states = PostgresTargetStates(self.parts.database)
         following = Following(kafka, self.store, runner, rules_of(kafka), redact, states)
-        importer = Importer(following, self.store, TargetService(runner, self.store))
+        importer = Importer(following, self.store, self.target)
         async for progress in importer.run():
             assert progress.written <= len(kafka.log)
 
@@ -198,8 +209,28 @@ class Made:
         kafka.create_topic("t")
         await self.follow(kafka)
 
+    @property
+    def target(self) -> TargetService:
+        return TargetService(self.parts.runner, self.store)
+
     async def begin_target(self) -> None:
-        await TargetService(self.parts.runner, self.store).begin(CLUSTER_ID, self.caller)
+        await self.target.begin(CLUSTER_ID, self.caller)
+
+    async def complete_target(self) -> None:
+        await self.target.complete(self.caller)
+
+    async def pause_target(self) -> None:
+        await self.target.pause(self.caller)
+
+    async def resume_target(self) -> None:
+        await self.target.resume(self.caller)
+
+    async def adopt_target(self) -> None:
+        await self.target.adopt(PostgresTargetStates(self.parts.database), self.caller)
+
+    async def observe_topics(self) -> None:
+        """Give one entity type another mode than the cluster's."""
+        await self.target.observe(self.caller, [Area.TOPICS])
 
     async def copy(self) -> None:
         """A kind of change that the service has not: one user's quotas become another's, whatever these were."""
@@ -313,7 +344,42 @@ KINDS: Final = {
         _LAID_OUT,
         armed_late=True,
     ),
+    "end of a move": Kind(
+        Made.end_move,
+        lambda zk: stored(zk, NODE_LAYOUT) == {"version": 1, "layout": "separate"},
+        {NODE_LAYOUT: {"version": 1, "layout": "separate", "from": "shared"}},
+    ),
+    "discarding of client configs": Kind(
+        Made.discard,
+        lambda zk: config(zk, "/confplane/client-configs/users/alice") == {},
+        {NODE_LAYOUT: {"version": 1, "layout": "shared"}, "/confplane/client-configs/users/alice": {"acks": "1"}},
+    ),
     "target": Kind(Made.begin_target, lambda zk: stored(zk, NODE_TARGET) is not None),
+    "completion of an import": Kind(
+        Made.complete_target,
+        lambda zk: stored(zk, NODE_TARGET)["imported"] is True,
+        {NODE_TARGET: {**_TARGET, "imported": False}},
+    ),
+    "pause": Kind(
+        Made.pause_target,
+        lambda zk: stored(zk, NODE_TARGET)["paused"] is True,
+        {NODE_TARGET: {**_TARGET, "imported": True}},
+    ),
+    "end of a pause": Kind(
+        Made.resume_target,
+        lambda zk: stored(zk, NODE_TARGET)["paused"] is False,
+        {NODE_TARGET: {**_TARGET, "imported": True, "paused": True}},
+    ),
+    "adoption": Kind(
+        Made.adopt_target,
+        lambda zk: stored(zk, NODE_TARGET)["mode"] == "adopt",
+        {NODE_TARGET: {**_TARGET, "imported": True}},
+    ),
+    "mode of an entity type": Kind(
+        Made.observe_topics,
+        lambda zk: stored(zk, NODE_TARGET).get("modes") == {Area.TOPICS: "observe"},
+        {NODE_TARGET: {**_TARGET, "mode": "adopt", "imported": True}},
+    ),
     "import": Kind(
         Made.take_over,
         lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, BOB, PAIR)] == 3 * [{RATE: "1"}],

@@ -98,7 +98,9 @@ class AppliedStatus(AnswerModel):
     revision: Revision = Field(description="The last change of what decides the entity's configs; 0 where nothing does")
     instances: Count = Field(description="Clients that reported lately")
     applied: Count = Field(description="Those that run with the latest configs, but for what they refuse")
-    not_yet_applied: Count = Field(description="Those that run with earlier configs")
+    not_yet_applied: Count = Field(
+        description="All others: they run with earlier configs, or with those of before ZooKeeper was restored"
+    )
     applied_by: list[AppliedCount] = Field(description="Most instances first; the latest configs have their revision")
     refused: list[RefusedCount] = Field(description="Most instances first")
     omitted: Count = Field(description="Groups that are left out of the two lists, of a thousand each")

@@ -102,7 +102,7 @@ class AppliedStatus(TypedDict):
     instances: int
     # Those that run with the latest configs, but for what they refuse
     applied: int
-    # Those that run with earlier configs
+    # All others: they run with earlier configs, or with those of before ZooKeeper was restored
     notYetApplied: int
     # Most instances first; the latest configs have their revision
     appliedBy: list[AppliedCount]

@@ -52,7 +52,7 @@ class AppliedStatus:
     """The revision of the last change of a node that decides the entity's configs; 0 without such a node."""
     instances: int
     applied: int
-    """Instances whose configs are the latest ones, but for those that they refuse."""
+    """Instances whose configs are the latest ones of this mirror, but for those that they refuse."""
     groups: list[tuple[AppliedGroup, int]]
     """Numbers of instances, the greatest first."""
     refusals: list[tuple[RefusedGroup, int]]
@@ -105,10 +105,11 @@ async def status(reports: AppliedReports, access: Access, collection: Collection
     applied = 0
     pace = Pace()
     for entity_id in reports.reported(cluster, entity.id):
-        latest = latest_revision(collection, Entity.from_id(entity_id))
+        latest, present = latest_revision(collection, Entity.from_id(entity_id)), _present_revision(collection)
         for each in reports.of_entity(cluster, entity_id):
-            applied += each.applied_revision >= latest
-            revision = min(each.applied_revision, latest)
+            is_latest = latest <= each.applied_revision <= present
+            applied += is_latest
+            revision = latest if is_latest else each.applied_revision
             found[AppliedGroup(each.software_name, each.software_version, revision)] += 1
             refusals.update(
                 RefusedGroup(refusal.key, refusal.reason, each.software_name, each.software_version)
@@ -135,9 +136,9 @@ async def applied(reports: AppliedReports, collection: Collection, entity: Entit
     pace = Pace()
     cluster = collection.store.name
     for entity_id in reports.reported(cluster, entity.id):
-        latest = latest_revision(collection, Entity.from_id(entity_id))
+        latest, present = latest_revision(collection, Entity.from_id(entity_id)), _present_revision(collection)
         for each in reports.of_entity(cluster, entity_id):
-            if each.applied_revision < latest or each.refused:
+            if not latest <= each.applied_revision <= present or each.refused:
                 return False
             found = True
         if pace.due:
@@ -154,14 +155,22 @@ def latest_revision(collection: Collection, entity: Entity) -> int:
     return max((node.mzxid for node in nodes if node is not None), default=0)
 
 
+def _present_revision(collection: Collection) -> int:
+    """Return the revision that this mirror has reached; 0 before it is loaded.
+
+    A report above it is on changes that are still to arrive here, or on those that a ZooKeeper lost by a restore.
+    """
+    freshness = collection.store.freshness()
+    return 0 if freshness is None else freshness[0]
+
+
 def _settled(collection: Collection, entity: Entity, given: AppliedReport) -> AppliedReport:
     """Return a report of the latest configs with the revision of these, so that the next report is the same.
 
     The revision of a client's answers grows with every change of the cluster, and a report that is new is written.
     A revision that this mirror has not reached stays: a change that it has not seen may lie between the two.
     """
-    freshness = collection.store.freshness()
-    if freshness is None or given.applied_revision > freshness[0]:
+    if given.applied_revision > _present_revision(collection):
         return given
     latest = latest_revision(collection.whole, entity)
     return given._replace(applied_revision=latest) if given.applied_revision > latest else given

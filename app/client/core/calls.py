@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from urllib.parse import quote
 
 from app.domain.entities import Entity
 
@@ -179,3 +180,14 @@ def given(**members: Any) -> dict[str, Any]:
 def id_of(entity: Entity | str) -> str:
     """Return the id of an entity as it stands in URLs."""
     return entity.id if isinstance(entity, Entity) else entity
+
+
+def path_of(entity: Entity | str) -> str:
+    """Return the id of an entity as one segment of a path. An id is percent-encoded already, but for slips."""
+    return segment(id_of(entity), safe="%,=")
+
+
+def segment(text: str, *, safe: str = "") -> str:
+    """Return a text as one segment of a path, whatever characters it has."""
+    quoted = quote(text, safe=safe)
+    return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted  # httpx would leave out a segment of dots

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from app.client.core.calls import Answer, Call, with_etag
+from app.client.core.calls import Answer, Call, segment, with_etag
 from app.client.core.pages import AsyncPages, Paged, Pages
 from app.client.core.senders import Awaiting, Blocking, Steps
 
@@ -44,7 +44,7 @@ class Family(Generic[S]):
 
     def __init__(self, sender: S, cluster: str) -> None:
         self._sender = sender
-        self._base = f"/v1/clusters/{cluster}"
+        self._base = f"/v1/clusters/{segment(cluster)}"
 
 
 class _Described(Generic[P, T]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.client.core.calls import call
+from app.client.core.calls import call, segment
 from app.client.core.operations import Family, S, listing, operation, tagged
 from app.client.core.pages import Paged
 from app.client.families.resources import page_params
@@ -51,12 +51,12 @@ class Tokens(Family[S]):
     @operation
     def get(self, token_id: str) -> Call[TokenData]:
         """Read what is known of a token."""
-        return call("GET", f"{_TOKENS}/{token_id}")
+        return call("GET", f"{_TOKENS}/{segment(token_id)}")
 
     @operation
     def revoke(self, token_id: str, **terms: Unpack[Texts]) -> Call[TokenData]:
         """Revoke a token."""
-        return call("DELETE", f"{_TOKENS}/{token_id}", terms, repeatable=True)
+        return call("DELETE", f"{_TOKENS}/{segment(token_id)}", terms, repeatable=True)
 
     @operation
     def rotate(
@@ -71,7 +71,7 @@ class Tokens(Family[S]):
             **terms: The terms of the write.
         """
         body = {"overlapSeconds": overlap_s, "expiresAt": expires_at}
-        return call("POST", f"{_TOKENS}/{token_id}:rotate", terms, json=body)
+        return call("POST", f"{_TOKENS}/{segment(token_id)}:rotate", terms, json=body)
 
 
 class Grants(Family[S]):
@@ -98,19 +98,19 @@ class Grants(Family[S]):
     @tagged
     def get(self, grant_id: str) -> Call[GrantData]:
         """Read a grant."""
-        return call("GET", f"{_GRANTS}/{grant_id}")
+        return call("GET", f"{_GRANTS}/{segment(grant_id)}")
 
     @operation
     def put(
         self, grant_id: str, grant: GrantBody, *, if_match: str | None = None, **terms: Unpack[Texts]
     ) -> Call[GrantData]:
         """Replace a grant."""
-        return call("PUT", f"{_GRANTS}/{grant_id}", _conditional(terms, if_match), json=grant)
+        return call("PUT", f"{_GRANTS}/{segment(grant_id)}", _conditional(terms, if_match), json=grant)
 
     @operation
     def delete(self, grant_id: str, *, if_match: str | None = None, **terms: Unpack[Texts]) -> Call[GrantData]:
         """Delete a grant."""
-        return call("DELETE", f"{_GRANTS}/{grant_id}", _conditional(terms, if_match))
+        return call("DELETE", f"{_GRANTS}/{segment(grant_id)}", _conditional(terms, if_match))
 
 
 class Access(Family[S]):

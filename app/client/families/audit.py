@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call, given, id_of
+from app.client.core.calls import call, given, id_of, segment
 from app.client.core.operations import Family, S, listing, operation
 from app.client.core.pages import Paged
 from app.client.families.resources import page_params
@@ -62,7 +62,7 @@ class Audit(Family[S]):
     @operation
     def get(self, change_id: str) -> Call[AuditedChange]:
         """Read one change."""
-        return call("GET", f"{self._base}/audit/{change_id}")
+        return call("GET", f"{self._base}/audit/{segment(change_id)}")
 
     @operation
     def revert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from app.client.core.calls import call, given, id_of
+from app.client.core.calls import call, given, path_of, segment
 from app.client.core.operations import S, operation
 from app.client.families.bodies import Change, entry
 from app.client.families.resources import Resources
@@ -84,10 +84,10 @@ class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResourc
     @operation
     def report(self, entity: Entity | str, instance: str, applied: AppliedConfigs) -> Call[TakenReport]:
         """Report the configs that a running client has taken over; ``instance`` is its own name for itself."""
-        path = f"{self._base}/client-configs/{id_of(entity)}/instances/{instance}"
+        path = f"{self._base}/client-configs/{path_of(entity)}/instances/{segment(instance)}"
         return call("PUT", path, json=applied, repeatable=True)
 
     @operation
     def status(self, entity: Entity | str, **fresh: Unpack[Freshness]) -> Call[AppliedStatus]:
         """Count the reports of an entity's clients by revision and software."""
-        return call("GET", f"{self._base}/client-configs/{id_of(entity)}/status", fresh)
+        return call("GET", f"{self._base}/client-configs/{path_of(entity)}/status", fresh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from app.client.core.answers import member, unreadable
-from app.client.core.calls import call, id_of
+from app.client.core.calls import call, id_of, path_of
 from app.client.core.operations import Family, S, listing, operation, procedure, tagged
 from app.client.core.pages import Paged
 from app.client.core.retries import backoff_s
@@ -107,35 +107,35 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         self, entity: Entity | str, *, at: int | str | None = None, full: bool = False, **fresh: Unpack[Freshness]
     ) -> Call[ResourceT]:
         """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
-        return self._call("GET", f"/{id_of(entity)}", fresh, params=_view(at, full=full))
+        return self._call("GET", f"/{path_of(entity)}", fresh, params=_view(at, full=full))
 
     @operation
     def put(self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[Conditions]) -> Call[ResourceT]:
         """Replace all keys of an entity."""
-        return self._call("PUT", f"/{id_of(entity)}", terms, json={self.member: dict(values)}, keyed=True)
+        return self._call("PUT", f"/{path_of(entity)}", terms, json={self.member: dict(values)}, keyed=True)
 
     @operation
     def delete(self, entity: Entity | str, **terms: Unpack[Conditions]) -> Call[DeletedResource]:
         """Remove all keys of an entity."""
-        return self._call("DELETE", f"/{id_of(entity)}", terms, keyed=True)
+        return self._call("DELETE", f"/{path_of(entity)}", terms, keyed=True)
 
     @tagged
     def effective(self, entity: Entity | str, **fresh: Unpack[Freshness]) -> Call[EffectiveT]:
         """Read the effective values of an entity, each with its source."""
-        return self._call("GET", f"/{id_of(entity)}/effective", fresh)
+        return self._call("GET", f"/{path_of(entity)}/effective", fresh)
 
     @listing
     def history(
         self, entity: Entity | str, *, page_size: int | None = None, page_token: str | None = None
     ) -> Paged[HistoryPage, HistoryItem]:
         """List the changes of an entity, newest first."""
-        return Paged(self._call("GET", f"/{id_of(entity)}/history", params=page_params(page_size, page_token)))
+        return Paged(self._call("GET", f"/{path_of(entity)}/history", params=page_params(page_size, page_token)))
 
     @operation
     def diff(self, entity: Entity | str, *, before: int | str, after: int | str | None = None) -> Call[PastDiff]:
         """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
         params = {"from": str(before), "to": None if after is None else str(after)}
-        return self._call("GET", f"/{id_of(entity)}/diff", params=params)
+        return self._call("GET", f"/{path_of(entity)}/diff", params=params)
 
     @operation
     def revert(
@@ -150,7 +150,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             **terms: The terms of the write.
         """
         body = {"to": str(to), "force": force}
-        return self._call("POST", f"/{id_of(entity)}:revert", terms, json=body, keyed=True)
+        return self._call("POST", f"/{path_of(entity)}:revert", terms, json=body, keyed=True)
 
     @procedure
     def update(

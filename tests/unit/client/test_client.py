@@ -146,6 +146,35 @@ async def test_not_modified_has_no_body() -> None:
     assert (found.status, found.body, found.etag) == (304, None, '"a"')
 
 
+@pytest.mark.parametrize(
+    ("send", "path"),
+    [
+        (lambda c: c.client_quotas.delete("user=a/effective?x#y"), "client-quotas/user=a%2Feffective%3Fx%23y"),
+        (lambda c: c.client_quotas.get("user=a%2Fb,client-id=x"), "client-quotas/user=a%2Fb,client-id=x"),
+        (lambda c: c.client_quotas.revert("user=a:revert", 3), "client-quotas/user=a%3Arevert:revert"),
+        (lambda c: c.client_quotas.delete(".."), "client-quotas/%2E%2E"),
+        (lambda c: c.client_configs.status("user=é"), "client-configs/user=%C3%A9/status"),
+        (lambda c: c.client_configs.report("user=a", "..", {}), "client-configs/user=a/instances/%2E%2E"),
+        (lambda c: c.client_configs.report("user=a", "a/b", {}), "client-configs/user=a/instances/a%2Fb"),
+        (lambda c: c.audit.get("../audit:revert"), "audit/..%2Faudit%3Arevert"),
+        (lambda c: c.tokens.revoke("../grants/g"), "/v1/tokens/..%2Fgrants%2Fg"),
+        (lambda c: c.tokens.rotate(".", overlap_s=1), "/v1/tokens/%2E:rotate"),
+        (lambda c: c.grants.put("g?h", {}), "/v1/grants/g%3Fh"),
+    ],
+)
+async def test_no_name_leads_out_of_its_place_in_a_path(send: Callable[[AsyncConfplane], Any], path: str) -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={})
+
+    async with _client(answer) as client:
+        await send(client)
+    base = "" if path.startswith("/") else "/v1/clusters/default/"
+    assert seen[0].url.raw_path.decode() == base + path
+
+
 async def test_lists_are_read_to_their_end() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         pages: dict[str | None, dict[str, Any]] = {

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import venv
 import zipfile
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.support.processes import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PROGRAM: Final = """\
 from app.client import Confplane

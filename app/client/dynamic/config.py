@@ -27,14 +27,15 @@ from typing import TYPE_CHECKING, Any, Final
 from app.client.awaiting import AsyncConfplane
 from app.client.dynamic.follower import Follower
 from app.client.dynamic.kept import Kept
-from app.client.dynamic.names import CLIENT_ID
+from app.client.dynamic.names import CLIENT_ID, METADATA_MAX_AGE
 from app.client.dynamic.reconfigurable import Listeners
 from app.client.dynamic.reports import Applied, Reporter, shown
-from app.client.dynamic.rules import SUPPORTED, enabled, max_age_s
+from app.client.dynamic.rules import DEFAULT_MAX_AGE_MS, SUPPORTED, enabled, max_age_s
 from app.client.dynamic.source import Away, Lacking, Poll, Registration, Unchanged, Values
 from app.domain.client_configs import INSTANCE_ID
 from app.domain.definitions import Kind
 from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +53,10 @@ _log: Final = logging.getLogger(__name__)
 
 FIRST_FETCH_S: Final = 2.0
 """Seconds that a start waits for the first answer, at most."""
+
+
+STOP_S: Final = 5.0
+"""Seconds that a stop waits for a swap that is under way, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +92,11 @@ class Dynamic:
         last_known_good: A file to keep the last values in; None for none.
         spread_s: Seconds over which clients spread a change: each waits a random part of them before it reconfigures.
         instance: The name under which this client reports what it has taken over, 1 to 128 letters, digits and
-            ``._-``; a random one, if not given.
+            ``._-``; a random one for each start, if not given.
         source: Another source of updates, without reports.
 
     Raises:
-        ValueError: ``metadata.max.age.ms`` is no number above 0, or ``instance`` is no such name.
+        ValueError: ``instance`` is no such name, or the service's ``user`` is none that Kafka can have.
     """
 
     kind: Kind
@@ -109,21 +114,22 @@ class Dynamic:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         in_java = library.in_java(own)
-        names = {"user": service.user} | ({"client-id": in_java[CLIENT_ID]} if CLIENT_ID in in_java else {})
-        entity = Entity.from_names(names)
+        self._enabled = enabled(in_java)
+        entity = _entity(service.user, in_java.get(CLIENT_ID), warn=self._enabled)
         kept = None
         if last_known_good is not None:
             kept = Kept(Path(last_known_good), (service.url, service.cluster, entity.id))
         self._label = f"{self.kind} {entity.id}"
         self._follower = Follower(self.kind, own, library, label=self._label, kept=kept)
-        self._enabled = enabled(in_java)
-        self._max_age_s = max_age_s(in_java)
+        self._max_age_s = max_age_s(in_java) or DEFAULT_MAX_AGE_MS / 1000
+        if self._enabled and max_age_s(in_java) is None:
+            _log.warning("%s: polls every five minutes, as %s is no number above 0", self._label, METADATA_MAX_AGE)
         self._registration = Registration(library.name, library.version, SUPPORTED[self.kind])
         self._entity, self._service, self._source = entity, service, source
         self._sleep = sleep
         self._listeners = Listeners(self._label, spread_s, sleep)
-        self._instance = instance or uuid.uuid4().hex
-        if not re.fullmatch(INSTANCE_ID, self._instance):
+        self._instance = instance
+        if instance is not None and not re.fullmatch(INSTANCE_ID, instance):
             raise ValueError("an instance's name has 1 to 128 letters, digits and ._- and is neither . nor ..")
         self._texts = [value for value in own.values() if isinstance(value, str)]
         self._reporter: Reporter | None = None
@@ -176,7 +182,8 @@ class Dynamic:
                 source = Poll(client, self._entity, self._registration, max_age_s=self._max_age_s, sleep=self._sleep)
                 self._reporter = await stack.enter_async_context(
                     Reporter(
-                        *(client, self._entity, self._registration, self._instance, self._now_applied),
+                        *(client, self._entity, self._registration, self._instance or uuid.uuid4().hex),
+                        self._now_applied,
                         label=self._label,
                     )
                 )
@@ -184,16 +191,26 @@ class Dynamic:
                 update = await source.next()
                 self._follower.take(update)
                 decided()
+                if self._follower.unkept:
+                    await asyncio.to_thread(self._follower.keep)
                 await self._listeners.settle(self.settings)
                 if isinstance(update, Values | Unchanged):
                     self.taken_over()
                 if isinstance(update, Lacking):
                     return
 
-    async def _begin(self) -> asyncio.Task[None]:
-        """Follow the source in a task, and return it after the first answer or after two seconds."""
+    async def _begin(self, begun: Callable[[], object] = lambda: None) -> asyncio.Task[None]:
+        """Follow the source in a task, and return it after the first answer or after two seconds.
+
+        ``begun`` is called as soon as the first settings are there: what takes them over may block the loop.
+        """
         decided = asyncio.Event()
-        task = asyncio.create_task(self._follow(decided.set))
+
+        def take_note() -> None:
+            decided.set()
+            begun()
+
+        task = asyncio.create_task(self._follow(take_note))
         waiting = asyncio.create_task(decided.wait())
         try:
             await asyncio.wait({waiting, task}, timeout=FIRST_FETCH_S, return_when=asyncio.FIRST_COMPLETED)
@@ -207,11 +224,37 @@ class Dynamic:
             if task.done():
                 await task  # raises the defect that ended it
             self._follower.take(Away(f"no answer in {FIRST_FETCH_S:g} s"))
+            begun()
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: dynamic configs are no longer followed", self._label, exc_info=error)
+
+    def _say_late(self) -> None:
+        _log.warning("%s: stopped while a swap, or a request, is under way, which ends by itself", self._label)
+
+
+def _entity(user: str, client_id: str | None, *, warn: bool) -> Entity:
+    """Return the entity of a client; that of its user for a client-id that no config can have.
+
+    Raises:
+        ValueError: No user has such a name.
+    """
+    try:
+        of_user = Entity.of(user=user)
+    except InvalidRequestError as error:
+        raise ValueError(f"user: {error}") from None
+    if not client_id:  # Java's default is the empty text
+        return of_user
+    try:
+        return Entity.of(user=user, client_id=client_id)
+    except InvalidRequestError:
+        if warn:
+            _log.warning(
+                "%s: configs can't be set for the client-id %r, those of the user apply", of_user.id, client_id
+            )
+        return of_user
 
 
 class _Async(Dynamic):
@@ -228,11 +271,13 @@ class _Async(Dynamic):
             self._task = await self._begin()
 
     async def stop(self) -> None:
-        """Stop following. The settings stay as they are."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        self._task = None
+        """Stop following. The settings stay as they are. A swap that does not end in five seconds ends by itself."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        if task is not asyncio.current_task() and (await asyncio.wait({task}, timeout=STOP_S))[1]:
+            self._say_late()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -255,42 +300,57 @@ class _Threaded(Dynamic):
 
         Without an answer the settings are those of the last known good values, else the user's own.
         """
-        if not self._enabled or self._thread is not None:
+        # The thread of a process that was forked is not alive in its child.
+        if not self._enabled or (self._thread is not None and self._thread.is_alive()):
             return
-        begun: Future[Callable[[], object]] = Future()
-        thread = threading.Thread(target=self._run, args=(begun,), name=f"dynamic {self._label}", daemon=True)
-        thread.start()
-        self._end = begun.result()
-        self._thread = thread
+        begun: Future[None] = Future()
+        self._end = lambda: None
+        self._thread = threading.Thread(target=self._run, args=(begun,), name=f"dynamic {self._label}", daemon=True)
+        self._thread.start()
+        try:
+            begun.result()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
-        """Stop following. The settings stay as they are."""
-        if self._thread is not None:
-            self._end()
-            self._thread.join()
-        self._thread = None
+        """Stop following. The settings stay as they are. A swap that does not end in five seconds ends by itself."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._end()
+        if thread is threading.current_thread():
+            return
+        thread.join(STOP_S)
+        if thread.is_alive():
+            self._say_late()
 
-    def _run(self, begun: Future[Callable[[], object]]) -> None:
+    def _run(self, begun: Future[None]) -> None:
+        def take_note() -> None:
+            if not begun.done():
+                begun.set_result(None)
+
         async def main() -> None:
-            try:
-                task = await self._begin()
-            except Exception as error:  # noqa: BLE001 - raised by start
-                begun.set_exception(error)
-                return
             loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
             def end() -> None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended by itself: the service lacks the feature
                     loop.call_soon_threadsafe(ended.set)
 
-            begun.set_result(end)
+            self._end = end
             waiting = asyncio.create_task(ended.wait())
+            task = await self._begin(take_note)
             await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
             for each in (waiting, task):
                 each.cancel()
             await asyncio.wait({waiting, task})
 
-        asyncio.run(main())
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            if begun.done():
+                raise
+            begun.set_exception(error)  # raised by start
 
     def __enter__(self) -> Self:
         self.start()

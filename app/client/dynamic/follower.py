@@ -39,7 +39,9 @@ class Follower:
         self._kept = kept
         self._begun = False
         self._away = False
+        self._values: Mapping[str, str] | None = None
         self._stored: Mapping[str, str] | None = None
+        self._keeps = True
         self.decision = Decision({})
         """The latest decision."""
         self.settings: Mapping[str, Any] = library.merged(own, {})
@@ -53,8 +55,8 @@ class Follower:
         match update:
             case Values(configs, revision):
                 self._back(revision)
+                self._values = dict(configs)
                 self._decide(configs, "")
-                self._store(configs)
             case Unchanged(revision):
                 self._back(revision)
             case Away(reason):
@@ -65,6 +67,25 @@ class Follower:
                     self._take_kept()
             case Lacking(reason):
                 _log.warning("%s: the service has no dynamic configs, they are off: %s", self._label, reason)
+
+    @property
+    def unkept(self) -> bool:
+        """True where :meth:`keep` is to be called, in a thread that may wait for a disk."""
+        return self._kept is not None and self._values != self._stored
+
+    def keep(self) -> None:
+        """Keep the values as the last known good ones. After a failure, which is logged once, they are still unkept."""
+        values = self._values
+        if self._kept is None or values is None:
+            return
+        try:
+            self._kept.save(values)
+        except OSError as error:
+            if self._keeps:
+                _log.warning("%s: the last known good values can't be kept: %s", self._label, error)
+            self._keeps = False
+        else:
+            self._stored, self._keeps = values, True
 
     def differing(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         """Return the configs that a client of this kind takes over and that differ between settings of the library."""
@@ -95,15 +116,6 @@ class Follower:
                     "%s: dropped the dynamic config %s=%s%s: %s",
                     *(self._label, dropped.key, dropped.value, origin, dropped.reason),
                 )
-
-    def _store(self, configs: Mapping[str, str]) -> None:
-        if self._kept is None or configs == self._stored:
-            return
-        try:
-            self._kept.save(configs)
-        except OSError as error:
-            _log.warning("%s: the last known good values can't be kept: %s", self._label, error)
-        self._stored = dict(configs)
 
     def _back(self, revision: int | None) -> None:
         if self._away:

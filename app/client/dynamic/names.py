@@ -20,13 +20,14 @@ ENABLE_DYNAMIC_CONFIG: Final = "enable.dynamic.config"
 """KIP-649's switch. No library knows this setting, so it is never passed on."""
 ENABLE_IDEMPOTENCE: Final = "enable.idempotence"
 GROUP_PROTOCOL: Final = "group.protocol"
+MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"
 METADATA_MAX_AGE: Final = "metadata.max.age.ms"
 TRANSACTIONAL_ID: Final = "transactional.id"
 
 _READ: Final = frozenset(
     {
         *(ACKS, SESSION_TIMEOUT, HEARTBEAT_INTERVAL, CLIENT_ID, ENABLE_DYNAMIC_CONFIG),
-        *(ENABLE_IDEMPOTENCE, GROUP_PROTOCOL, METADATA_MAX_AGE, TRANSACTIONAL_ID),
+        *(ENABLE_IDEMPOTENCE, GROUP_PROTOCOL, MAX_POLL_INTERVAL, METADATA_MAX_AGE, TRANSACTIONAL_ID),
     }
 )
 """The settings that the rules look at."""
@@ -42,6 +43,8 @@ class Library:
         aliases: Further names of the library for a setting, by Java's name.
         session_timeout_ms: Its default session timeout, milliseconds.
         heartbeat_interval_ms: Its default heartbeat interval, milliseconds.
+        max_poll_interval_ms: Its default ``max.poll.interval.ms``, if its consumers start with no session timeout above
+            that setting; None for libraries without this rule.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Library:
     aliases: Mapping[str, str] = field(default_factory=dict)
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int | None = None
 
     @property
     def version(self) -> str:
@@ -88,6 +92,8 @@ def _text(value: Any) -> str:
 
 
 JAVA: Final = Library("apache-kafka-java")
-CONFLUENT_KAFKA: Final = Library("confluent-kafka", aliases={ACKS: "request.required.acks"})
+CONFLUENT_KAFKA: Final = Library(
+    "confluent-kafka", aliases={ACKS: "request.required.acks"}, max_poll_interval_ms=300_000
+)
 KAFKA_PYTHON: Final = Library("kafka-python", underscores=True)
 AIOKAFKA: Final = Library("aiokafka", underscores=True, session_timeout_ms=10_000)

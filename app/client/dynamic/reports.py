@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.client.dynamic.source import lacking
-from app.client.errors import ClientError, ProblemError
+from app.client.errors import ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,21 +111,21 @@ class Reporter:
     async def _report(self) -> bool:
         """Send a report that is worth it; False where the service takes none."""
         self._due.clear()
-        applied = self._applied()
-        now = self._loop.time()
-        sent = self._sent
-        changed = sent is not None and sent._replace(revision=applied.revision) != applied
-        if not due(changed=changed, since_s=None if sent is None else now - self._sent_at):
-            return True
-        self._sent = None
         try:
+            applied = self._applied()
+            now = self._loop.time()
+            sent = self._sent
+            changed = sent is not None and sent._replace(revision=applied.revision) != applied
+            if not due(changed=changed, since_s=None if sent is None else now - self._sent_at):
+                return True
+            self._sent = None
             await self._client.client_configs.report(self._entity, self._instance, self._body(applied))
-        except ClientError as error:
+        except Exception as error:  # noqa: BLE001 - whatever something in between answers, the next report is sent
             if isinstance(error, ProblemError) and lacking(error.status, error.kafka_error_code):
                 _log.warning("%s: the service takes no reports, they are off: %s", self._label, error)
                 return False
             if not self._away:
-                _log.warning("%s: what is applied can't be reported for now: %s", self._label, error)
+                _log.warning("%s: what is applied can't be reported for now: %r", self._label, error)
             self._away = True
         else:
             self._away = False

@@ -6,6 +6,7 @@ dynamic values keeps the user's own value, so a removed key goes back to it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -50,16 +51,13 @@ def enabled(own: Mapping[str, str]) -> bool:
     return own.get(names.ENABLE_DYNAMIC_CONFIG, "true").strip().lower() != "false"
 
 
-def max_age_s(own: Mapping[str, str]) -> float:
-    """Return the seconds between two polls, from ``metadata.max.age.ms``.
-
-    Raises:
-        ValueError: Not a whole number of milliseconds above 0.
-    """
-    text = own.get(names.METADATA_MAX_AGE, str(DEFAULT_MAX_AGE_MS))
-    if not text.isdecimal() or not int(text):
-        raise ValueError(f"{names.METADATA_MAX_AGE} must be a whole number of milliseconds above 0")
-    return int(text) / 1000
+def max_age_s(own: Mapping[str, str]) -> float | None:
+    """Return the seconds between two polls, from ``metadata.max.age.ms``; None if it is no number above 0."""
+    try:
+        found = float(own.get(names.METADATA_MAX_AGE, DEFAULT_MAX_AGE_MS)) / 1000
+    except ValueError:
+        return None
+    return found if math.isfinite(found) and found > 0 else None
 
 
 def decide(kind: Kind, own: Mapping[str, str], dynamic: Mapping[str, str], library: names.Library) -> Decision:
@@ -119,8 +117,16 @@ def _contradiction(own: Mapping[str, str], accepted: Mapping[str, str], library:
     try:
         session = int(resulting.get(SESSION_TIMEOUT, library.session_timeout_ms))
         heartbeat = int(resulting.get(HEARTBEAT_INTERVAL, library.heartbeat_interval_ms))
+        longest = None
+        if library.max_poll_interval_ms is not None:
+            longest = int(own.get(names.MAX_POLL_INTERVAL, library.max_poll_interval_ms))
     except ValueError:
         return "a timeout of the application's own is no number"
-    if heartbeat < session:
-        return None
-    return f"{HEARTBEAT_INTERVAL} ({heartbeat}) would not be below {SESSION_TIMEOUT} ({session})"
+    if heartbeat >= session:
+        return f"{HEARTBEAT_INTERVAL} ({heartbeat}) would not be below {SESSION_TIMEOUT} ({session})"
+    if longest is not None and session > longest:
+        return (
+            f"{SESSION_TIMEOUT} ({session}) would be above {names.MAX_POLL_INTERVAL} ({longest}): "
+            f"consumers of {library.name} would not start"
+        )
+    return None

@@ -153,6 +153,8 @@ class Poll:
             return self._failed(error)
         except ClientError as error:
             return self._failed(error)
+        except Exception as error:  # noqa: BLE001 - an answer of something in between, whatever it made of it
+            return self._failed(ClientError(f"{type(error).__name__}: {error}"))
         self._failures = 0
         self._pause_s = pause_s(self._max_age_s, 0, None, self._share())
         return update

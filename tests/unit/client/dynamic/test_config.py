@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +14,16 @@ from app.client.dynamic import (
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
     DynamicProducerConfig,
+    Service,
 )
 from app.client.dynamic import config as module
 from app.client.dynamic.kept import Kept
 from app.client.dynamic.source import Away, Lacking, Unchanged, Values
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_for
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
     from pathlib import Path
 
     from app.client.dynamic.source import Update
@@ -102,6 +105,26 @@ async def test_away_at_start_the_last_known_good_values_are_in_force(tmp_path: P
     assert Kept(kept, BOUND).load() == {"acks": "all"}
     assert (await followed(Away("lost"), last_known_good=kept)).settings["acks"] == "all"
     assert (await followed(Away("lost"), ONE, last_known_good=kept)).settings["acks"] == "1"
+
+
+async def test_values_that_could_not_be_kept_are_kept_later_and_never_in_the_loops_own_thread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(28, "No space left on device")] * 2
+    threads: set[threading.Thread] = set()
+    save = Kept.save
+
+    def full(kept: Kept, configs: Mapping[str, str]) -> None:
+        threads.add(threading.current_thread())
+        if failures:
+            raise failures.pop()
+        save(kept, configs)
+
+    monkeypatch.setattr(Kept, "save", full)
+    await followed(ALL, Unchanged(), Unchanged(), Unchanged(), last_known_good=tmp_path / "kept.json")
+    assert Kept(tmp_path / "kept.json", BOUND).load() == {"acks": "all"}
+    assert caplog.text.count("can't be kept") == 1
+    assert threading.current_thread() not in threads
 
 
 async def test_kept_values_of_a_service_that_lacks_the_feature_are_not_used(tmp_path: Path) -> None:
@@ -237,6 +260,130 @@ async def test_a_thread_ends_where_the_service_lacks_the_feature() -> None:
     with dynamic:
         await until(lambda: all("dynamic producer" not in thread.name for thread in threading.enumerate()))
     assert dynamic.settings == OWN
+
+
+class Blocking(Taken):
+    """Takes settings over in the thread that follows them, and takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def reconfigure(self, settings: Mapping[str, Any]) -> None:  # type: ignore[override]  # either is allowed
+        self.begun.set()
+        self.go_on.wait()
+        self.acks.append(settings.get("acks"))
+
+
+def test_neither_start_nor_stop_waits_for_a_swap(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert module.STOP_S == 5
+    monkeypatch.setattr(module, "STOP_S", 0.05)
+    taken = Blocking()
+    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script(ALL))
+    dynamic.add(taken)
+    dynamic.start()
+    assert dynamic.settings["acks"] == "all"
+    assert taken.begun.wait(10)
+    dynamic.stop()
+    assert "stopped while a swap, or a request, is under way" in caplog.text
+    assert taken.acks == []
+    taken.go_on.set()
+    wait_for(lambda: all("dynamic producer" not in thread.name for thread in threading.enumerate()))
+    assert taken.acks == ["all"]
+
+
+async def test_an_object_that_takes_settings_over_may_stop_its_own_settings() -> None:
+    class Stopping(Taken):
+        async def reconfigure(self, settings: Mapping[str, Any]) -> None:
+            await super().reconfigure(settings)
+            threaded.stop()
+
+    class AsyncStopping(Taken):
+        async def reconfigure(self, settings: Mapping[str, Any]) -> None:
+            await super().reconfigure(settings)
+            await dynamic.stop()
+
+    options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": SERVICE}
+    stopping, async_stopping = Stopping(), AsyncStopping()
+    threaded = DynamicProducerConfig(OWN, source=Script(ALL), **options)
+    threaded.add(stopping)
+    threaded.start()
+    await until(lambda: all("dynamic producer" not in thread.name for thread in threading.enumerate()))
+    script = Script(ALL, *[Unchanged()] * 50, ONE, ALL)
+    dynamic = AsyncDynamicProducerConfig(OWN, source=script, **options)
+    await dynamic.start()
+    dynamic.add(async_stopping)
+    await until(lambda: async_stopping.acks)
+    await asyncio.sleep(0.05)
+    assert (stopping.acks, async_stopping.acks, script.exhausted) == (["all"], ["1"], False)
+
+
+def test_a_start_for_which_there_is_no_loop_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(main: Coroutine[Any, Any, None]) -> None:
+        main.close()
+        raise OSError(24, "Too many open files")
+
+    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script(ALL))
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "run", full)
+        with pytest.raises(OSError, match="Too many open files"):
+            dynamic.start()
+    with dynamic:
+        assert dynamic.settings["acks"] == "all"
+
+
+def test_in_a_process_that_was_forked_settings_follow_once_they_are_started_again() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "parent all\nchild all\nchild 1\n", done.stderr
+
+
+_FORKS = """
+import os, threading
+from app.client.dynamic import CONFLUENT_KAFKA, DynamicProducerConfig
+from app.client.dynamic.source import Values
+from tests.unit.client.dynamic.scripted import SERVICE, Script
+
+source = Script(Values({"acks": "all"}))
+dynamic = DynamicProducerConfig({}, library=CONFLUENT_KAFKA, service=SERVICE, source=source)
+dynamic.start()
+print("parent", dynamic.settings["acks"], flush=True)
+if child := os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print("child", dynamic.settings["acks"], flush=True)
+source._updates.append(Values({"acks": "1"}))
+dynamic.start()
+print("child", dynamic.settings["acks"], flush=True)
+dynamic.stop()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("switch", ["true", "false"])
+@pytest.mark.parametrize("client_id", ["", ".", "..", "x" * 300])
+def test_no_setting_of_the_application_hinders_it(
+    client_id: str, switch: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = {"client.id": client_id, "metadata.max.age.ms": 0, "enable.dynamic.config": switch}
+    dynamic = DynamicProducerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=Script(ALL))
+    with dynamic:
+        assert dynamic.settings.get("acks") == ("all" if switch == "true" else None)
+    assert dynamic.settings["client.id"] == client_id
+    said = [record.getMessage() for record in caplog.records]
+    unnamed = f"user=alice: configs can't be set for the client-id {client_id!r}, those of the user apply"
+    at_an_age = "producer user=alice: polls every five minutes, as metadata.max.age.ms is no number above 0"
+    if switch == "false":
+        assert said == []
+    elif client_id in {".", ".."}:
+        assert said == [unnamed, at_an_age]
+    else:
+        assert at_an_age.removeprefix("producer user=alice") in said[-1]
+
+
+def test_a_user_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="user: "):
+        DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=Service("http://confplane.test", "", None))
 
 
 async def test_a_defect_of_a_source_is_raised_at_the_start_and_logged_later(caplog: pytest.LogCaptureFixture) -> None:

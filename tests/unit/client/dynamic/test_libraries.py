@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from typing import Any
 
@@ -9,8 +10,18 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from aiokafka.errors import KafkaConnectionError
 
-from app.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, KAFKA_PYTHON
+from app.client.dynamic import (
+    AIOKAFKA,
+    CONFLUENT_KAFKA,
+    KAFKA_PYTHON,
+    AsyncDynamicProducerConfig,
+    DynamicConsumerConfig,
+)
+from app.client.dynamic.adapters import aiokafka as aiokafka_adapter
+from app.client.dynamic.adapters import confluent_kafka as confluent_adapter
+from tests.unit.client.dynamic.scripted import SERVICE, Script
 
 TIMEOUTS = {"session.timeout.ms": "20000", "heartbeat.interval.ms": "4000"}
 NOWHERE = "127.0.0.1:1"
@@ -29,9 +40,18 @@ async def test_producers_take_acks(acks: str) -> None:
 async def test_consumers_take_timeouts() -> None:
     own: dict[str, Any] = {"bootstrap.servers": NOWHERE, "log_level": 0, "group.id": "g"}
     confluent_kafka.Consumer(CONFLUENT_KAFKA.merged(own, TIMEOUTS)).close()
+    longest = {"session.timeout.ms": "600000"}
+    confluent_kafka.Consumer(CONFLUENT_KAFKA.merged(own | {"max.poll.interval.ms": 600_000}, longest)).close()
     own = {"bootstrap_servers": NOWHERE, "group_id": "g"}
     assert KAFKA_PYTHON.merged(own, TIMEOUTS).keys() <= kafka.KafkaConsumer.DEFAULT_CONFIG.keys()
     await aiokafka.AIOKafkaConsumer(**AIOKAFKA.merged(own, TIMEOUTS)).stop()
+
+
+def test_librdkafka_refuses_a_session_timeout_above_the_poll_interval() -> None:
+    own = {"bootstrap.servers": NOWHERE, "log_level": 0, "group.id": "g"}
+    confluent_kafka.Consumer(own | {"session.timeout.ms": str(CONFLUENT_KAFKA.max_poll_interval_ms)}).close()
+    with pytest.raises(confluent_kafka.KafkaException, match=r"max\.poll\.interval\.ms"):
+        confluent_kafka.Consumer(own | {"session.timeout.ms": "300001"})
 
 
 def test_librdkafka_refuses_timeouts_under_the_new_protocol() -> None:
@@ -52,3 +72,24 @@ def test_defaults() -> None:
 def test_the_version_is_that_of_the_installed_package(library: Any) -> None:
     packages = {"confluent-kafka": confluent_kafka, "kafka-python": kafka, "aiokafka": aiokafka}
     assert library.version == packages[library.name].__version__
+
+
+async def test_a_producer_of_aiokafka_that_can_not_start_is_closed() -> None:
+    """Unclosed ones warn, which is an error here."""
+    own = {"bootstrap_servers": NOWHERE, "request_timeout_ms": 100}
+    dynamic = AsyncDynamicProducerConfig(own, library=AIOKAFKA, service=SERVICE, source=Script())
+    with pytest.raises(KafkaConnectionError):
+        await aiokafka_adapter.swapped_producer(dynamic).start()
+    gc.collect()
+
+
+def test_a_commit_of_nothing_is_none_to_librdkafka() -> None:
+    own = {"bootstrap.servers": NOWHERE, "log_level": 0, "group.id": "g"}
+    dynamic = DynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+    swapped = confluent_adapter.swapped_consumer(
+        dynamic, ["orders"], commit=lambda consumer: consumer.commit(asynchronous=False)
+    )
+    first = swapped.current()
+    swapped.reconfigure(own | {"session.timeout.ms": "20000"})
+    assert swapped.current() is not first
+    swapped.close()

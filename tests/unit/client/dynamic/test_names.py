@@ -4,6 +4,7 @@ import pytest
 
 from app.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
 from app.client.dynamic.rules import decide, max_age_s
+from app.domain.client_configs import SESSION_TIMEOUT
 from app.domain.definitions import Kind
 
 TIMEOUTS = {"session.timeout.ms": "20000", "heartbeat.interval.ms": " 4000 "}
@@ -54,9 +55,28 @@ def test_defaults_are_those_of_the_library() -> None:
 def test_the_time_between_polls() -> None:
     assert max_age_s({}) == 300
     assert max_age_s({"metadata.max.age.ms": "1500"}) == 1.5
-    for text in ("0", "-1", "soon", "1.5"):
-        with pytest.raises(ValueError, match=r"metadata\.max\.age\.ms must be a whole number"):
-            max_age_s({"metadata.max.age.ms": text})
+    assert max_age_s({"metadata.max.age.ms": "300000.0"}) == 300
+    for text in ("0", "-1", "soon", "inf", "nan"):
+        assert max_age_s({"metadata.max.age.ms": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("library", "own", "dropped"),
+    [
+        (CONFLUENT_KAFKA, {}, [SESSION_TIMEOUT]),
+        (CONFLUENT_KAFKA, {"max.poll.interval.ms": "600000"}, []),
+        (CONFLUENT_KAFKA, {"max.poll.interval.ms": "599999"}, [SESSION_TIMEOUT]),
+        (KAFKA_PYTHON, {}, []),
+        (AIOKAFKA, {}, []),
+        (JAVA, {}, []),
+    ],
+)
+def test_a_session_timeout_above_the_poll_interval_is_dropped_where_consumers_would_not_start(
+    library: Library, own: dict[str, str], dropped: list[str]
+) -> None:
+    decision = decide(Kind.CONSUMER, own, {SESSION_TIMEOUT: "600000"}, library)
+    assert [each.key for each in decision.dropped] == dropped
+    assert all("would be above max.poll.interval.ms" in each.reason for each in decision.dropped)
 
 
 def test_a_library_that_is_not_installed_has_no_version() -> None:

@@ -74,6 +74,24 @@ async def test_no_answer_leaves_it_on(error: type[httpx.TransportError]) -> None
     assert isinstance(await Served(fail).poll.next(), Away)
 
 
+@pytest.mark.parametrize("error", [httpx.DecodingError, ValueError, AttributeError, RecursionError])
+async def test_no_failure_to_read_an_answer_ends_the_polls(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
+        if served.now < 600:
+            raise error("strange")
+        return values(_, acks="all")
+
+    served = Served(fail)
+    follower = Follower(Kind.PRODUCER, OWN, CONFLUENT_KAFKA, label="producer", kept=None)
+    while served.now < 1000:
+        follower.take(await served.poll.next())
+    assert follower.settings["acks"] == "all"
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING" and "can't be read" in record.msg]
+    assert "strange" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     "content",
     [b"<html>login</html>", b"", b"[]", b"{}", b'{"entries": [1]}', b'{"entries": [{"values": [{"key": "a"}]}]}'],

@@ -255,6 +255,45 @@ async def test_an_outage_of_reports_disturbs_nothing_and_is_logged_once(caplog: 
         assert dynamic.settings["acks"] == "1"
 
 
+async def test_no_failure_of_a_report_ends_the_reports(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(Choosy):
+        failing_once = True
+
+        @property
+        def waiting(self) -> bool:
+            failing, self.failing_once = self.failing_once, False
+            if failing:
+                raise RuntimeError("a defect of the application")
+            return False
+
+    told = Told(acks="all")
+
+    def strange(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT" and len(told.reports) < 2:
+            told.reports.append({})
+            raise ValueError("strange")
+        return told._answer(request)
+
+    options = told.options(service=Answering("http://confplane.test", "alice", "secret", answer=strange))
+    async with AsyncDynamicProducerConfig(OWN, **options) as dynamic:
+        dynamic.add(Odd())
+        for _ in range(4):
+            polls = told.polls
+            told.poll()
+            await until(lambda: told.polls > polls)  # noqa: B023 - is called at once
+        await until(lambda: len(told.reports) > 2, why=lambda: caplog.text)
+        await told.says(1)
+    assert caplog.text.count("can't be reported") == 1
+
+
+async def test_each_start_has_an_instance_of_its_own() -> None:
+    told = Told(acks="all")
+    dynamic = AsyncDynamicProducerConfig(OWN, **told.options())
+    for starts in range(1, 3):
+        async with dynamic:
+            await until(lambda: len(told.paths) == starts)  # noqa: B023 - is called at once
+
+
 async def test_a_client_without_an_answer_reports_nothing() -> None:
     told = Told()
     told.polls_refused = httpx.Response(503, json=PROBLEM)

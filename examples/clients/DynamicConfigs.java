@@ -144,6 +144,12 @@ public final class DynamicConfigs implements AutoCloseable {
         return changed || sinceS == null || sinceS >= FRESH_REPORT_S;
     }
 
+    /** Returns metadata.max.age.ms in seconds; its default if it is no number above 0. */
+    static double maxAgeS(Map<String, String> own) {
+        String given = own.getOrDefault("metadata.max.age.ms", "").trim();
+        return given.matches("0*[1-9]\\d{0,17}") ? Long.parseLong(given) / 1000.0 : 300;
+    }
+
     static double pauseS(double maxAgeS, int failures, Double retryAfterS, double share) {
         if (failures == 0) {
             return maxAgeS * (0.8 + 0.4 * share);
@@ -170,14 +176,24 @@ public final class DynamicConfigs implements AutoCloseable {
             }
         }
         if (kind == Kind.CONSUMER && !accepted.isEmpty()) {
-            int heartbeat = Integer.parseInt(accepted.getOrDefault(HEARTBEAT, own.getOrDefault(HEARTBEAT, "3000")));
-            int session = Integer.parseInt(accepted.getOrDefault(SESSION, own.getOrDefault(SESSION, "45000")));
-            if (heartbeat >= session) {
-                accepted.keySet().forEach(key -> dropped.put(key, HEARTBEAT + " would not be below " + SESSION));
+            String reason = contradiction(
+                    accepted.getOrDefault(HEARTBEAT, own.getOrDefault(HEARTBEAT, "3000")),
+                    accepted.getOrDefault(SESSION, own.getOrDefault(SESSION, "45000")));
+            if (reason != null) {
+                accepted.keySet().forEach(key -> dropped.put(key, reason));
                 accepted.clear();
             }
         }
         return new Decision(accepted, dropped);
+    }
+
+    private static String contradiction(String heartbeat, String session) {
+        try {
+            boolean below = Integer.parseInt(heartbeat.trim()) < Integer.parseInt(session.trim());
+            return below ? null : HEARTBEAT + " would not be below " + SESSION;
+        } catch (NumberFormatException error) {
+            return "a timeout of the application's own is no number";
+        }
     }
 
     private static String refusal(Map<String, String> own, String key, String value) {
@@ -239,8 +255,7 @@ public final class DynamicConfigs implements AutoCloseable {
         } catch (InterruptedException closed) {
             Thread.currentThread().interrupt();
         }
-        double maxAgeS = Long.parseLong(own.getOrDefault("metadata.max.age.ms", "300000")) / 1000.0;
-        pauseS = pauseS(maxAgeS, failures, retryAfterS, ThreadLocalRandom.current().nextDouble());
+        pauseS = pauseS(maxAgeS(own), failures, retryAfterS, ThreadLocalRandom.current().nextDouble());
         return true;
     }
 

@@ -51,6 +51,14 @@ console.log(JSON.stringify({
 }));
 """
 
+WAIT: Final = """
+import { follow } from "./dynamicConfigs.js";
+globalThis.fetch = async () => new Response(JSON.stringify({ entries: [], configs: [] }));
+globalThis.setTimeout = (_, wait) => { console.log(wait); process.exit(); };
+const client = JSON.parse(process.argv[2]);
+for await (const _ of follow({ ...client, token: () => "" }));
+"""
+
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -84,6 +92,13 @@ def test_the_example_passes_the_vectors_of_errors_pauses_and_reports(compiled: P
     assert found["off"] == [each["off"] for each in vectors["errors"]]
     assert found["due"] == [each["due"] for each in vectors["reports"]]
     assert found["pauses"] == [pytest.approx([each["least"], each["most"]]) for each in vectors["pauses"]]
+
+
+def test_polls_that_are_months_apart_do_not_come_at_once(compiled: Path) -> None:
+    """JavaScript ends a timer of more than 2**31 - 1 ms at once."""
+    followed = {"user": "alice", "supportedConfigs": ["acks"], "maxAgeMs": 10 * 2**31}
+    done = subprocess.run(beside(compiled, "wait.js", WAIT, followed), capture_output=True, check=True, timeout=60)
+    assert int(done.stdout) == 2**31 - 1
 
 
 async def test_the_example_follows_the_changes_of_a_client_and_reports_them(

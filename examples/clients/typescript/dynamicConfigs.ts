@@ -43,6 +43,8 @@ export class Refused extends Error {
 const DAY_MS = 86_400_000;
 const LONGEST_RETRY_AFTER_MS = 3_600_000;
 const REQUEST_MS = 30_000;
+/** A longer timer ends at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const FRESH_REPORT_S = 240;
 
 /**
@@ -79,7 +81,7 @@ export async function* follow(
       failures += 1;
     }
     const wait = pauseMs(client.maxAgeMs, failures, retryAfterS, Math.random());
-    await new Promise((resolve) => setTimeout(resolve, wait));
+    await new Promise((resolve) => setTimeout(resolve, Math.min(wait, LONGEST_TIMER_MS)));
   }
 }
 

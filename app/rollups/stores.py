@@ -258,7 +258,8 @@ class StoreFrames:
     pass, whose rows Spark keeps, on its disk where memory is short."""
     _most_parts: int | None
     _kept: dict[str, DataFrame] = field(default_factory=dict)
-    _bounds: dict[str, list[str]] = field(default_factory=dict)
+    _bounds: dict[tuple[str, str | None], list[str]] = field(default_factory=dict)
+    """Frame and least key -> the keys at which its parts begin."""
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         """Return columns of a frame."""
@@ -288,12 +289,12 @@ class StoreFrames:
         return self._of_postgres(name, columns, low)
 
     def _of_postgres(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
-        if name not in self._bounds:
+        key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
+        if (name, key) not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
             pages = trail.TablePages(self.postgres, TABLES[name], self._moment.cut)
-            self._bounds[name] = trail.bounds(pages, parallelism)
-        key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
-        return self._ranges(name, columns, self._bounds[name], KeyRange(key))
+            self._bounds[name, key] = trail.bounds(pages, parallelism, key)
+        return self._ranges(name, columns, self._bounds[name, key], KeyRange(key))
 
     def changes_of(self, days: Iterable[date]) -> DataFrame:
         """Return the changes whose ``created_at`` is on some days, UTC; each day is a part."""

@@ -50,13 +50,13 @@ class Made:
         self.asked = 0
 
     def keys(self, numbers: Sequence[int]) -> pa.ListArray:
-        self.asked = len(numbers)
+        self.asked += len(numbers)
         found = [[key_of(rank) for rank in self._ranks(number)] for number in numbers]
         return pa.array([keys for keys in found if keys], pa.list_(pa.string()))
 
-    def sizes(self, parallelism: int = 8) -> list[int]:
-        ranks = [rank_of(key) for key in source.bounds(self, parallelism)]
-        return [high - low for low, high in itertools.pairwise([0, *ranks, self.rows])]
+    def sizes(self, parallelism: int = 8, first: int = 0) -> list[int]:
+        ranks = [rank_of(key) for key in source.bounds(self, parallelism, key_of(first) if first else None)]
+        return [high - low for low, high in itertools.pairwise([first, *ranks, self.rows])]
 
 
 def in_order(rows: int) -> Made:
@@ -123,6 +123,32 @@ def test_parts_are_even_at_any_size(layout: Callable[[int], Made], rows: int) ->
         assert len(sizes) == min(rows // source.ROWS, source.MOST_PARTS)
     # A sample, and no look at everything.
     assert made.asked <= max(source.PAGES * 8, made.count // 10, 1)
+
+
+@pytest.mark.parametrize("layout", [in_order, wide_at_first, among_others, behind_another])
+def test_parts_of_a_step_are_even_after_a_look_at_few_pages(layout: Callable[[int], Made]) -> None:
+    made, step = layout(BILLION), 100_000
+    sizes = made.sizes(first=made.rows - step)
+    assert sum(sizes) == step
+    assert len(sizes) == 8
+    assert max(sizes) <= 2 * statistics.median(sizes)
+    # Among others' rows only a page in twelve says something.
+    assert made.asked <= 15 * source.LOOK + source.PAGES * 8 * (50 if layout is among_others else 2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "step"),
+    [(in_order, 10_000_000), (among_others, 10_000_000), (rows_in_any_order, 1_000_000)],
+    ids=["in order", "among others", "in any order"],
+)
+def test_parts_of_a_large_step_are_even_too(layout: Callable[[int], Made], step: int) -> None:
+    made = layout(BILLION)
+    sizes = made.sizes(first=made.rows - step)
+    assert sum(sizes) == step
+    # Of rows that lie anywhere few pages show any.
+    assert len(sizes) >= (step // source.ROWS) * (0.05 if layout is rows_in_any_order else 0.3)
+    assert max(sizes) <= 2.5 * statistics.median(sizes)
+    assert made.asked <= source.PAGES * source.MOST_PARTS + 15 * source.LOOK
 
 
 def test_there_are_as_many_parts_as_tasks_that_run_at_a_time() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -38,6 +39,8 @@ MOST_PARTS: Final = 1_000
 sampled pages."""
 PAGES: Final = 64
 """Pages sampled for each part. With so many, parts are even also where pages are in an order of their own."""
+LOOK: Final = 256
+"""Pages sampled of each stretch of a table where only rows from a key on are read."""
 _ROWS_OF_A_PAGE: Final = 100
 """Rows of a page, rarely exceeded. Gives the number of parts before any row is read."""
 
@@ -97,7 +100,7 @@ class TablePages:
         return pa.concat_arrays([batch.column(0) for batch in batches])
 
 
-def bounds(pages: Pages, parallelism: int) -> list[str]:
+def bounds(pages: Pages, parallelism: int, low: str | None = None) -> list[str]:
     """Return the keys at which a frame's parts begin, except the first part's, so that parts are of even size.
 
     Rows of one page have neighbouring keys, so a sample is worth its number of pages: :data:`PAGES` for each part, one
@@ -106,17 +109,69 @@ def bounds(pages: Pages, parallelism: int) -> list[str]:
     Args:
         pages: The pages of the frame's table.
         parallelism: The number of tasks that run at a time.
+        low: The least key that is read, or None for all. Its rows are mostly at the end of the table: a short look into
+            each stretch, of which those nearer to the end are shorter, shows where more pages are worth a look.
     """
-    most_rows = pages.count * _ROWS_OF_A_PAGE
-    sampled = _one_of_each_run(pages.count, PAGES * max(1, _parts(most_rows, parallelism)))
-    found = pages.keys(sampled)
-    keys = found.flatten()
-    parts = _parts(len(keys) * pages.count / max(1, len(sampled)), parallelism)
-    if len(sampled) < pages.count:
-        parts = min(parts, max(1, len(found) // PAGES))
-    keys = keys.take(pc.sort_indices(keys))
-    begins = (keys[len(keys) * part // parts].as_py() for part in range(1, parts))
+    if low is None:
+        most_rows = pages.count * _ROWS_OF_A_PAGE
+        samples = [_sample(pages, range(pages.count), PAGES * max(1, _parts(most_rows, parallelism)))]
+    else:
+        samples = [_sample(pages, each, LOOK, low) for each in _stretches(pages.count)]
+        rows = max(1, sum(each.rows for each in samples))
+        wanted = PAGES * _parts(rows, parallelism)
+        needed = [wanted * each.rows / rows * len(each.looked) / max(1, each.hits) for each in samples]
+        part = min(1, PAGES * MOST_PARTS / max(1, sum(needed)))
+        samples = [
+            _sample(pages, each.numbers, int(part * count), low) if part * count > len(each.looked) else each
+            for each, count in zip(samples, needed, strict=True)
+        ]
+    parts = _parts(sum(each.rows for each in samples), parallelism)
+    if any(len(each.looked) < len(each.numbers) for each in samples):
+        parts = min(parts, max(1, sum(each.hits for each in samples) // PAGES))
+    found = sorted((key, each.weight) for each in samples for key in each.keys)
+    upto = list(itertools.accumulate(weight for _, weight in found))
+    begins = (found[bisect_right(upto, upto[-1] * part / parts)][0] for part in range(1, parts))
     return [str(key) for key in dict.fromkeys(begins)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Keys on some pages of a stretch of a table."""
+
+    numbers: range
+    looked: Sequence[int]
+    keys: list[Any]
+    hits: int
+    """Pages with any of the keys."""
+
+    @property
+    def weight(self) -> float:
+        """The pages that each page of the sample stands for."""
+        return len(self.numbers) / max(1, len(self.looked))
+
+    @property
+    def rows(self) -> float:
+        """The rows of the stretch, as estimated."""
+        return len(self.keys) * self.weight
+
+
+def _sample(pages: Pages, numbers: range, count: int, low: str | None = None) -> _Sample:
+    looked = [numbers[each] for each in _one_of_each_run(len(numbers), count)]
+    found = pages.keys(looked)
+    keys, pages_of_keys = found.flatten(), pc.list_parent_indices(found)
+    if low is not None:
+        is_read = pc.greater_equal(keys, pa.scalar(low).cast(keys.type))
+        keys, pages_of_keys = keys.filter(is_read), pages_of_keys.filter(is_read)
+    return _Sample(numbers, looked, keys.to_pylist(), len(pages_of_keys.unique()))
+
+
+def _stretches(count: int) -> list[range]:
+    """Cut the numbers below ``count`` into stretches: each but the last is thrice as long as all behind it."""
+    edges, length = [count], LOOK
+    while length < count:
+        edges.append(count - length)
+        length *= 4
+    return [range(low, high) for high, low in itertools.pairwise([*edges, 0])]
 
 
 def _parts(rows: float, parallelism: int) -> int:

@@ -97,13 +97,29 @@ class Alters(Generic[N_contra, V_contra]):
             validate_only: Have the cluster check the entries, and change nothing.
 
         Raises:
-            KraftError: There is no connection; nothing was sent from there on.
+            KraftError: There is no connection; nothing was sent.
         """
         ends: list[End] = []
         async with self._turn:
             for part in _parts(entries):
-                ends += await self._alter(part, by, validate_only=validate_only)
+                ends += await self._behind(ends, part, by, validate_only=validate_only)
         return ends
+
+    async def _behind(
+        self,
+        before: Sequence[End],
+        entries: Sequence[tuple[N_contra, Mapping[str, V_contra | None]]],
+        by: Callable[[], float],
+        *,
+        validate_only: bool,
+    ) -> Sequence[End]:
+        """Alter entities behind those that have ends; without a connection any more only these keep theirs."""
+        try:
+            return await self._alter(entries, by, validate_only=validate_only)
+        except errors.KraftError as error:
+            if not before:
+                raise
+            return [Unknown(str(error))] * len(entries)
 
     async def _alter(
         self,
@@ -123,7 +139,7 @@ class Alters(Generic[N_contra, V_contra]):
         if len(entries) > 1 and _is_refused_whole(answers):
             half = len(entries) // 2
             first = await self._alter(entries[:half], by, validate_only=validate_only)
-            return [*first, *await self._alter(entries[half:], by, validate_only=validate_only)]
+            return [*first, *await self._behind(first, entries[half:], by, validate_only=validate_only)]
         return [_end(each) for each in answers]
 
 

@@ -1,0 +1,64 @@
+"""Alters in several requests, whose connection goes between two of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from app.kraft import alters
+from app.kraft.alters import Alters
+from app.kraft.wire import errors
+from app.services.ports.applying import Applied, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.kraft.wire.connection import Connection
+
+ENTRIES: Any = [(name, {"key": "value"}) for name in "abcd"]
+
+
+def made(asked: list[list[str]], connections: int, code: int = 0) -> Alters[str, str]:
+    """Alters that find so many connections; requests of more than two entities are answered with the code."""
+    left = [None] * connections
+
+    async def connect(deadline: float) -> Connection:
+        del deadline
+        if not left:
+            raise errors.UnreachableError("No broker answers")
+        left.pop()
+        return cast("Connection", None)
+
+    async def ask(
+        connection: Connection, entries: Sequence[Any], deadline: float, *, validate_only: bool
+    ) -> list[alters.Answer | None]:
+        del connection, deadline, validate_only
+        asked.append([name for name, _ in entries])
+        return [alters.Answer(code if len(entries) > 2 else 0, None) for _ in entries]
+
+    return Alters(ask, connect)
+
+
+async def test_a_connection_that_goes_between_two_requests_leaves_the_ends_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(alters, "MOST_RECORDS", 2)
+    asked: list[list[str]] = []
+    ends = await made(asked, connections=1).alter(ENTRIES, lambda: 0.0)
+    assert asked == [["a", "b"]]
+    assert ends == [Applied()] * 2 + [Unknown("No broker answers")] * 2
+
+
+async def test_a_connection_that_goes_between_two_halves_leaves_the_ends_of_the_first() -> None:
+    asked: list[list[str]] = []
+    ends = await made(asked, connections=2, code=44).alter(ENTRIES, lambda: 0.0)
+    assert asked == [["a", "b", "c", "d"], ["a", "b"]]
+    assert ends == [Applied()] * 2 + [Unknown("No broker answers")] * 2
+
+
+async def test_without_a_connection_nothing_is_sent() -> None:
+    asked: list[list[str]] = []
+    with pytest.raises(errors.KraftError):
+        await made(asked, connections=0).alter(ENTRIES, lambda: 0.0)
+    assert asked == []

@@ -279,6 +279,8 @@ target_states: Final = Table(
     Column("drift", JSONB, nullable=False, server_default="{}"),
     Column("put_back_at", JSONB, nullable=False, server_default="{}"),
     Column("topic_id", Text),
+    Column("claim", UUID),
+    Column("base", JSONB, nullable=False, server_default="{}"),
     Index("ix_target_states_to_be_sent", "cluster", "entity_id", postgresql_where=TO_BE_SENT),
     Index("ix_target_states_left_alone", "cluster", "entity_id", postgresql_where=LEFT_ALONE),
     comment="Values sent to a Kafka cluster, and its last known state, of each entity; a position, which moves",

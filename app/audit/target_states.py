@@ -2,6 +2,10 @@
 
 Each statement that changes a row locks it, and leaves rows of a newer revision of the znode alone. So two leaders at
 once, one of which lost the lead, can't take each other's newer values back.
+
+Each value in ``sent`` has the number of its sendings that may arrive yet (``open``). A sending adds one before it goes
+out, and takes it away at its certain end, as long as no other sending of the entity began meanwhile: that one may have
+been the first to arrive. A value of an earlier release has no number, and counts as one.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from app.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
 from app.audit.tables import LEFT_ALONE, TO_BE_SENT
 from app.domain.entities import EntityType
-from app.services.ports.applying import Author, Cause, Drift, Refused, TargetState
+from app.services.ports.applying import Applied, Author, Cause, Drift, Noted, Refused, TargetState
 from app.services.ports.kafka import area_of_type
+from app.services.ports.trail import FOLLOWING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.services.ports.applying import Correction, Ending, Sending
+    from app.services.ports.applying import Correction, Ending, Overwriting, Sending
     from app.services.ports.kafka import Area
 
 _DAY_S: Final = 86_400
@@ -33,32 +38,37 @@ _MOST_SENT: Final = 200
 """Values of an entity that are remembered as sent, at most."""
 
 _PUT_BACK: Final = "Put back: the Kafka cluster gets the value of this service again"
+_OVERWRITTEN: Final = "Overwritten: a change of the same key was waiting here, and the Kafka cluster gets its value"
 _MOST_CHANGES: Final = 100
 """Changes of an entity that are searched for the author of a key, at most."""
 
-_KNOWN: Final = text("""
+_UNENDED: Final = "coalesce(CAST(item ->> 'open' AS integer), 1)"
+_OF_TODAY: Final = "CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s"
+
+_KNOWN: Final = text(f"""
 SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply, drift,
-  put_back_at, topic_id, (
-  SELECT coalesce(jsonb_agg(jsonb_build_array(item -> 'key', item -> 'value') ORDER BY number), '[]')
-  FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number)
-  WHERE CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s
+  put_back_at, topic_id, base, (
+  SELECT coalesce(jsonb_agg(jsonb_build_array(item -> 'key', item -> 'value', {_UNENDED}) ORDER BY number), '[]')
+  FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number) WHERE {_OF_TODAY}
 ) AS sent
 FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)
-""").bindparams(bindparam("ids", type_=ARRAY(Text)))
+""").bindparams(bindparam("ids", type_=ARRAY(Text)))  # noqa: S608 - constants
 
-# In the order of ids, so that two statements lock rows in the same order. A value that is sent again moves to the end.
-# A key that somebody changed here is contested no more.
-_BEGIN: Final = text("""
-INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, topic_id, sent)
-SELECT :cluster, entity_id, mzxid, topic_id, (
-  SELECT coalesce(jsonb_agg(
-    jsonb_build_object('key', key, 'value', value, 'at', extract(epoch FROM clock_timestamp()))), '[]')
+# In the order of ids, so that two statements lock rows in the same order. A value that is sent again moves to the end,
+# and the values without an end are kept rather than others. A key that somebody changed here is contested no more. The
+# statement may be repeated: a claim that is there already counts once.
+_BEGIN: Final = text(f"""
+INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, topic_id, claim, sent)
+SELECT :cluster, entity_id, mzxid, topic_id, claim, (
+  SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'key', key, 'value', value, 'at', extract(epoch FROM clock_timestamp()), 'open', 1)), '[]')
   FROM jsonb_each(given."values")
 )
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, topic_id text, "values" jsonb)
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  entity_id text, mzxid bigint, topic_id text, claim uuid, "values" jsonb)
 ORDER BY entity_id COLLATE "C"
 ON CONFLICT (cluster, entity_id) DO UPDATE SET
-  sent_mzxid = excluded.sent_mzxid, topic_id = excluded.topic_id, sent_at = now(),
+  sent_mzxid = excluded.sent_mzxid, topic_id = excluded.topic_id, claim = excluded.claim, sent_at = now(),
   refused_code = NULL, refused_text = NULL,
   drift = CASE WHEN excluded.sent_mzxid > known.sent_mzxid
     THEN known.drift - ARRAY(SELECT item ->> 'key' FROM jsonb_array_elements(excluded.sent) AS item)
@@ -66,65 +76,70 @@ ON CONFLICT (cluster, entity_id) DO UPDATE SET
   put_back_at = CASE WHEN excluded.sent_mzxid > known.sent_mzxid
     THEN known.put_back_at - ARRAY(SELECT item ->> 'key' FROM jsonb_array_elements(excluded.sent) AS item)
     ELSE known.put_back_at END,
-  sent = (
+  sent = CASE WHEN known.claim = excluded.claim THEN known.sent ELSE (
     SELECT coalesce(jsonb_agg(item ORDER BY number), '[]') FROM (
       SELECT item, number FROM jsonb_array_elements(known.sent) WITH ORDINALITY AS old(item, number)
-      WHERE CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s
-        AND NOT EXISTS (
-          SELECT FROM jsonb_array_elements(excluded.sent) AS new(item)
-          WHERE new.item -> 'key' = old.item -> 'key' AND new.item -> 'value' = old.item -> 'value'
-        )
-      ORDER BY number DESC LIMIT :most
+      WHERE {_OF_TODAY} AND NOT EXISTS (
+        SELECT FROM jsonb_array_elements(excluded.sent) AS new(item)
+        WHERE new.item -> 'key' = old.item -> 'key' AND new.item -> 'value' = old.item -> 'value'
+      )
+      ORDER BY {_UNENDED} > 0 DESC, number DESC LIMIT :most
     ) AS kept
-  ) || excluded.sent
+  ) || (
+    SELECT coalesce(jsonb_agg(new.item || jsonb_build_object('open', 1 + coalesce((
+      SELECT max({_UNENDED}) FROM jsonb_array_elements(known.sent) AS old(item)
+      WHERE {_OF_TODAY} AND new.item -> 'key' = old.item -> 'key' AND new.item -> 'value' = old.item -> 'value'
+    ), 0)) ORDER BY number), '[]')
+    FROM jsonb_array_elements(excluded.sent) WITH ORDINALITY AS new(item, number)
+  ) END
 WHERE known.sent_mzxid <= excluded.sent_mzxid AND coalesce(known.topic_id = excluded.topic_id, true)
+  AND (known.sent_mzxid < excluded.sent_mzxid OR (known.refused_code IS NULL
+    AND (known.applied_mzxid IS DISTINCT FROM known.sent_mzxid OR known.reapply <> '[]')))
 RETURNING entity_id
-""")
+""")  # noqa: S608 - constants
+
+
+def _ended(values: str) -> str:
+    """Return SQL for ``sent`` with one sending less, of some keys with their values, that may arrive yet."""
+    return f"""(
+    SELECT coalesce(jsonb_agg(
+      CASE WHEN item -> 'value' = {values} -> (item ->> 'key')
+        THEN item || jsonb_build_object('open', greatest({_UNENDED} - 1, 0)) ELSE item END
+      ORDER BY number), '[]')
+    FROM jsonb_array_elements(known.sent) WITH ORDINALITY AS item(item, number)
+  )"""  # noqa: S608 - a constant
+
 
 # No caller waits for the disk behind an end: one that a crash of Postgres loses is an end that is not known, and its
-# values are sent again. Whatever is durable later has it too, since the log of Postgres is one.
-_END: Final = text("""
+# values are sent again. Whatever is durable later has it too, since the log of Postgres is one. An end takes the claim
+# away, so that a repeated statement ends nothing twice. A refusal takes nothing of what the cluster had taken before.
+_END: Final = text(f"""
 WITH at_once AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true) AS level
 ), given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-    entity_id text, mzxid bigint, "values" jsonb, "offset" bigint, code integer, said text)
+    entity_id text, mzxid bigint, claim uuid, "values" jsonb, taken boolean, "offset" bigint, code integer, said text)
 ), locked AS MATERIALIZED (
   SELECT entity_id FROM target_states
   WHERE cluster = :cluster AND entity_id IN (SELECT entity_id FROM given)
   ORDER BY entity_id FOR UPDATE
 )
 UPDATE target_states AS known SET
-  applied_mzxid = CASE WHEN code IS NULL THEN given.mzxid END,
-  reapply = known.reapply - ARRAY(SELECT jsonb_object_keys(given."values")),
+  claim = NULL, sent = {_ended('given."values"')},
+  applied_mzxid = CASE WHEN taken THEN given.mzxid ELSE known.applied_mzxid END,
   applied_offset = greatest(known.applied_offset, given."offset"),
-  applied = CASE WHEN code IS NULL THEN known.applied || given."values" ELSE known.applied END,
+  applied = CASE WHEN taken THEN known.applied || given."values" ELSE known.applied END,
+  reapply = CASE WHEN taken THEN known.reapply - ARRAY(SELECT jsonb_object_keys(given."values"))
+    ELSE known.reapply END,
+  base = CASE WHEN taken THEN known.base - ARRAY(SELECT jsonb_object_keys(given."values")) ELSE known.base END,
   refused_code = code, refused_text = said
 FROM given JOIN locked USING (entity_id), at_once
-WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.sent_mzxid = given.mzxid
-""")
+WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.claim = given.claim
+""")  # noqa: S608 - constants
 
-# What others changed moves the base and makes its rows of the trail in one statement, so that two leaders make one. The
-# row is as it was at the look: nothing was sent since, and nothing is to be sent. The rows are no committed changes.
-_CORRECT: Final = text(f"""
-WITH asked AS MATERIALIZED (
-  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
-    entity_id text, mzxid bigint, "offset" bigint, reapply jsonb, drift jsonb, put_back_at jsonb, topic_id text,
-    intent jsonb)
-), moved AS (
-  INSERT INTO target_states AS known (
-    cluster, entity_id, sent_mzxid, sent, applied_mzxid, reapply, drift, put_back_at, topic_id)
-  SELECT :cluster, entity_id, mzxid, '[]', mzxid, reapply, drift, put_back_at, topic_id
-  FROM asked ORDER BY entity_id COLLATE "C"
-  ON CONFLICT (cluster, entity_id) DO UPDATE SET
-    sent_mzxid = excluded.sent_mzxid, applied_mzxid = excluded.applied_mzxid, reapply = excluded.reapply,
-    drift = excluded.drift, put_back_at = excluded.put_back_at, topic_id = excluded.topic_id
-  WHERE known.sent_mzxid <= excluded.sent_mzxid AND known.applied_mzxid = known.sent_mzxid AND known.reapply = '[]'
-    AND known.refused_code IS NULL AND coalesce(known.topic_id = excluded.topic_id, true) AND known.applied_offset <= (
-      SELECT "offset" FROM asked WHERE asked.entity_id = known.entity_id
-    )
-  RETURNING entity_id
-), given AS MATERIALIZED (
+# The last part of a statement that moves rows in ``moved``, as ``asked`` says: the rows of the trail, in one statement
+# with the move, so that two leaders make one. The rows are no committed changes.
+_WITH_ROWS: Final = f""", given AS MATERIALIZED (
   SELECT intent.* FROM asked JOIN moved USING (entity_id)
   CROSS JOIN LATERAL jsonb_to_record(asked.intent) AS intent({INTENT})
   WHERE asked.intent IS NOT NULL
@@ -136,7 +151,47 @@ WITH asked AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 SELECT entity_id FROM moved
-""")  # noqa: S608 - constants
+"""  # noqa: S608 - constants
+
+# What others changed, or a late value, moves the base. The row is as it was at the look: nothing was sent since, and
+# nothing is to be sent.
+_CORRECT: Final = text(f"""
+WITH asked AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+    entity_id text, mzxid bigint, "offset" bigint, reapply jsonb, drift jsonb, put_back_at jsonb, topic_id text,
+    late jsonb, base jsonb, intent jsonb)
+), moved AS (
+  INSERT INTO target_states AS known (
+    cluster, entity_id, sent_mzxid, sent, applied_mzxid, reapply, drift, put_back_at, topic_id, base)
+  SELECT :cluster, entity_id, mzxid, '[]', mzxid, reapply, drift, put_back_at, topic_id, base
+  FROM asked ORDER BY entity_id COLLATE "C"
+  ON CONFLICT (cluster, entity_id) DO UPDATE SET
+    sent_mzxid = excluded.sent_mzxid, applied_mzxid = excluded.applied_mzxid, reapply = excluded.reapply,
+    drift = excluded.drift, put_back_at = excluded.put_back_at, topic_id = excluded.topic_id, base = excluded.base,
+    claim = NULL, sent = {_ended("(SELECT late FROM asked WHERE asked.entity_id = known.entity_id)")}
+  WHERE known.sent_mzxid <= excluded.sent_mzxid AND known.applied_mzxid = known.sent_mzxid AND known.reapply = '[]'
+    AND known.refused_code IS NULL AND coalesce(known.topic_id = excluded.topic_id, true) AND known.applied_offset <= (
+      SELECT "offset" FROM asked WHERE asked.entity_id = known.entity_id
+    )
+  RETURNING entity_id
+){_WITH_ROWS}""")  # noqa: S608 - constants
+
+# The base is as it was at the look. An entity that nothing was sent of gets a row that has nothing to be sent.
+_OVERWRITE: Final = text(f"""
+WITH asked AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+    entity_id text, "offset" bigint, was jsonb, base jsonb, topic_id text, intent jsonb)
+), moved AS (
+  INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, sent, applied_mzxid, topic_id, base)
+  SELECT :cluster, entity_id, 0, '[]', 0, topic_id, base
+  FROM asked ORDER BY entity_id COLLATE "C"
+  ON CONFLICT (cluster, entity_id) DO UPDATE SET base = excluded.base
+  WHERE coalesce(known.topic_id = excluded.topic_id, true) AND EXISTS (
+    SELECT FROM asked
+    WHERE asked.entity_id = known.entity_id AND known.base = asked.was AND known.applied_offset <= asked."offset"
+  )
+  RETURNING entity_id
+){_WITH_ROWS}""")  # noqa: S608 - constants
 
 _SETTLE: Final = text("""
 UPDATE target_states SET drift = '{}' WHERE cluster = :cluster AND entity_id = ANY(:ids) AND drift <> '{}'
@@ -188,6 +243,33 @@ CROSS JOIN LATERAL (
 ) AS found
 """)
 
+# The first of the changes that the cluster has not taken yet, and that nothing of the cluster followed, has the value
+# before them. Nothing is said of an entity of which some change has no outcome yet, or more are waiting than are read.
+_BEFORES: Final = text("""
+SELECT asked.entity_id, asked.key, found."value"
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
+CROSS JOIN LATERAL (
+  WITH newest AS MATERIALIZED (
+    SELECT change_id, attempt, keys, before FROM intent_entities
+    WHERE cluster = :cluster AND entity_id = asked.entity_id ORDER BY change_id DESC LIMIT :most
+  ), ended AS MATERIALIZED (
+    SELECT newest.keys, newest.before, outcomes.committed, outcomes.revision, intents.kind = ANY(:following) OR (
+      outcomes.revision <= (
+        SELECT applied_mzxid FROM target_states
+        WHERE target_states.cluster = :cluster AND target_states.entity_id = asked.entity_id
+      )
+    ) AS taken
+    FROM newest JOIN intents USING (change_id, attempt) LEFT JOIN outcomes USING (change_id, attempt)
+  )
+  SELECT before ->> asked.key AS "value" FROM ended
+  WHERE committed AND asked.key = ANY(keys) AND NOT coalesce(taken, false)
+    AND revision > coalesce((SELECT max(revision) FROM ended WHERE committed AND taken), 0)
+    AND NOT EXISTS (SELECT FROM ended WHERE committed IS NULL)
+    AND ((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FROM ended WHERE committed AND taken))
+  ORDER BY revision LIMIT 1
+) AS found
+""").bindparams(bindparam("following", type_=ARRAY(Text)))
+
 _FORGET: Final = text("""
 DELETE FROM target_states WHERE cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)
 """).bindparams(bindparam("types", type_=ARRAY(Text)))
@@ -217,6 +299,7 @@ class PostgresTargetStates:
                     "entity_id": each.entity_id,
                     "mzxid": each.mzxid,
                     "topic_id": each.topic_id,
+                    "claim": each.claim,
                     "values": each.values,
                 }
                 for each in sendings
@@ -240,12 +323,33 @@ class PostgresTargetStates:
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
         """Decide what others changed, with the rows of the trail: see the port."""
-        parameters = {"cluster": cluster, "rows": orjson.dumps(corrections).decode(), "error": _PUT_BACK}
+        return await self._move(_CORRECT, cluster, corrections, _PUT_BACK)
+
+    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
+        """Note others' values that will be replaced, with the rows of the trail: see the port."""
+        return await self._move(_OVERWRITE, cluster, changes, _OVERWRITTEN)
+
+    async def _move(
+        self, statement: TextClause, cluster: str, moves: Sequence[Correction | Overwriting], error: str
+    ) -> set[str]:
+        parameters = {"cluster": cluster, "rows": orjson.dumps(moves).decode(), "error": error}
 
         async def work(connection: AsyncConnection) -> set[str]:
-            return set((await connection.scalars(_CORRECT, parameters)).all())
+            return set((await connection.scalars(statement, parameters)).all())
 
-        return await self._database.read(work)
+        return await self._database.read(work) if moves else set()
+
+    async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:
+        """Return the values before the changes that the cluster has not taken yet: see the port."""
+        asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
+
+        async def work(connection: AsyncConnection) -> dict[tuple[str, str], str | None]:
+            rows = orjson.dumps(asked).decode()
+            parameters = {"cluster": cluster, "rows": rows, "most": _MOST_CHANGES, "following": list(FOLLOWING)}
+            found = await connection.execute(_BEFORES, parameters)
+            return {(row.entity_id, row.key): row.value for row in found}
+
+        return await self._database.read(work) if asked else {}
 
     async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
         """Drop the drift of some entities: see the port."""
@@ -308,12 +412,14 @@ class PostgresTargetStates:
 
 
 def _row(ending: Ending) -> dict[str, Any]:
-    end = ending.end
+    sending, end = ending.sending, ending.end
     refused = end if isinstance(end, Refused) else None
     return {
-        "entity_id": ending.entity_id,
-        "mzxid": ending.mzxid,
-        "values": ending.values,
+        "entity_id": sending.entity_id,
+        "mzxid": sending.mzxid,
+        "claim": sending.claim,
+        "values": sending.values,
+        "taken": isinstance(end, Applied),
         "offset": ending.offset,
         "code": None if refused is None else refused.code,
         "said": None if refused is None else refused.text,
@@ -322,8 +428,11 @@ def _row(ending: Ending) -> dict[str, Any]:
 
 def _state(row: Row[Any]) -> TargetState:
     sent: dict[str, list[str | None]] = {}
-    for key, value in row.sent:
+    uncertain: dict[str, list[str | None]] = {}
+    for key, value, unended in row.sent:
         sent.setdefault(key, []).append(value)
+        if unended:
+            uncertain.setdefault(key, []).append(value)
     refused = None if row.refused_code is None else Refused(row.refused_code, row.refused_text or "")
     return TargetState(
         row.entity_id,
@@ -332,9 +441,11 @@ def _state(row: Row[Any]) -> TargetState:
         row.applied_offset,
         row.applied,
         sent,
+        uncertain,
         refused,
         frozenset(row.reapply),
         {key: Drift(Cause(each["cause"]), each["theirs"], each["since_ms"]) for key, each in row.drift.items()},
         row.put_back_at,
         row.topic_id,
+        {key: Noted(each["value"], each["offset"]) for key, each in row.base.items()},
     )

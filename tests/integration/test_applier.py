@@ -6,6 +6,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double that loses reques
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,8 @@ from app.domain.errors import NotFoundError, ObservedError, UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
-from app.services.ports.applying import Refused, Sending
+from app.services.ports.applying import Held, Refused, Sending
+from app.services.target import enforce
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -27,10 +29,14 @@ from tests.support.adopting import (
     Turmoil,
     alter,
     apply,
+    drift,
     equal,
     kill,
+    kinds,
     opener,
+    restore,
     rows,
+    shown_drift,
 )
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, caller, members
@@ -220,6 +226,141 @@ async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, 
     observed = [each for each in await rows(one, ALICE) if each.kind == "observed"]
     assert [each.intent.entities[0].keys for each in observed] == [(OTHER,)]
     assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
+
+
+async def test_a_late_value_that_others_replaced_meanwhile_is_none_of_theirs(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    # Sent again, it is applied; others replace it.
+    await apply(one)
+    kafka.alter(ALICE, {RATE: "9"})
+    await one.look()
+    assert one.config(ALICE) == {RATE: "9", OTHER: "1"}
+    kafka.arrive()
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await one.look_once()
+    # The present value stays, and is sent, though it was never sent before; until then it is listed.
+    assert shown_drift(await drift(one)) == {ALICE.id: {RATE: ("pending", "9", "1", "External:unknown")}}
+    await restore(one)
+    assert kafka.now.configs[ALICE] == one.config(ALICE) == {RATE: "9", OTHER: "1"}
+    assert await kinds(one, ALICE) == ["change", "observed"]
+    assert late(one) == 1
+
+
+@pytest.mark.parametrize("word", ["adopt", "enforce"])
+async def test_others_who_set_what_callers_replaced_are_heard(opened: Opener, kafka: KafkaDouble, word: str) -> None:
+    """Everything that was sent has an end, so no value can be late."""
+    one = await opened()
+    await getattr(one.targets, word)(one.states, caller())
+    await one.aware()
+    for rate in (1000, 2000):
+        await alter(one, ALICE, producer_byte_rate=rate)
+        await apply(one)
+    for _ in range(5):
+        kafka.alter(ALICE, {RATE: "1000"})
+        await restore(one)
+    if word == "adopt":
+        equal(one, kafka)
+        assert await kinds(one, ALICE) == ["change", "change", "observed"]
+    else:
+        assert [key.state for each in await drift(one) for key in each.keys] == ["contested"]
+        assert await kinds(one, ALICE) == ["put-back"] * enforce.TIMES + ["change"] * 2
+    assert late(one) == 0
+
+
+async def test_each_sending_without_an_end_counts_for_one_late_value(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1000)
+    for _ in range(2):
+        kafka.cut = "before"
+        await apply(one)
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2000)
+    await apply(one)
+    for _ in range(2):
+        kafka.alter(ALICE, {RATE: "1000"})
+        # Several looks at one late value are one.
+        await one.look_once()
+        await one.look()
+        await restore(one)
+        assert kafka.now.configs[ALICE][RATE] == "2000"
+    assert (late(one), await kinds(one, ALICE)) == (2, ["change"] * 2)
+    kafka.alter(ALICE, {RATE: "1000"})
+    await restore(one)
+    assert await kinds(one, ALICE) == ["change", "change", "observed"]
+    equal(one, kafka)
+
+
+@pytest.mark.parametrize("reason", ["away", "frozen", "held"])
+async def test_what_never_went_out_is_never_late(
+    opened: Opener, kafka: KafkaDouble, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    freezes = FreezeService(one.replica.parts.runner)
+    await alter(one, ALICE, producer_byte_rate=1000)
+
+    async def ask(*_: Any) -> Any:
+        match reason:
+            case "away":
+                raise UnavailableError("No broker answers")
+            case "held":
+                return [Held("The right is missing")]
+        raise AssertionError
+
+    begin = one.states.begin
+
+    async def frozen(*given: Any) -> set[str]:
+        found = await begin(*given)
+        await freezes.freeze(one.store, "a drill", caller())
+        return found
+
+    if reason == "frozen":
+        monkeypatch.setattr(one.states, "begin", frozen)
+    else:
+        monkeypatch.setattr(kafka, "alter_quotas", ask)
+    with pytest.raises(UnavailableError) if reason == "away" else contextlib.nullcontext():
+        await apply(one)
+    monkeypatch.undo()
+    if reason == "frozen":
+        await freezes.thaw(one.store, "over", caller())
+    for rate in (1000, 2000):
+        await alter(one, ALICE, producer_byte_rate=rate)
+        await apply(one)
+    assert (await one.states.known("default", [ALICE.id]))[ALICE.id].uncertain == {}
+    kafka.alter(ALICE, {RATE: "1000"})
+    await one.look()
+    equal(one, kafka)
+    assert (await kinds(one, ALICE))[-1] == "observed"
+
+
+async def test_a_late_value_that_the_cluster_refuses_to_lose_is_none_of_theirs(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    await apply(one)
+    kafka.arrive()
+    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    await restore(one)
+    await restore(one)
+    assert await kinds(one, ALICE) == ["change", "change"]
+    assert shown_drift(await drift(one))[ALICE.id][RATE][:3] == ("refused", "2", "1")
+    kafka.refusals.clear()
+    await one.states.reapply("default", {ALICE.id: [RATE]})
+    await restore(one)
+    equal(one, kafka)
+
+
+def late(one: Observing) -> Any:
+    """The late values that a process has put back."""
+    return {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"]
 
 
 async def test_a_value_of_before_an_open_end_is_sent_behind_a_refusal_too(opened: Opener, kafka: KafkaDouble) -> None:
@@ -428,6 +569,54 @@ async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right(
     await two.look()
     equal(two, kafka)
     assert [each.kind for each in await rows(two, ALICE)] == ["change", "change"]
+
+
+async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right_whatever_others_set_meanwhile(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another leader sends the same value, and follows what others put in its place."""
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    send = kafka.alter_quotas
+
+    async def paused(*given: Any) -> Any:
+        monkeypatch.setattr(kafka, "alter_quotas", send)
+        await apply(two)
+        kafka.alter(ALICE, {RATE: "9"})
+        await two.look()
+        assert two.config(ALICE) == {RATE: "9", OTHER: "1"}
+        return await send(*given)
+
+    monkeypatch.setattr(kafka, "alter_quotas", paused)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await restore(two)
+    equal(two, kafka)
+    assert two.config(ALICE) == {RATE: "9", OTHER: "1"}
+    assert await kinds(two, ALICE) == ["change", "observed"]
+
+
+async def test_a_claim_of_what_another_leader_has_ended_is_none(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause in front of the claim: another leader has sent the same since, and others have set another value."""
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    begin = one.states.begin
+
+    async def paused(*given: Any) -> set[str]:
+        await apply(two)
+        kafka.alter(ALICE, {RATE: "9"})
+        await two.look()
+        return await begin(*given)
+
+    monkeypatch.setattr(one.states, "begin", paused)
+    await apply(one)
+    monkeypatch.undo()
+    assert kafka.requests == [{ALICE: {RATE: "1"}}]
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == ["change", "observed"]
 
 
 async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: KafkaDouble) -> None:

@@ -345,14 +345,14 @@ async def test_a_caller_who_writes_amid_the_decision_is_no_other(
     one = await opened()
     kafka.alter(TOPIC, {RETENTION: "9"})
     enforcer: Any = one.observer._follower.enforcer
-    decide = enforcer.enforce
+    decide = enforcer.correct
 
     async def late(*given: Any) -> Any:
         monkeypatch.undo()
         await alter(one, TOPIC, {SEGMENT: "600"})
         return await decide(*given)
 
-    monkeypatch.setattr(enforcer, "enforce", late)
+    monkeypatch.setattr(enforcer, "correct", late)
     await one.look()
     assert await kinds(one, TOPIC) == ["change"]
     await apply(one)

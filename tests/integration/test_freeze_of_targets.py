@@ -107,7 +107,7 @@ async def test_what_was_committed_is_applied_and_nothing_is_sent_until_the_thaw(
         # Repairs wait as well: of quotas and of configs, and of late requests.
         kafka.alter(ALICE, {RATE: "9"})
         kafka.alter(TOPIC, {"retention.ms": "9"})
-        one.applier.again({ALICE.id: [RATE]})
+        await one.states.reapply("default", {ALICE.id: [RATE]})
         one.observer.looking.look_at([TOPIC])
         await until(lambda: one.applier.report().pending == 2)
         assert len(kafka.requests) == sent

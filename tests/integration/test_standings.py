@@ -14,7 +14,7 @@ import pytest
 
 from app.client.errors import ProblemError
 from app.domain.entities import Entity
-from app.domain.facets import FacetName
+from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.ports.applying import Refused
 from app.services.target.standing import Applied, Standing, Standings
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
     from app.domain.changes import Node
-    from app.domain.facets import Tree
     from app.services.ports.applying import TargetStates
     from app.services.ports.store import ClusterStore
     from tests.support.adopting import Opener
@@ -187,6 +186,22 @@ async def test_a_change_that_a_process_has_not_heard_of_is_not_undone(leader: Ob
     behind.is_behind = False
     await apply(leader)
     assert await wait == {ALICE.id: Standing(Applied.APPLIED, revision)}
+
+
+async def test_a_refusal_keeps_what_was_applied_before(leader: Observing, kafka: KafkaDouble) -> None:
+    first = await written(leader, ALICE, RATE, 1)
+    await apply(leader)
+    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    second = await written(leader, ALICE, RATE, 2)
+    await apply(leader)
+    refused = Standing(Applied.REFUSED, first, 42, "Invalid quota")
+    standings = Standings(leader.store, leader.states)
+    # A wait that wakes up late is told of its own revision.
+    assert await standings.wait({ALICE.id: first}, soon(60)) == {ALICE.id: Standing(Applied.APPLIED, first)}
+    assert await standings.wait({ALICE.id: second}, soon(60)) == {ALICE.id: refused}
+    node = leader.store.get(Tree.CONFIG, ALICE.id)
+    assert node is not None
+    assert await standings.of([node]) == {ALICE.id: refused}
 
 
 async def test_what_waits_alone_for_a_broker_does_not_hold_the_revision_back(

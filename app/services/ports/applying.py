@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID, uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -116,18 +117,19 @@ class Sending:
     """Keyed fingerprints in the place of passwords; the same below."""
     topic_id: str | None = None
     """The id of the topic; None of other entities."""
+    claim: UUID = field(default_factory=uuid4)
+    """The identity of the sending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a sending."""
+    """The certain end of a sending."""
 
-    entity_id: str
-    mzxid: int
-    values: Values
-    end: Applied | Refused
-    offset: int
-    """A metadata offset behind the end."""
+    sending: Sending
+    end: Applied | Refused | Held
+    """:class:`Held` also of values that never went out."""
+    offset: int | None = None
+    """A metadata offset behind the end; None of values that the cluster has not taken."""
 
 
 class Cause(StrEnum):
@@ -151,6 +153,15 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """A value of the cluster that the trail accounts for, of a key that waits to be sent."""
+
+    value: str | None
+    offset: int
+    """A metadata offset that the look which showed the value had reached at its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Correction:
     """The decision on an entity that others changed in the cluster."""
 
@@ -169,6 +180,28 @@ class Correction:
     """The row of the trail; None where nothing is put back."""
     topic_id: str | None = None
     """The id of the topic; None of other entities."""
+    late: Values = field(default_factory=dict)
+    """Keys that have the values of sendings without a certain end, with these values. They are put back without a row;
+    each counts for one of these sendings."""
+    base: Mapping[str, Noted] = field(default_factory=dict)
+    """The keys to be put back with the cluster's values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwriting:
+    """Values that others set while changes of callers wait, which will replace them."""
+
+    entity_id: str
+    offset: int
+    """The metadata offset of the look that showed the values."""
+    was: Mapping[str, Noted]
+    """:attr:`TargetState.base` as it was read; empty where there is no state."""
+    base: Mapping[str, Noted]
+    """The keys with the cluster's values."""
+    intent: Intent | None
+    """The row of the trail; None where the values are those that the changes were made on."""
+    topic_id: str | None = None
+    """The id of the topic; None of other entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +212,15 @@ class TargetState:
     sent_mzxid: int
     """The revision of the znode whose values were sent last."""
     applied_mzxid: int | None
-    """The newest revision of the znode that the cluster has taken in whole; None: none yet."""
+    """The newest revision of the znode that the cluster has taken in whole; None: none yet. A refusal keeps it."""
     applied_offset: int
     """A metadata offset at which the cluster had it; -1: none yet."""
     applied: Values
     """The keys and values that the cluster has taken from this service."""
     sent: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     """Of each key the different values that were sent within a day, in order."""
+    uncertain: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    """Of each key those among them of which some sending has no certain end: they may arrive yet."""
     refused: Refused | None = None
     """The refusal of the values of ``sent_mzxid``; None where they were not refused."""
 
@@ -197,11 +232,13 @@ class TargetState:
     """Key -> the times, seconds since the epoch, at which it was put back of late."""
     topic_id: str | None = None
     """The id of the topic that the values were sent to; None of other entities, and where it is not known."""
+    base: Mapping[str, Noted] = field(default_factory=dict)
+    """Of keys that wait to be sent the cluster's values that the trail accounts for, as far as any look noted them."""
 
     @property
     def took_last(self) -> bool:
         """True where the cluster has taken the last change from here."""
-        return self.applied_mzxid == self.sent_mzxid
+        return self.applied_mzxid == self.sent_mzxid and self.refused is None
 
     @property
     def is_applied(self) -> bool:
@@ -243,12 +280,15 @@ class TargetStates(Protocol):
     async def begin(self, cluster: str, sendings: Sequence[Sending]) -> set[str]:
         """Make durable what is about to be sent; return the ids of the entities that may be sent.
 
-        An entity of which a newer revision was sent is left out: another leader knows more. So is a topic whose state
-        is of another topic of the same name.
+        An entity of which a newer revision was sent is left out: another leader knows more. So is an entity of which
+        nothing is to be sent any more, and a topic whose state is of another topic of the same name.
         """
 
     async def end(self, cluster: str, endings: Sequence[Ending]) -> None:
-        """Write the ends of sendings, except those of entities of which a newer revision was sent meanwhile."""
+        """Write the certain ends of sendings, except those of entities of which another sending began meanwhile.
+
+        A sending whose end is not written may arrive at any time, for a day.
+        """
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
         """Decide what others changed: write the rows of the trail, and make durable what will be sent again.
@@ -257,6 +297,26 @@ class TargetStates(Protocol):
 
         Returns:
             The ids of the entities whose corrections count.
+        """
+
+    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
+        """Write the rows of the trail for values of others that will be replaced, and note these values.
+
+        All of it is one statement. An entity is left out where another process was first, or its change was applied.
+
+        Returns:
+            The ids of the entities that were not left out.
+        """
+
+    async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:
+        """Return the values of keys before the changes of callers that the cluster has not taken yet.
+
+        Args:
+            cluster: The cluster.
+            keys: Entity id -> keys.
+
+        Returns:
+            Entity id and key -> the value, None for absent; left out where the trail does not say.
         """
 
     async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:

@@ -120,17 +120,18 @@ class Applier:
         self._problem = problem
 
     def again(self, late: Mapping[str, Collection[str]]) -> None:
-        """Send the newest values of some keys again: the cluster has values that were sent earlier.
+        """Send the values of some entities again, as their states say.
 
         Args:
-            late: Entity id -> keys; none for an entity of which some sending has no end.
+            late: Entity id -> keys with late values that are put back; none for an entity of which some sending has no
+                end.
         """
         for entity_id, keys in late.items():
-            self._add(entity_id, keys)
+            self._add(entity_id)
             self._counts.late += bool(keys)
 
-    def _add(self, entity_id: str, again: Collection[str] = ()) -> None:
-        self._lines[line_of(Entity.from_id(entity_id))].add(entity_id, again)
+    def _add(self, entity_id: str) -> None:
+        self._lines[line_of(Entity.from_id(entity_id))].add(entity_id)
 
     # -- rounds
 

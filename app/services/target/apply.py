@@ -24,6 +24,7 @@ from app.services.ports.kafka import area_of
 from app.services.recorder.recorded import PRINCIPAL
 from app.services.target import topics
 from app.services.target.enforce import SOURCE, Enforcer
+from app.services.target.overwritten import Overwritten
 from app.services.target.verdicts import LEFT, Verdict
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ class Followed:
     """Entity id -> the reason why ZooKeeper can't hold its config."""
     pending: list[str] = field(default_factory=list)
     """Ids of entities with callers' changes that the cluster has not taken yet; these were left."""
+    waits: list[Seen] = field(default_factory=list)
+    """Sights of entities among :attr:`pending` whose changes wait to be sent."""
     late: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Entity id -> keys for which the cluster has a value that was sent to it before a newer one; these were left."""
+    """Entity id -> keys with late values of this service, which are put back."""
     enforced: list[Seen] = field(default_factory=list)
     """Sights of what others changed, and what is to be put back."""
     corrections: dict[str, Correction] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class Followed:
             self.enforced.append(seen)
         elif verdict is Verdict.PENDING:
             self.pending.append(seen.entity.id)
+            self.waits.append(seen)
         elif verdict is Verdict.REFUSED:
             self.waiting = True
 
@@ -100,6 +104,7 @@ class Follower:
         self._decisions = decisions
         self._states = states
         self.enforcer = Enforcer(store, decisions, states)
+        self.overwritten = Overwritten(store, decisions, states)
         self._revisions: dict[int, None] = {}
         self.written = 0
         """The number of entities written since the start."""
@@ -125,7 +130,7 @@ class Follower:
             ObservedError: Nothing is observed now: the target was paused.
         """
         result = Followed()
-        seen = await self._beside(seen, result)
+        seen = await self._beside(seen)
         loads = iter(_in_order(seen) if in_order else _loads(seen))
         size = 1 if self._decisions.judge.imported else _IN_IMPORT
 
@@ -135,18 +140,26 @@ class Follower:
                 told(len(load))
 
         await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
-        if result.enforced:
-            await self._enforce(result)
+        enforced = {each.entity.id for each in result.enforced}
+        late = [each for each in seen if each.late and each.entity.id not in enforced]
+        if enforced or late:
+            await self._correct(late, result)
+        if result.waits:
+            await self.overwritten.note(result.waits)
         return result
 
-    async def _enforce(self, result: Followed) -> None:
+    async def _correct(self, late: Sequence[Seen], result: Followed) -> None:
+        ready = [each for each in late if self._decisions.puts_back(each)]
         if self._store.status().frozen is not None:
             # Nothing is sent while a freeze stands.
-            result.pending += [each.entity.id for each in result.enforced]
+            result.pending += [each.entity.id for each in (*result.enforced, *late)]
             return
-        result.corrections = await self.enforcer.enforce(result.enforced)
-        result.stale += [each for each in result.enforced if each.entity.id not in result.corrections]
+        result.corrections = await self.enforcer.correct(result.enforced, ready)
+        left = [each for each in (*result.enforced, *ready) if each.entity.id not in result.corrections]
+        result.stale += left
+        result.pending += [each.entity.id for each in late if each not in ready]
         result.pending += [each.entity_id for each in result.corrections.values() if each.reapply]
+        result.late = {each.entity_id: frozenset(each.late) for each in result.corrections.values() if each.late}
 
     async def left_alone(self) -> list[str]:
         """Return the ids of the entities that may have drift, by the durable states.
@@ -164,7 +177,7 @@ class Follower:
         """
         await self._states.settle(self._store.name, entity_ids)
 
-    async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
+    async def _beside(self, seen: Sequence[Seen]) -> Sequence[Seen]:
         """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
         applies_to = self._decisions.judge.applies_to
         adopted = {each.entity.id for each in seen if not each.of_log and applies_to(area_of(each.entity))}
@@ -181,13 +194,7 @@ class Follower:
         outlived = topics.outlived(topic_ids, nodes, known)
         await self._drop(outlived)
         known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
-        found = []
-        for each in seen:
-            beside, late = self._decisions.beside(each, known.get(each.entity.id))
-            if late:
-                result.late[each.entity.id] = late
-            found.append(beside)
-        return found
+        return [self._decisions.beside(each, known.get(each.entity.id)) for each in seen]
 
     async def _drop(self, topic_ids: Mapping[str, str]) -> None:
         """Drop the states of topics that are gone."""

@@ -94,7 +94,7 @@ class Candidate:
     @property
     def differs(self) -> bool:
         """True where something waits, was refused, or is left alone."""
-        if self.state is not None and (self.state.is_open or self.state.drift):
+        if self.state is not None and (self.state.is_open or self.state.drift or self.refused):
             return True
         if self.node is None or not altered(self.node.extra):
             return False

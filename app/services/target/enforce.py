@@ -1,5 +1,8 @@
 """Enforcement: what others change in a Kafka cluster is put back, with a row of the trail for each time.
 
+Late values of this service are put back as well, in every mode, and have no row. Each counts for one of the sendings
+without a certain end, so that nobody is fought for longer than that.
+
 Others who change a key again and again, such as an operator with a loop of its own, win: a key that was put back three
 times in ten minutes is contested, and left alone until somebody changes, adopts or reapplies it. A key that was never
 set here is extra, and is never removed.
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.changes import stored
 from app.domain.facets import Tree
-from app.services.ports.applying import Cause, Correction, Drift, mzxid_of
+from app.services.ports.applying import Cause, Correction, Drift, Noted, mzxid_of
 from app.services.ports.trail import PUT_BACK, Intent
 from app.services.recorder.recorded import PRINCIPAL
 
@@ -38,8 +41,8 @@ class _Decided:
     """The keys of one entity, decided."""
 
     reapply: list[str]
-    drift: dict[str, Drift]
-    put_back_at: dict[str, list[float]]
+    drift: Mapping[str, Drift]
+    put_back_at: Mapping[str, Sequence[float]]
 
 
 class Enforcer:
@@ -60,8 +63,8 @@ class Enforcer:
         self._states = states
         self.put_back = 0
 
-    async def enforce(self, seen: Sequence[Seen]) -> dict[str, Correction]:
-        """Decide on entities that others changed, and make the decisions durable.
+    async def correct(self, enforced: Sequence[Seen], late: Sequence[Seen]) -> dict[str, Correction]:
+        """Decide on entities that others changed, and on others with late values; make the decisions durable.
 
         Returns:
             The corrections by entity id; none of an entity that another process decided on, or that changed meanwhile.
@@ -70,47 +73,45 @@ class Enforcer:
             UnavailableError: Postgres is away.
         """
         # A caller may have written since.
-        corrections = [self._correction(each) for each in seen if self._decisions.enforces(each)]
+        corrections = [self._correction(each) for each in enforced if self._decisions.enforces(each)]
+        corrections += [self._of_late(each) for each in late]
         moved = await self._states.correct(self._store.name, corrections)
         made = {each.entity_id: each for each in corrections if each.entity_id in moved}
         self.put_back += sum(each.intent is not None for each in made.values())
         return made
 
     def _correction(self, seen: Seen) -> Correction:
-        entity, state = seen.entity, seen.state
-        node = self._store.get(Tree.CONFIG, entity.id)
+        node = self._store.get(Tree.CONFIG, seen.entity.id)
         ours, theirs = stored(node), self._decisions.followed(seen, node)
         decided = self._decide(seen, ours, theirs)
-        reapply = tuple(decided.reapply)
-        intent = self._intent(seen, node, {key: theirs.get(key) for key in reapply}) if reapply else None
+        changed = {key: theirs.get(key) for key in decided.reapply}
+        intent = intent_of(self._store, self._decisions, seen, node, changed) if changed else None
+        return self._made(seen, node, {**changed, **seen.late}, decided, intent)
+
+    def _of_late(self, seen: Seen) -> Correction:
+        node, state = self._store.get(Tree.CONFIG, seen.entity.id), seen.state
+        kept = _Decided([], {}, {}) if state is None else _Decided([], state.drift, state.put_back_at)
+        return self._made(seen, node, seen.late, kept, None)
+
+    def _made(
+        self,
+        seen: Seen,
+        node: Node | None,
+        theirs: Mapping[str, str | None],
+        decided: _Decided,
+        intent: Intent | None,
+    ) -> Correction:
         return Correction(
-            entity.id,
-            mzxid_of(node, state),
+            seen.entity.id,
+            mzxid_of(node, seen.state),
             seen.after,
-            reapply,
+            tuple(theirs),
             decided.drift,
             decided.put_back_at,
             intent,
             seen.topic_id,
-        )
-
-    def _intent(self, seen: Seen, node: Node | None, theirs: Mapping[str, str | None]) -> Intent:
-        changed = {key: value for key, value in {**stored(node), **theirs}.items() if value is not None}
-        # Others' writes were no version of the znode.
-        row = replace(self._decisions.row(seen, node, changed), version_read=None, czxid_read=None)
-        return Intent(
-            change_id=self._store.new_change_id(),
-            attempt=1,
-            cluster=self._store.name,
-            writer="",
-            principal=PRINCIPAL,
-            source=SOURCE,
-            request_id="",
-            reason=None,
-            ticket=None,
-            entities=(row,),
-            kind=PUT_BACK,
-            observed=seen.sighting,
+            dict(seen.late),
+            {key: Noted(value, seen.sighting.until) for key, value in theirs.items()},
         )
 
     def _decide(self, seen: Seen, ours: dict[str, str], theirs: dict[str, str]) -> _Decided:
@@ -118,7 +119,9 @@ class Enforcer:
         known = {} if state is None else state.drift
         times = {} if state is None else state.put_back_at
         lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in times.items()}
-        decided = _Decided([], {}, {key: each for key, each in lately.items() if each})
+        reapply: list[str] = []
+        drift: dict[str, Drift] = {}
+        put_back_at = {key: each for key, each in lately.items() if each}
         for key in sorted(ours.keys() | theirs.keys()):
             value = theirs.get(key)
             if ours.get(key) == value:
@@ -129,9 +132,39 @@ class Enforcer:
             elif (before is not None and before.cause is Cause.CONTESTED) or len(lately.get(key, ())) >= TIMES:
                 cause = Cause.CONTESTED
             else:
-                decided.reapply.append(key)
-                decided.put_back_at[key] = [*lately.get(key, ()), now]
+                reapply.append(key)
+                put_back_at[key] = [*lately.get(key, ()), now]
                 continue
             since_ms = before.since_ms if before is not None and before.cause is cause else int(now * 1000)
-            decided.drift[key] = Drift(cause, value, since_ms)
-        return decided
+            drift[key] = Drift(cause, value, since_ms)
+        return _Decided(reapply, drift, put_back_at)
+
+
+def intent_of(
+    store: ClusterStore, decisions: Decisions, seen: Seen, node: Node | None, theirs: Mapping[str, str | None]
+) -> Intent:
+    """Return the row of the trail for values of others that never were a version of the znode.
+
+    Args:
+        store: The cluster's store.
+        decisions: Makes the row of the entity.
+        seen: The look that showed the values.
+        node: The znode.
+        theirs: The keys with the cluster's values; None is absent.
+    """
+    changed = {key: value for key, value in {**stored(node), **theirs}.items() if value is not None}
+    row = replace(decisions.row(seen, node, changed), version_read=None, czxid_read=None)
+    return Intent(
+        change_id=store.new_change_id(),
+        attempt=1,
+        cluster=store.name,
+        writer="",
+        principal=PRINCIPAL,
+        source=SOURCE,
+        request_id="",
+        reason=None,
+        ticket=None,
+        entities=(row,),
+        kind=PUT_BACK,
+        observed=seen.sighting,
+    )

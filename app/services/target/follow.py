@@ -64,32 +64,35 @@ class Decisions:
         """Return the map that a look's sight would leave in a znode."""
         return stored(node) if seen.sight is None else self._rules.followed(seen.entity, stored(node), seen.sight)
 
-    def beside(self, seen: Seen, state: TargetState | None) -> tuple[Seen, frozenset[str]]:
-        """Return a look's sight beside what was sent to the cluster, and the keys that have late values.
+    def beside(self, seen: Seen, state: TargetState | None) -> Seen:
+        """Return a look's sight beside what was sent to the cluster.
 
-        A value is late where it was sent within a day and is not the newest that was sent for its key: some request
-        that got no answer arrived after a newer one. The keys' values here stay, and are to be sent again. A look that
-        may be in front of the newest values shows nothing of the kind.
+        A value is late where it is another than here, and a sending of it has no certain end: that one may have arrived
+        just now, whoever set the key meanwhile. The keys' values here stay, and are to be sent again. A look that may
+        be in front of the newest values shows nothing of the kind.
         """
-        if state is None or seen.sight is None:
-            return seen, frozenset()
-        if not state.is_applied or seen.after < state.applied_offset:
-            return replace(seen, state=state), frozenset()
-        config, late = dict(seen.sight.config), set()
-        for key, sent in state.sent.items():
-            if key in seen.sight.hidden or not self._rules.governs(seen.entity, key):
+        sight = seen.sight
+        if state is None or sight is None:
+            return seen
+        seen = replace(seen, state=state)
+        if not state.is_applied or not state.is_of(seen.topic_id) or seen.after < state.applied_offset:
+            return seen
+        ours, late = stored(self._store.get(Tree.CONFIG, seen.entity.id)), dict[str, str | None]()
+        for key, values in state.uncertain.items():
+            if key in sight.hidden or not self._rules.governs(seen.entity, key):
                 continue  # nobody sees the values of passwords
-            now, newest = config.get(key), sent[-1]
-            if not self._is_same(seen.entity, key, now, newest) and any(
-                self._is_same(seen.entity, key, now, each) for each in sent[:-1]
-            ):
-                late.add(key)
-                config.pop(key, None)
+            now = sight.config.get(key)
+            arrived = [each for each in values if self.is_same(seen.entity, key, now, each)]
+            if arrived and not self.is_same(seen.entity, key, now, ours.get(key)):
+                late[key] = arrived[0]
+        if not late:
+            return seen
+        config = {key: value for key, value in sight.config.items() if key not in late}
         # The values of hidden keys are not followed.
-        sight = Sight(config, seen.sight.hidden | late)
-        return replace(seen, sight=sight, state=state), frozenset(late)
+        return replace(seen, sight=Sight(config, sight.hidden | late.keys()), late=late)
 
-    def _is_same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
+    def is_same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
+        """Say whether two values of a key mean the same; None is absent."""
         if one is None or other is None:
             return one is other
         return self._rules.same(entity, key, one, other)
@@ -148,6 +151,14 @@ class Decisions:
         """
         node = self._store.get(Tree.CONFIG, seen.entity.id)
         return self.judge.verdict_in_mode(seen, node)[0] is Verdict.ENFORCED
+
+    def puts_back(self, seen: Seen) -> bool:
+        """Say whether the late values of a look are to be put back, by the mirror.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        return self.judge.puts_back(seen, self._store.get(Tree.CONFIG, seen.entity.id))
 
     def row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
         """Return the row of the trail, without secrets, for a change of a znode's map to ``after``."""

@@ -100,20 +100,12 @@ class Line:
         self.held: dict[str, str] = {}
         self.problem = ""
         self.due = 0.0
-        self._again: dict[str, set[str]] = {}
         self._held_until: dict[str, float] = {}
         self._failures = 0
 
-    def add(self, entity_id: str, again: Collection[str] = ()) -> None:
-        """Let an entity wait.
-
-        Args:
-            entity_id: Its id.
-            again: Keys whose newest values are sent whether or not the cluster took them before.
-        """
+    def add(self, entity_id: str) -> None:
+        """Let an entity wait."""
         self.pending.setdefault(entity_id, time.monotonic())
-        if again:
-            self._again.setdefault(entity_id, set()).update(again)
 
     def hurry(self) -> None:
         """Try everything that waits in the next sending."""
@@ -162,11 +154,17 @@ class Line:
         allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
         # Behind all writes of ZooKeeper: another mode, a pause or a freeze counts from its answer on.
         now, frozen = await parts.store.read_target_and_freeze(deadline)
-        if now.value != target or frozen.value is not None:
-            return  # the values wait, and are sent if the mode is that of callers' writes again
         sent = [each for each in sent if each.sending.entity_id in allowed]
+        if now.value != target or frozen.value is not None:
+            # The values wait, and are sent if the mode is that of callers' writes again.
+            await self._take_back(sent)
+            return
         asked = [each for each in sent if each.sending.values]
-        answered = await self._alter([each.alteration for each in asked], deadline) if asked else []
+        try:
+            answered = await self._alter([each.alteration for each in asked], deadline) if asked else []
+        except UnavailableError:
+            await self._take_back(sent)
+            raise
         ends: dict[str, End] = {each.sending.entity_id: Applied() for each in sent}
         ends |= {each.sending.entity_id: each.shown(end) for each, end in zip(asked, answered, strict=True)}
         # Before the barrier: a controller that hangs keeps that from its end as well.
@@ -174,13 +172,21 @@ class Line:
             if isinstance(end, Unknown | Held):
                 self._note(entity_id, end)
         offset = await parts.cluster.barrier(deadline)
-        ended = {entity_id: end for entity_id, end in ends.items() if isinstance(end, Applied | Refused)}
-        givens = [each.sending for each in sent if each.sending.entity_id in ended]
-        endings = [Ending(each.entity_id, each.mzxid, each.values, ended[each.entity_id], offset) for each in givens]
+        endings = [
+            Ending(each.sending, end, None if isinstance(end, Held) else offset)
+            for each in sent
+            if not isinstance(end := ends[each.sending.entity_id], Unknown)
+        ]
         await parts.states.end(parts.store.name, endings)
-        for entity_id, end in ended.items():
-            self._note(entity_id, end)
+        for entity_id, end in ends.items():
+            if isinstance(end, Applied | Refused):
+                self._note(entity_id, end)
         self._compare(sent, ends)
+
+    async def _take_back(self, sent: Sequence[Sent]) -> None:
+        """Write down that nothing of a sending went out."""
+        nothing = Held("Nothing was sent")
+        await self._parts.states.end(self._parts.store.name, [Ending(each.sending, nothing) for each in sent])
 
     async def _alter(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
         cluster = self._parts.cluster
@@ -232,7 +238,6 @@ class Line:
         outlived = topics.outlived(topic_ids, nodes, known)
         if outlived:
             await self._parts.states.drop(self._parts.store.name, outlived)
-            self._again = {entity_id: keys for entity_id, keys in self._again.items() if entity_id not in outlived}
             known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         sent = []
         for entity_id, node in nodes.items():
@@ -255,7 +260,7 @@ class Line:
         return sent
 
     def _unsent(self, node: Node, state: TargetState | None) -> Unsent:
-        return Unsent(node, state, self._again.get(node.id))
+        return Unsent(node, state)
 
     # -- what became of it
 
@@ -287,7 +292,7 @@ class Line:
 
     def _settle(self, entity_id: str, refused: Refused | None) -> None:
         """Take note that nothing more is to be sent of an entity; its next change comes by the journal."""
-        for each in (self.pending, self._again, self.unknown, self.held, self._held_until, self.refused):
+        for each in (self.pending, self.unknown, self.held, self._held_until, self.refused):
             each.pop(entity_id, None)
         if refused is not None:
             self.refused[entity_id] = f"{refused.text} (code {refused.code})"

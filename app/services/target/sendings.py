@@ -46,15 +46,13 @@ class Unsent(NamedTuple):
 
     node: Node
     state: TargetState | None
-    again: Collection[str] | None
-    """Keys of which the cluster has a late value; None: it has none, and everything that was sent has an end."""
 
     @property
     def is_due(self) -> bool:
         """True where something is to be sent."""
         if self.node.defect is not None:
             return False
-        if self.again is not None or (self.state is not None and self.state.is_open):
+        if self.state is not None and self.state.is_open:
             return True
         return bool(altered(self.node.extra)) and (self.state is None or not self.state.is_settled(self.node.mzxid))
 
@@ -70,9 +68,9 @@ class Unsent(NamedTuple):
         return keys | self._repeated
 
     @property
-    def _repeated(self) -> set[str]:
+    def _repeated(self) -> frozenset[str]:
         """The keys that are sent whether or not the cluster took them before."""
-        return {*(self.again or ()), *(() if self.state is None else self.state.reapply)}
+        return frozenset() if self.state is None else self.state.reapply
 
     @property
     def _taken(self) -> Values:

@@ -203,9 +203,15 @@ def _followed(node: Node | None, revision: int) -> Standing | None:
 
 
 def _standing(state: TargetState | None, revision: int) -> Standing:
-    """Return the standing of a revision of an entity whose znode names altered keys."""
-    taken = None if state is None else state.applied_mzxid
-    if state is not None and state.refused is not None and state.sent_mzxid >= revision:
+    """Return the standing of a revision of an entity whose znode names altered keys.
+
+    The refusal of a later revision says nothing of one that the cluster had taken before. The present revision may be
+    refused although it was taken once: others changed the entity, and the cluster refuses to have it put back.
+    """
+    if state is None:
+        return PENDING
+    taken, sent = state.applied_mzxid or None, state.sent_mzxid
+    if state.refused is not None and (sent == revision or sent > revision > (taken or 0)):
         return Standing(Applied.REFUSED, taken, state.refused.code, state.refused.text)
     if taken is not None and taken >= revision:
         return Standing(Applied.APPLIED, taken)

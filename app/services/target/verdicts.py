@@ -6,7 +6,7 @@ config as it is stored. Foreign keys stay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,8 @@ from app.services.ports.kafka import area_of
 from app.services.target import members
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.observed import Rules, Sight
@@ -66,6 +68,8 @@ class Seen:
     topic_id: str | None = None
     state: TargetState | None = None
     """The record of what was sent to the cluster of the entity; read behind the look, under ``adopt`` alone."""
+    late: Mapping[str, str | None] = field(default_factory=dict)
+    """Keys with values of sendings that have no certain end, as they were sent. They are hidden in the sight."""
     emptied: int | None = None
     """The revision at which the znode was emptied for this sight: :attr:`Verdict.REMADE`."""
 
@@ -108,6 +112,13 @@ class Judge:
         if verdict is Verdict.WRITTEN and target.enforces(area):
             return self._of_enforced(seen, node, after)
         return verdict, after
+
+    def puts_back(self, seen: Seen, node: Node | None) -> bool:
+        """Say whether the late values of a look are to be put back: nothing of the entity waits, or was refused."""
+        state = seen.state
+        if state is None or (node is not None and state.sent_mzxid > node.mzxid):
+            return False  # another process has seen more; the mirror follows
+        return _of_adopted(seen, node, Verdict.WRITTEN) is Verdict.WRITTEN
 
     def verdict(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict, and the map to be stored."""
@@ -188,9 +199,10 @@ def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
     if verdict in {Verdict.REMOVED, Verdict.REMADE}:
         return verdict
     state = seen.state
+    if node is not None and state is not None and state.refused is not None and state.sent_mzxid == node.mzxid:
+        return Verdict.REFUSED
     if node is not None and altered(node.extra) and (state is None or state.applied_mzxid != node.mzxid):
-        refused = state is not None and state.is_settled(node.mzxid)
-        return Verdict.REFUSED if refused else Verdict.PENDING
+        return Verdict.PENDING
     if state is None:
         return verdict
     if state.is_open:

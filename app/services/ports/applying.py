@@ -299,13 +299,10 @@ class TargetStates(Protocol):
             The ids of the entities whose corrections count.
         """
 
-    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
+    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> None:
         """Write the rows of the trail for values of others that will be replaced, and note these values.
 
         All of it is one statement. An entity is left out where another process was first, or its change was applied.
-
-        Returns:
-            The ids of the entities that were not left out.
         """
 
     async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:

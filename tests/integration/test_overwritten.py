@@ -1,0 +1,182 @@
+"""Values that others set in a Kafka cluster, and that waiting changes of callers replace: each has a row of both values.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.services.changes.freeze import FreezeService
+from app.services.ports.applying import Refused
+from tests.support.adopting import (
+    ALICE,
+    BOB,
+    GROUP,
+    OTHER,
+    RATE,
+    TOPIC,
+    alter,
+    apply,
+    drift,
+    equal,
+    kinds,
+    opener,
+    restore,
+    rows,
+)
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.domain.entities import Entity
+    from tests.support.adopting import Opener
+    from tests.support.observing import Observing
+    from tests.support.stage import Stage
+
+SESSION, RETENTION = "consumer.session.timeout.ms", "retention.ms"
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
+    made.create_topic("t")
+    made.alter(TOPIC, {RETENTION: "1000"})
+    return made
+
+
+@pytest.fixture(params=["adopt", "enforce"])
+async def opened(stage: Stage, kafka: KafkaDouble, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
+    """Opens processes that adopt the cluster, or enforce; the first imports it."""
+    async with opener(stage, kafka) as found:
+
+        async def open_one(**more: Any) -> Observing:
+            return await found(enforced=request.param == "enforce", **more)
+
+        yield open_one
+
+
+@asynccontextmanager
+async def frozen(one: Observing) -> AsyncIterator[None]:
+    """Nothing is sent meanwhile; what was committed before waits."""
+    freezes = FreezeService(one.replica.parts.runner)
+    await freezes.freeze(one.store, "a drill", caller())
+    yield
+    await freezes.thaw(one.store, "over", caller())
+
+
+async def replaced(one: Observing, entity: Entity) -> list[tuple[dict[str, str | None], dict[str, str | None]]]:
+    """The rows of what was replaced, each with the values here and those of others, in order of time."""
+    found = [each for each in await rows(one, entity) if each.kind == "put-back"]
+    assert all(each.outcome is not None and not each.outcome.committed for each in found)
+    assert all(each.intent.principal == "External:unknown" for each in found)
+    parts = [each.intent.entities[0] for each in found]
+    return sorted([(each.before, each.after) for each in parts], key=str)
+
+
+async def test_a_value_of_others_that_a_waiting_change_replaces_has_a_row(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await one.look()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await alter(one, TOPIC, {RETENTION: "2000"})
+    await alter(one, BOB, producer_byte_rate=5)
+    async with frozen(one):
+        # What the changes were made on is nobody's.
+        await one.look()
+        assert [await kinds(one, each) for each in (ALICE, TOPIC, BOB)] == [["change"]] * 3
+        kafka.alter(ALICE, {RATE: "7"})
+        kafka.alter(TOPIC, {RETENTION: None})
+        kafka.alter(BOB, {RATE: "8"})
+        for _ in range(2):
+            await one.look()
+        kafka.alter(ALICE, {RATE: "9"})
+        await one.look()
+    await restore(one)
+    equal(one, kafka)
+    assert await replaced(one, ALICE) == [
+        ({RATE: "2048", OTHER: "1"}, {RATE: "7", OTHER: "1"}),
+        ({RATE: "2048", OTHER: "1"}, {RATE: "9", OTHER: "1"}),
+    ]
+    assert await replaced(one, TOPIC) == [({RETENTION: "2000"}, {})]
+    assert await replaced(one, BOB) == [({RATE: "5"}, {RATE: "8"})]
+    # Of what is applied by now others' changes are followed, or put back, as ever.
+    assert [len(await kinds(one, each)) for each in (ALICE, TOPIC, BOB)] == [3, 2, 2]
+    assert await drift(one) == []
+
+
+async def test_what_was_applied_or_followed_before_is_no_value_of_others(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, GROUP, {SESSION: "46000"})
+    await apply(one)
+    kafka.alter(ALICE, {RATE: "7"})
+    await restore(one)
+    before = await kinds(one, ALICE)
+    for rate in (1, 2, 3):
+        await alter(one, ALICE, producer_byte_rate=rate)
+    await alter(one, GROUP, {SESSION: "47000"})
+    async with frozen(one):
+        for _ in range(2):
+            await one.look()
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == [*before, *["change"] * 3]
+    assert await kinds(one, GROUP) == ["change"] * 2
+
+
+async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> None:
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    async with frozen(one):
+        kafka.alter(ALICE, {RATE: "7"})
+        for each in (one, two, one):
+            await each.look()
+    await restore(two)
+    equal(two, kafka)
+    assert len(await replaced(one, ALICE)) == 1
+
+
+async def test_a_request_under_way_may_have_been_there_first(opened: Opener, kafka: KafkaDouble) -> None:
+    """Others' value may be behind it, and is followed or put back then, with the one row of that."""
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+
+    async def others() -> None:
+        kafka.alter(ALICE, {RATE: "7"})
+        await two.look()
+
+    kafka.behind_request = others
+    await apply(one)
+
+    async def nothing() -> None:
+        """Wait for nothing."""
+
+    kafka.behind_request = nothing
+    await restore(one)
+    equal(one, kafka)
+    assert len(await kinds(one, ALICE)) == 2
+
+
+async def test_a_change_behind_a_refusal_replaces_what_others_set(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refusals[TOPIC] = Refused(44, "A policy forbids it")
+    kafka.down = "Nobody is asked before the commit"
+    await alter(one, TOPIC, {RETENTION: "2000"})
+    kafka.down = None
+    await apply(one)
+    kafka.alter(TOPIC, {RETENTION: "7"})
+    await one.look()
+    # Nothing replaces it as long as the change is refused.
+    assert await kinds(one, TOPIC) == ["change"]
+    kafka.refusals.clear()
+    await alter(one, TOPIC, {RETENTION: "4000"})
+    async with frozen(one):
+        await one.look()
+    await restore(one)
+    equal(one, kafka)
+    assert await replaced(one, TOPIC) == [({RETENTION: "4000"}, {RETENTION: "7"})]

@@ -2,7 +2,8 @@
 
 A broker forwards alters to the controller one after the other, each of which takes some 25 ms; a thousand entities in
 one request take twice as long. All good entries of a request are one batch of records, and the bad ones are answered
-beside them, in any order. A request that is refused whole is sent again in halves, until the bad entry stands alone.
+beside them, in any order. A request whose entries are all answered with the same error, that of the whole perhaps, is
+sent again in halves, until the bad entry stands alone.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
 
 MOST_RECORDS: Final = 4_000
 """Records in one request. The controller refuses a request of more than 10,000."""
-_OF_A_WHOLE: Final = frozenset({errors.INVALID_CONFIG, errors.INVALID_REQUEST, errors.POLICY_VIOLATION})
-"""Codes with which the controller refuses a whole request, or an entry."""
-_REFUSALS: Final = _OF_A_WHOLE | {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION}
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the keys and values in one request. The controller writes all records of a request as one batch of 8 MiB at
+most, and answers each entry of a larger one with an unknown error."""
+_OF_TOPICS: Final = frozenset({errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION})
+_REFUSALS: Final = _OF_TOPICS | {errors.INVALID_CONFIG, errors.INVALID_REQUEST, errors.POLICY_VIOLATION}
 """Codes of an entry that the controller did not apply and would refuse again."""
+_OF_AN_ENTRY: Final = {0} | _OF_TOPICS | errors.RIGHTS | errors.PASSING
+"""Codes that no smaller request would be spared."""
 
 N_contra = TypeVar("N_contra", contravariant=True)
 V_contra = TypeVar("V_contra", contravariant=True)
@@ -97,29 +102,13 @@ class Alters(Generic[N_contra, V_contra]):
             validate_only: Have the cluster check the entries, and change nothing.
 
         Raises:
-            KraftError: There is no connection; nothing was sent.
+            KraftError: There is no connection, and nothing was sent. Later on, what was not sent is held.
         """
         ends: list[End] = []
         async with self._turn:
             for part in _parts(entries):
-                ends += await self._behind(ends, part, by, validate_only=validate_only)
+                ends += await self._alter(part, by, validate_only=validate_only, first=not ends)
         return ends
-
-    async def _behind(
-        self,
-        before: Sequence[End],
-        entries: Sequence[tuple[N_contra, Mapping[str, V_contra | None]]],
-        by: Callable[[], float],
-        *,
-        validate_only: bool,
-    ) -> Sequence[End]:
-        """Alter entities behind those that have ends; without a connection any more only these keep theirs."""
-        try:
-            return await self._alter(entries, by, validate_only=validate_only)
-        except errors.KraftError as error:
-            if not before:
-                raise
-            return [Unknown(str(error))] * len(entries)
 
     async def _alter(
         self,
@@ -127,8 +116,14 @@ class Alters(Generic[N_contra, V_contra]):
         by: Callable[[], float],
         *,
         validate_only: bool,
+        first: bool,
     ) -> list[End]:
-        connection = await self._connect(by())
+        try:
+            connection = await self._connect(by())
+        except errors.KraftError as error:
+            if first:
+                raise
+            return [Held(str(error))] * len(entries)
         try:
             answers = await self._ask(connection, entries, by(), validate_only=validate_only)
         except errors.UnsupportedError:
@@ -138,8 +133,10 @@ class Alters(Generic[N_contra, V_contra]):
             return [Unknown(str(error))] * len(entries)
         if len(entries) > 1 and _is_refused_whole(answers):
             half = len(entries) // 2
-            first = await self._alter(entries[:half], by, validate_only=validate_only)
-            return [*first, *await self._behind(first, entries[half:], by, validate_only=validate_only)]
+            ends: list[End] = []
+            for some in (entries[:half], entries[half:]):
+                ends += await self._alter(some, by, validate_only=validate_only, first=False)
+            return ends
         return [_end(each) for each in answers]
 
 
@@ -196,9 +193,9 @@ async def ask_configs(
 
 
 def _is_refused_whole(answers: Iterable[Answer | None]) -> bool:
-    """Say whether each entry is answered with the same refusal: the request as a whole may be at fault."""
+    """Say whether each entry is answered with the same error: the request as a whole may be at fault."""
     codes = {None if each is None else each.code for each in answers}
-    return len(codes) == 1 and codes <= _OF_A_WHOLE
+    return len(codes) == 1 and codes.isdisjoint(_OF_AN_ENTRY | {None})
 
 
 def _end(answer: Answer | None) -> End:
@@ -212,21 +209,24 @@ def _end(answer: Answer | None) -> End:
         return Held(str(errors.RightsError("The alter", code, said)))
     if code in _REFUSALS:
         return Refused(code, said or errors.name_of(code))
-    return Unknown(f"{errors.name_of(code)}: {said}" if said else errors.name_of(code))
+    text = f"{errors.name_of(code)}: {said}" if said else errors.name_of(code)
+    return Unknown(text) if code in errors.PASSING else Unknown(f"{text} (code {code})", code)
 
 
 _E = TypeVar("_E", bound=tuple[object, "Mapping[str, object]"])
 
 
 def _parts(entries: Sequence[_E]) -> Iterator[Sequence[_E]]:
-    """Cut entities into requests of :data:`MOST_RECORDS` at most."""
+    """Cut entities into requests of :data:`MOST_RECORDS` and :data:`MOST_BYTES` at most; one alone may be larger."""
     part: list[_E] = []
-    records = 0
+    records = size = 0
     for each in entries:
-        if part and records + len(each[1]) > MOST_RECORDS:
+        own = sum(len(f"{key}{value}".encode()) for key, value in each[1].items())
+        if part and (records + len(each[1]) > MOST_RECORDS or size + own > MOST_BYTES):
             yield part
-            part, records = [], 0
+            part, records, size = [], 0, 0
         part.append(each)
         records += len(each[1])
+        size += own
     if part:
         yield part

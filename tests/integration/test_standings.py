@@ -16,7 +16,7 @@ from app.client.errors import ProblemError
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
-from app.services.ports.applying import Refused
+from app.services.ports.applying import Refused, Unknown
 from app.services.target.standing import Applied, Standing, Standings
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble
@@ -220,6 +220,35 @@ async def test_what_waits_alone_for_a_broker_does_not_hold_the_revision_back(
     assert await standings.wait({BROKER.id: alone}, soon(60)) == {BROKER.id: Standing(Applied.APPLIED, alone)}
 
 
+async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alone(
+    leader: Observing, kafka: KafkaDouble
+) -> None:
+    poison = Unknown("UNKNOWN_SERVER_ERROR: a policy threw (code -1)", -1)
+    kafka.refusals[ALICE] = poison
+    standings = Standings(leader.store, leader.states)
+    alone = await written(leader, ALICE, RATE, 1)
+    other = await written(leader, BOB, RATE, 2)
+    for _ in range(3):
+        await apply(leader)
+    report = leader.applier.report()
+    assert (report.held.first, report.unknown.count) == (((ALICE.id, poison.reason),), 0)
+    # Nobody else waits for it: neither the line of the quotas, nor the revision.
+    assert [line.due for line in leader.applier._lines.values()] == [0.0]
+    await told(leader, other)
+    assert await standings.wait({BOB.id: other}, soon(60)) == {BOB.id: Standing(Applied.APPLIED, other)}
+    assert await standings.wait({ALICE.id: alone}, soon(0)) == {ALICE.id: Standing(Applied.PENDING)}
+    # It is sent again, and may be lost, before it ends.
+    del kafka.refusals[ALICE]
+    kafka.cut = "before"
+    await apply(leader)
+    report = leader.applier.report()
+    assert (report.held.count, report.unknown.count) == (0, 1)
+    await apply(leader)
+    assert await standings.wait({ALICE.id: alone}, soon(60)) == {ALICE.id: Standing(Applied.APPLIED, alone)}
+    report = leader.applier.report()
+    assert (report.held.count, report.unknown.count, report.pending) == (0, 0, 0)
+
+
 async def test_a_change_of_a_topic_that_went_is_no_applied_one(leader: Observing, kafka: KafkaDouble) -> None:
     kafka.create_topic("t")
     kafka.alter(TOPIC, {"segment.ms": "100"})
@@ -280,7 +309,8 @@ async def test_a_write_waits_and_says_what_became_of_each_entity(
         # An answer can be sent back.
         sent = await client.request("PUT", "client-quotas/user=alice?view=full", json=answer.body, headers=WAIT)
         assert sent.body["status"]["applied"] == answer.body["applied"]
-        change = {"changeId": sent.change_id or answer.change_id}
+        # This process names no brokers, so it can't look at the entities of a condition.
+        change = {"changeId": sent.change_id or answer.change_id, "force": True}
         answer = await client.request("POST", "audit:revert", json=change, headers=WAIT)
         [reverted] = answer.body["results"]
         assert reverted["applied"]["revision"] == reverted["revision"]

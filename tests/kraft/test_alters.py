@@ -145,6 +145,34 @@ async def test_a_request_that_is_refused_whole_is_halved_until_the_bad_entry_sta
         assert asked == [4, 2, 1, 1, 2, 1, 1]
 
 
+async def test_a_request_beyond_the_size_of_a_batch_is_halved(
+    kraft: KraftCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry is small enough, and all of them are more than the controller writes as one batch (8 MiB)."""
+    asked: list[int] = []
+
+    async def counted(connection: Connection, entries: Any, deadline: float, *, validate_only: bool) -> Any:
+        asked.append(len(entries))
+        return await alters.ask_configs(connection, entries, deadline, validate_only=validate_only)
+
+    names = [Resource(ResourceType.CLIENT_METRICS, f"alter-large-{at}") for at in range(420)]
+    async with client_of(*kraft.bootstrap) as client:
+        configs: alters.Alters[Resource, str] = alters.Alters(counted, client.config_alters()._connect)
+        monkeypatch.setattr(alters, "MOST_BYTES", 64 * 1024 * 1024)
+        for letter in "ab":
+            values = [(name, {"metrics": f"org.apache.{letter * 24_000}"}) for name in names]
+            assert await configs.alter(values, soon) == [Applied()] * len(names)
+            await client.barrier(soon(), settled=True)
+            (described,) = await client.describe_configs([names[-1]], soon(), keys=["metrics"])
+            assert described.entries[0].value == values[-1][1]["metrics"]
+            # The second time no request is too large.
+            assert asked == ([420, 210, 210] if letter == "a" else [174, 174, 72])
+            asked.clear()
+            monkeypatch.undo()
+        removals: list[alters.ConfigOps] = [(name, {"metrics": None}) for name in names]
+        assert await configs.alter(removals, soon) == [Applied()] * len(names)
+
+
 async def test_without_the_right_nothing_is_altered(kraft: KraftCluster) -> None:
     (node,) = kraft.nodes
 
@@ -214,3 +242,35 @@ async def test_answers_in_another_order_with_more_and_less() -> None:
         Unknown("The answer of the broker left the entity out"),
     ]
     assert len(connection.requests) == 1
+
+
+async def test_an_entry_with_an_unexpected_error_stands_alone_and_says_so() -> None:
+    """The error of one entry is that of each request with it, as where a policy or the size of all is at fault."""
+    asked: list[list[str]] = []
+    reachable = True
+
+    async def ask(connection: Any, entries: Any, deadline: float, *, validate_only: bool) -> list[alters.Answer | None]:
+        assert connection is None
+        assert deadline
+        assert not validate_only
+        names = [name for name, _ in entries]
+        asked.append(names)
+        return [alters.Answer(-1 if "bad" in names else 0, "a policy threw")] * len(names)
+
+    async def connect(_deadline: float) -> Any:
+        if not reachable or len(asked) == 3:
+            raise errors.UnreachableError("gone")
+
+    made: alters.Alters[str, str] = alters.Alters(ask, connect)
+    entries: list[tuple[str, dict[str, str | None]]] = [(name, {"k": "v"}) for name in ("a", "bad", "c", "d")]
+    ends = await made.alter(entries, soon)
+    # The connection is gone before the second half, of which nothing was sent.
+    assert asked == [["a", "bad", "c", "d"], ["a", "bad"], ["a"]]
+    assert ends == [Applied(), Held("gone"), Held("gone"), Held("gone")]
+    asked.clear()
+    asked.append([])
+    ends = await made.alter([entries[1]], soon)
+    assert ends == [Unknown("UNKNOWN_SERVER_ERROR: a policy threw (code -1)", -1)]
+    reachable = False
+    with pytest.raises(errors.UnreachableError):
+        await made.alter(entries, soon)

@@ -82,7 +82,7 @@ class KafkaDouble:
             arrives (``late``).
         requests: The alters that were sent.
         waiting: Requests that are late.
-        refusals: Entities whose alters are refused.
+        refusals: Entities whose alters are not taken, each with its end.
         keeps_eligible_replicas: The cluster sets ``min.insync.replicas`` of brokers by itself.
         broker_answers: Cleared while broker 1 answers no alter of its own configs.
         behind_request: Awaited between the work of a request of alters and its answer.
@@ -103,7 +103,7 @@ class KafkaDouble:
         self.cut: str | None = None
         self.requests: list[dict[Entity, dict[str, str | None]]] = []
         self.waiting: list[dict[Entity, dict[str, str | None]]] = []
-        self.refusals: dict[Entity, Refused] = {}
+        self.refusals: dict[Entity, Refused | Unknown] = {}
         self.behind_request: Callable[[], Awaitable[None]] = _nothing
         self.broker_answers = asyncio.Event()
         self.broker_answers.set()
@@ -213,7 +213,7 @@ class KafkaDouble:
                 ends.append(Unknown("No answer came"))
             else:
                 ends.append(self._end(each.entity))
-            if cut in {None, "after"} and not isinstance(self._end(each.entity), Refused):
+            if cut in {None, "after"} and isinstance(self._end(each.entity), Applied):
                 self.alter(each.entity, each.values)
         await self.behind_request()
         return ends

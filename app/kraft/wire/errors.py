@@ -42,8 +42,11 @@ NAMES: Final = {
     6: "NOT_LEADER_OR_FOLLOWER",
     7: "REQUEST_TIMED_OUT",
     8: "BROKER_NOT_AVAILABLE",
+    10: "MESSAGE_TOO_LARGE",
+    13: "NETWORK_EXCEPTION",
     14: "COORDINATOR_LOAD_IN_PROGRESS",
     17: "INVALID_TOPIC_EXCEPTION",
+    18: "RECORD_LIST_TOO_LARGE",
     29: "TOPIC_AUTHORIZATION_FAILED",
     30: "GROUP_AUTHORIZATION_FAILED",
     31: "CLUSTER_AUTHORIZATION_FAILED",
@@ -65,7 +68,7 @@ NAMES: Final = {
     129: "REBOOTSTRAP_REQUIRED",
 }
 """Kafka's names of the error codes that describes, alters and fetches are answered with."""
-_PASSING: Final = frozenset({5, 6, 7, 8, 14, 41, 56, 74, 75})
+PASSING: Final = frozenset({5, 6, 7, 8, 13, 14, 41, 56, 74, 75})
 """Codes that pass by themselves, or are another node's business."""
 
 
@@ -154,7 +157,7 @@ class AnswerError(KraftError):
         super().__init__(f"{what} is answered with {name_of(code)}{f': {said}' if said else ''}")
         self.what = what
         self.code = code
-        self.passing = code in _PASSING
+        self.passing = code in PASSING
         """True for an error that passes by itself, or that another node would not have."""
 
 

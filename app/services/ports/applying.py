@@ -50,6 +50,8 @@ class Unknown:
     """The cluster may have the values, may get them later, or never: no answer came, or one that leaves it open."""
 
     reason: str
+    code: int | None = None
+    """Kafka's number of the answer, an error that does not pass by itself; None: no answer came, or one that passes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ class Asking:
         except Exception:
             logger.exception("Cluster %s: a question failed", self._store.name)
             ends = [Unknown("The question failed; the log has the error")] * len(asked)
-        reasons = [end.reason for end in ends if isinstance(end, Unknown)]
+        reasons = [end.reason for end in ends if isinstance(end, Unknown) and end.code is None]
         if len(reasons) == len(ends):
             self._be_quiet(name, reasons[0])
         topic_ids = await ids

@@ -268,6 +268,11 @@ class Line:
         match end:
             case Unknown():
                 self._parts.counts.ends["unknown"] += 1
+                if end.code is not None:
+                    # The cluster answers, and may answer so for ever.
+                    self._hold(entity_id, end.reason, _SLOWEST_S)
+                    return
+                self.held.pop(entity_id, None)
                 self.unknown[entity_id] = end.reason
                 self._defer(entity_id)
             case Held():
@@ -280,10 +285,11 @@ class Line:
                 self._parts.counts.ends["applied"] += 1
                 self._settle(entity_id, None)
 
-    def _hold(self, entity_id: str, reason: str) -> None:
+    def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
         """Try an entity again later, and let all others go on."""
+        self.unknown.pop(entity_id, None)
         self.held[entity_id] = reason
-        self._held_until[entity_id] = time.monotonic() + _HELD_S * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._held_until[entity_id] = time.monotonic() + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         self._defer(entity_id)
 
     def _defer(self, entity_id: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
-from app.services.ports.applying import Applied, Asked, Held
+from app.services.ports.applying import Applied, Asked, Held, Unknown
 from app.services.ports.cluster_states import Target, TargetMode
 from app.services.target import asking as asking_module
 from app.services.target.asking import Asking
@@ -85,6 +85,17 @@ async def test_a_missing_right_is_a_warning() -> None:
     cluster.end = Held("The alter is not permitted")
     asked = await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None)
     assert (asked.warning or "").endswith("The alter is not permitted")
+
+
+async def test_an_unexpected_answer_is_a_warning_and_silences_nobody() -> None:
+    cluster = Cluster()
+    cluster.answers.set()
+    cluster.end = Unknown("UNKNOWN_SERVER_ERROR (code -1)", -1)
+    asking = asking_of(cluster)
+    for _ in range(2):
+        asked = await asking.ask(TOPICS[0], {}, ["k"], None)
+        assert (asked.warning or "").endswith("UNKNOWN_SERVER_ERROR (code -1)")
+    assert len(cluster.requests) == 2
 
 
 async def test_an_observed_cluster_is_not_asked() -> None:

@@ -12,6 +12,7 @@ import pytest
 from app.domain.access.ranges import Ranges
 from app.domain.errors import ForbiddenError, UnavailableError
 from app.services.ports.applying import Refused
+from app.services.target import drift as drift_module
 from app.services.target.drifted import Chosen, KeyState
 from tests.support.adopting import (
     ADMIN,
@@ -104,7 +105,7 @@ async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafk
     assert shown_drift([found]) == {
         "user=alice": {
             RATE: ("refused", "2048", "1024", "User:admin"),
-            "request_percentage": ("extra", None, "5", "External:unknown"),
+            "request_percentage": ("pending", None, "5", "External:unknown"),
         }
     }
     kafka.refusals.clear()
@@ -192,6 +193,35 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
     kafka.alter(BOB, {RATE: None})
     await restore(one)
     assert kafka.now.configs == {ALICE: {RATE: "99", OTHER: "1"}, BOB: {RATE: "3"}}
+
+
+async def test_nothing_is_adopted_from_a_broker_that_is_behind(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shows the value from before our own applied change, which is not what the cluster has now."""
+    one = await opened()
+    with kafka.lagging():
+        await alter(one, ALICE, {RATE: 2048})
+        await apply(one)
+        monkeypatch.setattr(drift_module, "_LOOK_S", 0.1)
+        with pytest.raises(UnavailableError):
+            await adopt_drift(one, Chosen(ALICE, None))
+    monkeypatch.undo()
+    [result] = await adopt_drift(one, Chosen(ALICE, None))
+    assert (result.error, result.change_id) == (None, None)
+    assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
+
+
+async def test_a_change_by_others_that_waits_to_be_followed_is_pending(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, {OTHER: 2})
+    kafka.alter(ALICE, {"request_percentage": "50"})
+    assert shown_drift(await drift(one)) == {
+        "user=alice": {
+            OTHER: ("pending", "2", "1", "User:admin"),
+            "request_percentage": ("pending", None, "50", "External:unknown"),
+        }
+    }
 
 
 async def test_nothing_is_adopted_from_a_cluster_that_is_away(enforced: Observing, kafka: KafkaDouble) -> None:

@@ -100,13 +100,16 @@ class DriftService:
     async def edits(self, chosen: Sequence[Chosen], deadline: float) -> list[tuple[FacetName, Edit]]:
         """Return the edits that take over the values of the Kafka cluster as it has them now, in order, with facets.
 
+        The look is behind all that the cluster acknowledged before: a broker that is behind would show values from
+        before ours.
+
         An entity that does not differ has an edit without ops, and so has every entity that is observed.
 
         Raises:
             UnavailableError: The Kafka cluster can't be looked at now.
         """
         applied = [each.entity for each in chosen if self._applies(each.entity)]
-        seen = await self._look(applied, deadline) if applied else {}
+        seen = await self._look(applied, deadline, behind_all=True) if applied else {}
         if seen is None:
             raise UnavailableError(
                 f"The Kafka cluster of {self._store.name} can't be looked at now: it does not answer, or is paused",
@@ -166,6 +169,10 @@ class DriftService:
         target = self._store.target()
         return target is not None and target.applies_to(area_of(entity))
 
+    def _enforces(self, entity: Entity) -> bool:
+        target = self._store.target()
+        return target is not None and target.enforces(area_of(entity))
+
     # -- looks
 
     async def _shown(self, candidates: Sequence[Candidate], deadline: float) -> list[Drifted]:
@@ -180,18 +187,31 @@ class DriftService:
                 differing[each.entity.id] = keys
         authors = await self._states.authors(self._store.name, differing)
         return [
-            drifted(self._rules, each, differing[each.entity.id], authors, (seen or {}).get(each.entity.id))
+            drifted(
+                self._rules,
+                each,
+                differing[each.entity.id],
+                authors,
+                (seen or {}).get(each.entity.id),
+                enforced=self._enforces(each.entity),
+            )
             for each in candidates
             if each.entity.id in differing
         ]
 
-    async def _look(self, entities: Sequence[Entity], deadline: float) -> dict[str, Seen] | None:
+    async def _look(
+        self, entities: Sequence[Entity], deadline: float, *, behind_all: bool = False
+    ) -> dict[str, Seen] | None:
         """Return the entities that differ in the Kafka cluster, by id; None where it can't be looked at now."""
         target = self._store.target()
         if self._looks is None or target is None or target.paused or not entities:
             return None
+        until = min(deadline, time.monotonic() + _LOOK_S)
         try:
-            looked = await self._looks.of(entities, None, min(deadline, time.monotonic() + _LOOK_S))
+            if behind_all:
+                looked = await self._looks.behind_all(entities, until)
+            else:
+                looked = await self._looks.of(entities, None, until)
         except UnavailableError as error:
             logger.info(
                 "Cluster %s: drift is shown without the values in the cluster: %s", self._store.name, error.detail

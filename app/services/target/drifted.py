@@ -130,6 +130,8 @@ def drifted(
     keys: set[str],
     authors: Mapping[tuple[str, str], Author],
     seen: Seen | None,
+    *,
+    enforced: bool,
 ) -> Drifted:
     """Return an entity with the keys that differ.
 
@@ -139,6 +141,7 @@ def drifted(
         keys: Its keys that differ.
         authors: Entity id and key -> the author of the newest change here.
         seen: The entity in the cluster; None: no look showed it.
+        enforced: Others' changes are put back, and not followed.
     """
     entity, node = candidate.entity, candidate.node
     ours = stored(node)
@@ -160,7 +163,7 @@ def drifted(
             author = authors.get((entity.id, key))
             principal = None if author is None else author.principal
             since = None if author is None else author.time_ms
-        elif key in ours:
+        elif key in ours or not enforced:
             state = KeyState.PENDING
         secret = facet.is_secret(entity, key)
         return DriftedKey(

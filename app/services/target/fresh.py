@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from app.domain.errors import UnavailableError
 from app.services.ports.kafka import Permission, area_of
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from app.services.ports.store import ClusterStore
     from app.services.target.following import Following
     from app.services.target.report import Report
-
-_AGAIN_S: Final = 0.02
 
 
 class Freshener:
@@ -59,7 +56,7 @@ class Freshener:
             if known is not None and known.permission is Permission.NONE:
                 continue
             while not await self._followed(area, _recorded(report, [area]), offset, deadline):
-                await self._again(offset, deadline)
+                await self._looks.again(offset, deadline)
         return began
 
     async def _followed(self, area: Area, since: int | None, offset: int, deadline: float) -> bool:
@@ -74,19 +71,6 @@ class Freshener:
     def _observed(self) -> bool:
         target = self._store.target()
         return target is not None and target.imported and not target.paused
-
-    async def _again(self, offset: int, deadline: float) -> None:
-        """Wait a moment for a broker that is behind.
-
-        Raises:
-            UnavailableError: The deadline has passed.
-        """
-        if time.monotonic() >= deadline:
-            raise UnavailableError(
-                f"Cluster {self._store.name}: the Kafka brokers asked are behind the metadata offset {offset}",
-                retry_after_s=1,
-            )
-        await asyncio.sleep(_AGAIN_S)
 
     async def look_at(self, entities: Sequence[Entity], deadline: float) -> int | None:
         """Look at entities behind all changes that the cluster acknowledged before the call, and follow them.
@@ -115,7 +99,7 @@ class Freshener:
                 times.append(looked.at_ms)
             if not behind:
                 break
-            await self._again(offset, deadline)
+            await self._looks.again(offset, deadline)
         return min(times)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
+from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.domain.observed import Sight
 from app.services.pace import Pace, free_in_slices
@@ -28,6 +31,7 @@ PIECE: Final = 100
 _PAGE: Final = 1_000
 _ONE_BY_ONE: Final = 50
 """Client entities that are asked for one by one; a describe of all costs less than one of more."""
+_AGAIN_S: Final = 0.02
 _NO_BROKERS: Final[Mapping[str, int]] = {}
 
 
@@ -165,6 +169,32 @@ class Looks:
             await self._compare(looked, look, since)
             found.append(looked)
         return found
+
+    async def behind_all(self, entities: Sequence[Entity], deadline: float) -> list[Looked]:
+        """Look at some entities as :meth:`of` does, behind all changes that the cluster acknowledged before the call.
+
+        Raises:
+            UnavailableError: The broker asked stays behind, or the cluster is away.
+        """
+        offset = await self._cluster.barrier(deadline)
+        while True:
+            found = await self.of(entities, None, deadline)
+            if all(each.after >= offset for each in found):
+                return found
+            await self.again(offset, deadline)
+
+    async def again(self, offset: int, deadline: float) -> None:
+        """Wait a moment for a broker that is behind an offset.
+
+        Raises:
+            UnavailableError: The deadline has passed.
+        """
+        if time.monotonic() >= deadline:
+            raise UnavailableError(
+                f"Cluster {self._store.name}: the Kafka brokers asked are behind the metadata offset {offset}",
+                retry_after_s=1,
+            )
+        await asyncio.sleep(_AGAIN_S)
 
     async def topic_names(self, deadline: float) -> tuple[list[str], int]:
         """Return the names of all topics that the cluster has, or that the mirror has configs of, in order.

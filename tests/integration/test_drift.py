@@ -198,7 +198,7 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
 async def test_nothing_is_adopted_from_a_broker_that_is_behind(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It shows the value from before our own applied change, which is not what the cluster has now."""
+    """The broker shows the value from before our own applied change, which is not what the cluster has now."""
     one = await opened()
     with kafka.lagging():
         await alter(one, ALICE, {RATE: 2048})

@@ -111,6 +111,21 @@ async def test_a_session_is_renewed_on_the_same_connection(kraft: KraftCluster) 
         await connection.close()
 
 
+async def test_a_question_for_versions_renews_the_session_too(kraft: KraftCluster) -> None:
+    (node,) = kraft.nodes
+    options = Options(login=lambda: Scram("alice", ALICE))
+    connection = await Connection.open(Address.parse(node.listener("SHORT")), options, soon())
+    try:
+        end = time.monotonic() + 2 * SESSION_MS / 1000
+        while time.monotonic() < end:
+            await asyncio.gather(*(connection.api_versions(soon()) for _ in range(4)))
+        await asyncio.sleep(SESSION_MS / 1000 + 0.2)  # past its end, and never asked meanwhile
+        await connection.api_versions(soon())
+        assert connection.usable
+    finally:
+        await connection.close()
+
+
 async def test_a_renewal_that_is_refused_ends_the_connection(kraft: KraftCluster) -> None:
     (node,) = kraft.nodes
     passwords = [ALICE, "replaced"]

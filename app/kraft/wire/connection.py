@@ -198,7 +198,9 @@ class Connection:
     async def api_versions(self, deadline: float) -> ApiVersionsResponse:
         """Ask for the node's APIs, its features and its metadata offset (``finalized_features_epoch``)."""
         request = ApiVersionsRequest(SOFTWARE, self._options.software_version)
-        async with self._until(deadline, request.NAME, _api(request)):
+        async with self._until(deadline, request.NAME, _api(request)), self._slots:
+            # A node answers nothing but a login amid one, and closes the connection at the end of a session.
+            await self._renewed(deadline)
             version = min(self._versions.get(18, (0, 4))[1], 4)
             data = await self._exchange(request, version)
             if data[_ERROR_AT : _ERROR_AT + 2] == struct.pack(">h", errors.UNSUPPORTED_VERSION):

@@ -118,6 +118,27 @@ async def test_what_was_committed_is_applied_and_nothing_is_sent_until_the_thaw(
     equal(one, kafka)
 
 
+async def test_a_late_value_is_counted_once_however_long_its_repair_is_held_back(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    await apply(one)
+    async with at_work(one):
+        await freeze(one)
+    kafka.arrive()
+    for _ in range(3):
+        await one.look()
+    assert one.applier._counts.late == 1
+    await thaw(one)
+    await restore(one)
+    equal(one, kafka)
+    assert one.applier._counts.late == 1
+
+
 async def test_what_the_cluster_has_not_taken_is_counted_and_listed(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,14 +16,17 @@ from app.client.errors import ProblemError
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
-from app.services.ports.applying import Refused, Unknown
+from app.services.ports.applying import Refused, Sending, Unknown
+from app.services.target import line as lines
 from app.services.target.standing import Applied, Standing, Standings
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble
-from tests.support.stores import soon, until
+from tests.support.stores import kafka_writes, soon, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+
+    from kazoo.client import KazooClient
 
     from app.domain.changes import Node
     from app.services.ports.applying import TargetStates
@@ -247,6 +250,40 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     assert await standings.wait({ALICE.id: alone}, soon(60)) == {ALICE.id: Standing(Applied.APPLIED, alone)}
     report = leader.applier.report()
     assert (report.held.count, report.unknown.count, report.pending) == (0, 0, 0)
+
+
+async def test_a_znode_that_can_not_be_read_waits_alone_with_the_reason(
+    leader: Observing, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    alone = await written(leader, ALICE, RATE, 1)
+    kafka.cut = "before"
+    await apply(leader)
+    kafka_writes(raw_zk, "users/alice", b"nonsense")
+    await apply(leader)
+    assert leader.applier.report().held.first == ((ALICE.id, "The znode can't be read: it does not hold JSON"),)
+    await told(leader, alone)
+    assert len(kafka.requests) == 1
+    # Mended, it is compared with the cluster as any znode that others wrote.
+    kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{}}')
+    await apply(leader)
+    assert leader.applier.report().held.count == 0
+
+
+async def test_what_was_sent_before_a_restore_waits_with_the_reason(
+    leader: Observing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = await written(leader, ALICE, RATE, 1)
+    newer = Sending(ALICE.id, revision + 1_000_000, {RATE: "2"})
+    await leader.states.begin("default", [newer])
+    await apply(leader)
+    line = next(iter(leader.applier._lines.values()))
+    # The mirror may follow in a moment: until then it is looked at a few times a second, and nothing is listed.
+    assert (leader.applier.report().held.count, line.waits) == (0, False)
+    monkeypatch.setattr(lines, "_BEHIND_S", 0.0)
+    await apply(leader)
+    [(entity_id, reason)] = leader.applier.report().held.first
+    assert entity_id == ALICE.id
+    assert reason.endswith("End the mode and begin it again")
 
 
 async def test_a_change_of_a_topic_that_went_is_no_applied_one(leader: Observing, kafka: KafkaDouble) -> None:

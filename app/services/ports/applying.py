@@ -237,6 +237,10 @@ class TargetState:
     base: Mapping[str, Noted] = field(default_factory=dict)
     """Of keys that wait to be sent the cluster's values that the trail accounts for, as far as any look noted them."""
 
+    def is_of(self, topic_id: str | None) -> bool:
+        """Say whether the state may be of a topic: not of an earlier one of the same name."""
+        return None in {self.topic_id, topic_id} or self.topic_id == topic_id
+
     @property
     def took_last(self) -> bool:
         """True where the cluster has taken the last change from here."""

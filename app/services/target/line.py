@@ -34,6 +34,14 @@ MOST: Final = 1_000
 """Entities in one sending."""
 _SLOWEST_S: Final = 30.0
 _HELD_S: Final = 5.0
+_MIRROR_S: Final = 0.2
+"""Seconds between two looks at a mirror that shows less than was sent."""
+_BEHIND_S: Final = 10.0
+"""Seconds after which such a mirror is no matter of moments."""
+_RESTORED: Final = (
+    "A newer revision than that of ZooKeeper was sent: ZooKeeper was restored, or is another ensemble. End the mode and"
+    " begin it again"
+)
 _QUOTAS: Final = "client-quotas"
 _CONFIGS: Final = "configs"
 
@@ -223,7 +231,9 @@ class Line:
                 # It is gone here, and others set it again: nothing but removals.
                 node = Node(entity_id, (), version=0, czxid=0, mzxid=state.sent_mzxid, mtime_ms=0)
             if state is not None and node is not None and state.sent_mzxid > node.mzxid:
-                self._defer(entity_id)  # another leader has seen more; the mirror follows
+                self._wait_for_mirror(entity_id)
+            elif node is not None and node.defect is not None:
+                self._hold(entity_id, f"The znode can't be read: it {node.defect}")
             elif node is None or not self._unsent(node, state).is_due:
                 self._settle(entity_id, None if state is None else state.refused)
             else:
@@ -290,6 +300,17 @@ class Line:
         self.unknown.pop(entity_id, None)
         self.held[entity_id] = reason
         self._held_until[entity_id] = time.monotonic() + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._defer(entity_id)
+
+    def _wait_for_mirror(self, entity_id: str) -> None:
+        """Wait a moment: another leader has sent more than the mirror shows, and the mirror follows.
+
+        It never does where the ensemble was restored to an earlier moment.
+        """
+        if time.monotonic() - self.pending[entity_id] >= _BEHIND_S:
+            self._hold(entity_id, _RESTORED)
+            return
+        self._held_until[entity_id] = time.monotonic() + _MIRROR_S
         self._defer(entity_id)
 
     def _defer(self, entity_id: str) -> None:

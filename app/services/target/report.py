@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from app.domain.texts import clipped
 from app.services.ports.kafka import Area, Permission
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _LENGTH: Final = 200
 """Characters of a name or a reason, at most."""
 _MOST: Final = 90_000
 """Bytes of a report, at most; lists of names are cut beyond."""
+_TEXT: Final = 800
+"""Characters of a problem, at most: all problems together are shorter than a report, whatever their characters."""
 _VERSION: Final = 1
 _LISTS: Final = frozenset({"unknown", "refused", "held", "contested", "extra"})
 """The lists of names in a report on the application."""
@@ -121,10 +124,15 @@ class Report:
     """The application of changes; None where the target takes none of callers."""
 
     def encode(self) -> bytes:
-        """Return the report for the znode, :data:`_MOST` bytes at most."""
-        areas, applying = dict(self.areas), self.applying
+        """Return the report for the znode, :data:`_MOST` bytes at most; texts and lists are cut."""
+        areas = {
+            area: replace(each, reason=_cut(each.reason), problem=_cut(each.problem))
+            for area, each in self.areas.items()
+        }
+        applying = None if self.applying is None else replace(self.applying, problem=_cut(self.applying.problem))
+        told = asdict(replace(self, problem=_cut(self.problem), areas={}, applying=None))
         while True:
-            shown = {**asdict(self), "areas": {area.value: asdict(each) for area, each in areas.items()}}
+            shown = {**told, "areas": {area.value: asdict(each) for area, each in areas.items()}}
             if applying is None:
                 del shown["applying"]
             else:
@@ -136,6 +144,11 @@ class Report:
             if applying is not None:
                 lists = {name: getattr(applying, name).halved() for name in _LISTS}
                 applying = replace(applying, **lists)
+
+
+def _cut(text: str) -> str:
+    """Return a text of a report, which may be a broker's words of any length."""
+    return clipped(text, _TEXT)
 
 
 def _halved(area: AreaReport) -> AreaReport:

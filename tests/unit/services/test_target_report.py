@@ -1,0 +1,37 @@
+"""The leader's report: short enough for its znode, whatever brokers say."""
+
+from __future__ import annotations
+
+import json
+
+from app.services.ports.kafka import Area, Permission
+from app.services.target.report import Applying, AreaReport, Names, Report, parse
+
+_LONG = "\x01\U0001f600" * 100_000
+_MANY = Names.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
+
+
+def test_a_report_of_any_content_is_short_enough() -> None:
+    areas = {area: AreaReport(Permission.NONE, _LONG, problem=_LONG, unmanaged=_MANY, hidden=_MANY) for area in Area}
+    applying = Applying(1, 1, _MANY, _MANY, _MANY, _MANY, _MANY, problem=_LONG)
+    data = Report(1, "writer", brokers=tuple(range(1_000)), problem=_LONG, areas=areas, applying=applying).encode()
+    assert len(data) <= 90_000
+    found = parse(data)
+    assert found is not None
+    assert found.applying is not None
+    assert (found.applying.refused.count, len(found.areas)) == (1_000, len(Area))
+    assert _LONG.startswith(found.problem.removesuffix("..."))
+
+
+def test_a_report_of_common_size_is_whole() -> None:
+    names = Names.of({"topic=t": "a reason"})
+    report = Report(
+        1,
+        "writer",
+        problem="away",
+        areas={Area.TOPICS: AreaReport(Permission.READ_ONLY, problem="behind", hidden=names)},
+        applying=Applying(2, 3, held=names, problem="paused"),
+    )
+    data = report.encode()
+    assert parse(data) == report
+    assert json.loads(data)["problem"] == "away"

@@ -230,7 +230,7 @@ class ZooKeeperStore:
 
     async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
         """Return the nodes with keys of a facet as they were when the call began; see the port."""
-        return await self._loaded().trees[tree].moment(facet, prefix=prefix, within=within)
+        return await self._follower.loaded().trees[tree].moment(facet, prefix=prefix, within=within)
 
     def place(self) -> Place:
         """Return the place of the client configs; see the port."""

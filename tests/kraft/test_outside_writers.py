@@ -17,9 +17,9 @@ import pytest
 from app.kraft.client import KraftClient
 from app.kraft.wire.options import Address, Options
 from tests.kraft.outside.judge import judge, meanings
-from tests.kraft.outside.log import happenings, records
+from tests.kraft.outside.log import log_up_to
 from tests.kraft.outside.side import Side
-from tests.kraft.outside.writers import BEYOND, MARK, UNSHOWN, Writers
+from tests.kraft.outside.writers import BEYOND, UNSHOWN, Writers
 from tests.support import tools
 from tests.support.waiting import wait_for
 
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
-    from tests.kraft.outside.judge import Happening
+    from tests.kraft.outside.log import Mark
     from tests.support.kraft import KraftCluster
-
-MARKED = f"user={MARK.replace(' ', '~20')}"
 
 
 @pytest.mark.timeout(600)
@@ -87,11 +85,11 @@ def outside_writers(
         writers.start()
         _disturb(quorum, sides, seconds)
         writers.stop()
-        writers.mark()
+        marked = writers.mark()
         for side in sides:
             wait_for(side.look, why=f"{side.name}: no look")
-            wait_for(partial(_marked, side), why=f"{side.name}: no last write")
-        log = _log(quorum, class_path)
+            wait_for(partial(_marked, side, marked), why=f"{side.name}: no last write")
+        log = log_up_to(marked, quorum, class_path, beyond=BEYOND, unshown=UNSHOWN)
         if following is not None:
             wait_for(partial(_followed, following, log[-1].offset), why="the log is not followed to its end")
         described = {entity: meanings(config) for entity, config in writers.described().items()}
@@ -105,8 +103,8 @@ def outside_writers(
         assert (found.exact if follow else found.seen) > 0, found
 
 
-def _marked(side: Side) -> bool:
-    return MARKED in side.tree()
+def _marked(side: Side, mark: Mark) -> bool:
+    return meanings(side.tree().get(mark.entity, {})) == meanings({mark.key: mark.value})
 
 
 def _followed(side: Side, offset: int) -> bool:
@@ -144,19 +142,3 @@ async def _active(quorum: KraftCluster) -> int:
         return (await client.quorum(time.monotonic() + 60)).leader_id
     finally:
         await client.close()
-
-
-def _log(quorum: KraftCluster, class_path: str) -> list[Happening]:
-    """Return what happened up to the last write, on which all nodes have to agree."""
-
-    def marked() -> list[list[Happening]] | None:
-        logs = []
-        for each in records(class_path, quorum.nodes):
-            found = happenings(each, beyond=BEYOND, unshown=UNSHOWN)
-            marks = [at for at, happened in enumerate(found, 1) if happened.entity == MARKED]
-            logs.append(found[: max(marks, default=0)])
-        return logs if all(logs) else None
-
-    logs: list[list[Happening]] = wait_for(marked, why="a node does not have the last write")
-    assert logs[0] == logs[1] == logs[2]
-    return logs[0]

@@ -57,6 +57,8 @@ EXTERNAL: Final = "external"
 PUT_BACK: Final = "put-back"
 """The kind of a write by others to a Kafka cluster that was put back (app/services/target/enforce.py). It never was a
 version of an entity here, so it is no committed change."""
+FOLLOWING: Final = (IMPORT, OBSERVED)
+"""The kinds of changes that follow an observed cluster (app/services/target)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,18 +56,27 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One committed change of the trail that followed the cluster, about one entity."""
+    """One change of the trail about one entity: followed from the cluster, put back there, or made by a caller."""
 
     name: str
     entity: str
     before: Mapping[str, str]
     after: Mapping[str, str]
     lower: int | None
-    """The offset behind which the writes were."""
+    """The offset behind which the writes were; None of a caller's change too."""
     until: int
     at_ms: int
     exact: bool
     writes: int
+    kind: str = "observed"
+    revision: int | None = None
+    """None: no version of the entity."""
+
+    @property
+    def altered(self) -> list[str]:
+        """The keys with another meaning than before."""
+        before, after = ({key: meaning(value) for key, value in config.items()} for config in (self.before, self.after))
+        return sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,16 +13,21 @@ from app.devstack.java import find_java
 from app.domain.entities import Entity
 from tests.kraft.outside.judge import Happening, Kind
 from tests.support.java import java_environment
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from tests.support.kraft import KraftNode
+    from tests.interop.admin import Admin
+    from tests.support.kraft import KraftCluster, KraftNode
 
 _SOURCE: Final = Path(__file__).with_name("Records.java")
 _TYPES: Final = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}
 """Numbers of config resources (``ConfigResource.Type``)."""
 _READ_S: Final = 300
+_MARK: Final = "the last write"
+_MARK_KEY: Final = "producer_byte_rate"
+_MARKED_S: Final = 120.0
 
 
 def records(class_path: str, nodes: Sequence[KraftNode]) -> list[list[dict[str, Any]]]:
@@ -39,6 +46,58 @@ def records(class_path: str, nodes: Sequence[KraftNode]) -> list[list[dict[str, 
         else:
             of_node.append(line)
     return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The last write of a test, which all others are in front of."""
+
+    entity: str
+    key: str
+    value: str
+
+
+def mark(admin: Admin) -> Mark:
+    """Make a last write, with a value that was never there."""
+    value = float(time.time_ns() // 1000)
+    end = time.monotonic() + _MARKED_S
+    while (outcome := admin.alter_quotas(({"user": _MARK}, [(_MARK_KEY, value)]))[0])["code"]:
+        # Behind a failover the cluster may refuse for a moment.
+        assert time.monotonic() < end, outcome
+        time.sleep(0.2)
+    return Mark(Entity.of(user=_MARK).id, _MARK_KEY, str(value))
+
+
+def log_up_to(
+    last: Mark,
+    cluster: KraftCluster,
+    class_path: str,
+    *,
+    begun: Mark | None = None,
+    beyond: Collection[str] = (),
+    unshown: Collection[str] = (),
+) -> list[Happening]:
+    """Return what happened up to a mark, behind another one if given, on which all nodes have to agree.
+
+    ``beyond`` and ``unshown`` are those of :func:`happenings`.
+    """
+
+    def marked() -> list[list[Happening]] | None:
+        logs = []
+        for each in records(class_path, cluster.nodes):
+            found = happenings(each, beyond=beyond, unshown=unshown)
+            logs.append(found[0 if begun is None else _behind(found, begun) : _behind(found, last)])
+        return logs if all(logs) else None
+
+    logs: list[list[Happening]] = wait_for(marked, why="a node does not have the last write")
+    assert all(each == logs[0] for each in logs)
+    return logs[0]
+
+
+def _behind(found: Sequence[Happening], made: Mark) -> int:
+    """Return the place behind a mark; 0 where it is not there yet."""
+    written = (made.entity, made.key, made.value)
+    return next((at for at, each in enumerate(found, 1) if (each.entity, each.key, each.value) == written), 0)
 
 
 def happenings(

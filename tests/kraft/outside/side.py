@@ -1,4 +1,4 @@
-"""One Confplane that observes a cluster: its import, its process that is killed and started again, its trail and tree."""
+"""One Confplane on a cluster: its import, its processes that are killed and started again, its trail and tree."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.kraft.outside.judge import Row
 from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -24,13 +25,18 @@ if TYPE_CHECKING:
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
 
-_FOLLOWING: Final = {"import", "observed"}
+_KINDS: Final = {
+    "observe": {"import", "observed"},
+    "adopt": {"import", "observed", "change"},
+    "enforce": {"import", "put-back", "change"},
+}
+"""The kinds of changes by mode."""
 _LISTS: Final = ("client-quotas", "configs")
 _ROOTS: Final = ("users", "clients", "ips", "topics", "brokers", "groups", "client-metrics")
 
 
 class Side:
-    """One of the observers.
+    """One of them, with a store and a trail of its own.
 
     Args:
         name: In messages.
@@ -38,16 +44,36 @@ class Side:
         zookeeper: Its ensemble.
         postgres: The server of its trail.
         kafka: The settings of the cluster.
+        mode: The mode of the target.
+        processes: Their number; one of them leads.
+        constants: Of the processes: ``module.NAME`` -> value.
+
+    Attributes:
+        service: The first process.
+        services: All of them.
     """
 
     def __init__(
-        self, name: str, directory: Path, *, zookeeper: ZooKeeper, postgres: Postgres, kafka: dict[str, Any]
+        self,
+        name: str,
+        directory: Path,
+        *,
+        zookeeper: ZooKeeper,
+        postgres: Postgres,
+        kafka: dict[str, Any],
+        mode: str = "observe",
+        processes: int = 1,
+        constants: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
+        self._mode = mode
         self._connect, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
         own: dict[str, Any] = {"connect": self._connect, "dsn": database.service_dsn, "cluster": {"kafka": kafka}}
         self._commands = Commands(directory, **own)
-        self.service = Service(directory / "service", **own)
+        if constants is not None:
+            own |= {"module": "tests.support.stepping", "settings": {CONSTANTS_VARIABLE: json.dumps(constants)}}
+        self.services = [Service(directory / f"service-{number}", **own) for number in range(processes)]
+        self.service = self.services[0]
         self._http = httpx.Client(
             base_url=f"{self.service.url}/v1/clusters",
             headers={"Authorization": f"Bearer {self.service.token}"},
@@ -56,21 +82,25 @@ class Side:
         )
 
     def begin(self) -> None:
-        """Import, and start the process."""
-        said = self._commands.run("target", "import", "--apply")
-        assert said.code == 0, said
-        self.service.start()
+        """Import, choose the mode, and start the processes."""
+        steps = [["import", "--apply"], *([] if self._mode == "observe" else [[self._mode, "--reason", "a test"]])]
+        for arguments in steps:
+            said = self._commands.run("target", *arguments)
+            assert said.code == 0, said
+        for service in self.services:
+            service.start()
 
-    def kill(self) -> None:
-        """End the process at once, and start it again."""
-        self.service.stop(kill=True)
-        self.service.start(wait_ready=False)
+    def kill(self, number: int = 0) -> None:
+        """End a process at once, and start it again."""
+        self.services[number].stop(kill=True)
+        self.services[number].start(wait_ready=False)
 
     def end(self) -> None:
-        """Stop the process."""
+        """Stop the processes."""
         self._http.close()
-        if self.service.running:
-            self.service.stop()
+        for service in self.services:
+            if service.running:
+                service.stop()
 
     def log_offset(self) -> int | None:
         """Return the offset up to which the metadata log was followed."""
@@ -104,17 +134,21 @@ class Side:
         return sorted(found, key=lambda each: (int(each["revision"] or 0), each["changeId"]))
 
     def rows(self) -> list[Row]:
-        """Return the committed changes, once none is open; all of them are to follow the cluster."""
-        changes: list[dict[str, Any]] = wait_for(self._settled, why=f"{self.name}: a change stays open")
-        committed = [each for each in changes if each["outcome"] == "committed"]
-        assert {each["kind"] for each in committed} <= _FOLLOWING, [
-            each for each in committed if each["kind"] not in _FOLLOWING
-        ]
-        return [row for each in committed for row in _rows(each)]
+        """Return the changes that are committed or were put back, once none is open; all are of the mode's kinds."""
+        changes = [each for each in self.settled() if each["outcome"] == "committed" or each["kind"] == "put-back"]
+        strangers = [each for each in changes if each["kind"] not in _KINDS[self._mode]]
+        assert not strangers, strangers
+        return [row for each in changes for row in _rows(each)]
 
-    def _settled(self) -> list[dict[str, Any]] | None:
-        changes = self.changes()
-        return None if any(each["outcome"] == "open" for each in changes) else changes
+    def settled(self) -> list[dict[str, Any]]:
+        """Return :meth:`changes` once none is open."""
+
+        def settled() -> list[dict[str, Any]] | None:
+            changes = self.changes()
+            return None if any(each["outcome"] == "open" for each in changes) else changes
+
+        found: list[dict[str, Any]] = wait_for(settled, why=f"{self.name}: a change stays open")
+        return found
 
     def tree(self) -> dict[str, dict[str, str]]:
         """Return the configs of all znodes that have any, by entity, as they are in ZooKeeper."""
@@ -129,8 +163,9 @@ class Side:
         return found
 
     def said(self) -> str:
-        """Return all that the process logged and the trail has, as text."""
-        return self.service.log.read_text(errors="replace") + json.dumps(self.changes())
+        """Return all that the processes logged and the trail has, as text."""
+        logs = [each.log.read_text(errors="replace") for each in self.services]
+        return "".join(logs) + json.dumps(self.changes())
 
 
 def _paths(raw: KazooClient, path: str) -> Iterator[str]:
@@ -142,18 +177,22 @@ def _paths(raw: KazooClient, path: str) -> Iterator[str]:
 
 def _rows(change: dict[str, Any]) -> list[Row]:
     entities, observed = change["entities"], change["observed"]
-    assert len(entities) == 1 or change["kind"] == "import", change
+    assert len(entities) == 1 or change["kind"] in {"import", "change"}, change
+    assert (observed is None) == (change["kind"] == "change"), change
+    seen = observed or {"after": None, "until": -1, "at": change["createdAt"], "exact": False, "writes": 0}
     return [
         Row(
             name=change["changeId"],
             entity=entity["id"],
             before=entity["before"],
             after=entity["after"],
-            lower=None if observed["after"] is None else int(observed["after"]),
-            until=int(observed["until"]),
-            at_ms=round(datetime.fromisoformat(observed["at"]).timestamp() * 1000),
-            exact=observed["exact"],
-            writes=observed["writes"],
+            lower=None if seen["after"] is None else int(seen["after"]),
+            until=int(seen["until"]),
+            at_ms=round(datetime.fromisoformat(seen["at"]).timestamp() * 1000),
+            exact=seen["exact"],
+            writes=seen["writes"],
+            kind=change["kind"],
+            revision=None if change["revision"] is None else int(change["revision"]),
         )
         for entity in entities
     ]

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from typing import TYPE_CHECKING, Final, Self
 
 from app.domain.entities import Entity
 from tests.interop.admin import Admin
+from tests.kraft.outside.log import mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from tests.kraft.outside.log import Mark
 
     Quota = tuple[dict[str, str | None], list[tuple[str, float | None]]]
 
@@ -26,7 +28,6 @@ IPS: Final = ("10.0.0.1", "10.0.0.2")
 TOPICS: Final = ("orders", "pay.ments", "audit_1")
 GROUPS: Final = ("group-1", "g\u00fc/2")
 METRICS: Final = ("metrics-1", "m x")
-MARK: Final = "the last write"
 BEYOND: Final = ("..", "2001:db8::1")
 """Names that no znode can have: of a group, and of an ip."""
 UNSHOWN: Final = {"listener.name.outside.ssl.key.password": "outside-secret", "acme.x": "outside-unknown"}
@@ -59,7 +60,6 @@ _SOURCES: Final = {
     "GROUP": "DYNAMIC_GROUP_CONFIG", "CLIENT_METRICS": "DYNAMIC_CLIENT_METRICS_CONFIG",
 }  # fmt: skip
 _REMOVALS: Final = 0.3
-_SETTLED_S: Final = 120.0
 _MANY: Final = 40
 """Entities of a burst, with several records each: more than are rows of their own in one fetch of the log."""
 
@@ -155,34 +155,14 @@ class Writers:
 
     # -- the end
 
-    def mark(self) -> None:
+    def mark(self) -> Mark:
         """Make a last write, which all others are in front of."""
-        end = time.monotonic() + _SETTLED_S
-        while (outcome := self._admins[0].alter_quotas(({"user": MARK}, [("producer_byte_rate", 4321.0)]))[0])["code"]:
-            # Behind a failover the cluster may refuse for a moment.
-            assert time.monotonic() < end, outcome
-            time.sleep(0.2)
+        return mark(self._admins[0])
 
     def described(self) -> dict[str, dict[str, str]]:
         """Return the declared configs by entity, as the AdminClient describes them; without what no znode holds."""
-        admin = self._admins[0]
-        found: dict[str, dict[str, str]] = {}
-        for entry in admin.describe_quotas()["entries"]:
-            if not set(entry["entity"].values()) & set(BEYOND):
-                values = {key: str(value) for key, value in entry["quotas"].items()}
-                found[Entity.from_components(entry["entity"].items()).id] = values
         asked = [*resources(self._brokers), *(("TOPIC", name) for name in TOPICS)]
-        for (kind, name), answer in zip(asked, admin.call("describeConfigs", resources=asked), strict=True):
-            declared = {
-                key: value
-                for key, entry in answer.get("configs", {}).items()
-                for level, value, source in entry["synonyms"]
-                if (level, source) == (key, _SOURCES[kind if name else "DEFAULT"]) and key not in UNSHOWN
-            }
-            entity = Entity.from_components([(kind.lower().replace("_", "-"), name or None)])
-            if declared:
-                found[entity.id] = declared
-        return found
+        return declared(self._admins[0], asked)
 
     # -- steps
 
@@ -236,6 +216,26 @@ class Writers:
             # Brackets keep the commas of a list together.
             action = ["--add-config", ",".join(f"{key}=[{value}]" for key, value in values.items())]
         admin.config_command("--alter", *where, *action)
+
+
+def declared(admin: Admin, asked: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the declared quotas of all entities, and configs of some resources, by entity: those that znodes hold."""
+    found: dict[str, dict[str, str]] = {}
+    for entry in admin.describe_quotas()["entries"]:
+        if not set(entry["entity"].values()) & set(BEYOND):
+            values = {key: str(value) for key, value in entry["quotas"].items()}
+            found[Entity.from_components(entry["entity"].items()).id] = values
+    for (kind, name), answer in zip(asked, admin.call("describeConfigs", resources=asked), strict=True):
+        own = {
+            key: value
+            for key, entry in answer.get("configs", {}).items()
+            for level, value, source in entry["synonyms"]
+            if (level, source) == (key, _SOURCES[kind if name else "DEFAULT"]) and key not in UNSHOWN
+        }
+        entity = Entity.from_components([(kind.lower().replace("_", "-"), name or None)])
+        if own:
+            found[entity.id] = own
+    return found
 
 
 def _entities() -> list[dict[str, str | None]]:

@@ -1,0 +1,203 @@
+"""Callers and others who write the same keys of a real cluster at once, judged by the metadata log.
+
+Under ``adopt`` tree and cluster are equal at the end, under ``enforce`` what was set here stands. Every record of others
+is in a row, or in a row's run, or a caller's change replaced it; none of this service's own is in a row of others; each
+alter by a caller has one outcome. Processes are killed meanwhile, and in the long tests controllers too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.entities import EntityType
+from app.kraft.client import KraftClient
+from app.kraft.wire.options import Address, Options
+from tests.interop.admin import Admin
+from tests.kraft.outside.both import Callers, Others, Values, clear, keys
+from tests.kraft.outside.judge import meanings
+from tests.kraft.outside.log import log_up_to, mark
+from tests.kraft.outside.shared import judge
+from tests.kraft.outside.side import Side
+from tests.kraft.outside.writers import declared
+from tests.support.stores import soon
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.kraft.outside.both import Key
+    from tests.support.facets import ConfplaneClient
+    from tests.support.kraft import KraftCluster, KraftNode
+
+SOON = {
+    "app.services.target.areas.QUOTAS_S": 0.5,
+    "app.services.target.areas.INTERVALS_S": {"brokers": 1.0, "groups": 1.0, "client-metrics": 1.0, "topics": 1.0},
+    "app.services.target.areas.SHARE": 2,
+}
+"""Looks come so often that many are made in a few seconds."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["adopt", "enforce"])
+async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_theirs(
+    quorum: KraftCluster,
+    kraft_class_path: str,
+    zookeeper: ZooKeeper,
+    postgres: Postgres,
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    both = Both(quorum, kraft_class_path, tmp_path, mode=mode, seed=1)
+    await both.run(zookeeper, postgres, seconds=6.0, failovers=0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("mode", ["adopt", "enforce"])
+async def test_what_others_write_beside_callers_for_minutes_is_shown(
+    quorum: KraftCluster,
+    kraft_class_path: str,
+    zookeeper: ZooKeeper,
+    postgres: Postgres,
+    tmp_path: Path,
+    mode: str,
+    seed: int,
+) -> None:
+    both = Both(quorum, kraft_class_path, tmp_path, mode=mode, seed=seed)
+    await both.run(zookeeper, postgres, seconds=180.0, failovers=2)
+
+
+class Both:
+    """A run of both.
+
+    Args:
+        kafka: The cluster.
+        class_path: Of Kafka.
+        directory: For logs.
+        mode: The mode of the target.
+        seed: Of all choices.
+        most: How often a key is put back in ten minutes; None: as shipped.
+    """
+
+    def __init__(
+        self, kafka: KraftCluster, class_path: str, directory: Path, *, mode: str, seed: int, most: int | None = None
+    ) -> None:
+        self._kafka, self._class_path, self._directory = kafka, class_path, directory
+        self._mode, self._seed = mode, seed
+        self._keys = keys(f"{mode}-{seed}", [each.node_id for each in kafka.brokers])
+        self._topics = sorted({each.resource[1] for each in self._keys if each.entity.types[0] is EntityType.TOPIC})
+        self._values = Values(self._keys)
+        self._constants: dict[str, Any] = dict(SOON)
+        # Others write the same few keys all the time, and are not to be let alone for that.
+        self._constants["app.services.target.enforce.TIMES"] = 1_000_000 if most is None else most
+
+    async def run(self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int) -> None:
+        """Write for a while, and judge."""
+        with ExitStack() as undo:
+            bootstrap = ",".join(self._kafka.bootstrap)
+            admin = undo.enter_context(Admin(self._directory, class_path=self._class_path, bootstrap=bootstrap))
+            # Brokers have records of other tests.
+            self._begun = await asyncio.to_thread(mark, admin)
+            others = Others(admin, self._kafka.bootstrap[0], self._keys, self._values, self._seed)
+            await others.first(self._topics)
+            side = Side(
+                self._mode,
+                self._directory / "side",
+                zookeeper=zookeeper,
+                postgres=postgres,
+                kafka={"bootstrap": self._kafka.bootstrap},
+                mode=self._mode,
+                processes=2,
+                constants=self._constants,
+            )
+            undo.callback(side.end)
+            await asyncio.to_thread(side.begin)
+            callers = Callers(side.services, self._keys, self._values, self._seed)
+            try:
+                stopped = asyncio.Event()
+                writing = asyncio.gather(callers.write(stopped), others.write(stopped))
+                kills = await self._disturb(side, seconds, failovers)
+                stopped.set()
+                await writing
+                await self._judge(side, admin, callers, repeats=kills)
+            finally:
+                await clear(admin, self._keys, self._topics)
+
+    async def _disturb(self, side: Side, seconds: float, failovers: int) -> int:
+        """Kill processes, and active controllers, in turn; return the number of kills."""
+        steps = 2 + 2 * failovers
+        for number in range(steps):
+            await asyncio.sleep(seconds / (steps + 1))
+            if number % 2 or not failovers:
+                await asyncio.to_thread(side.kill, number // 2 % 2 if failovers else number)
+            else:
+                killed = await self._active()
+                killed.kill()
+                await asyncio.sleep(3.0)
+                await asyncio.to_thread(killed.start)
+        await asyncio.sleep(seconds / (steps + 1))
+        return steps
+
+    async def _active(self) -> KraftNode:
+        client = KraftClient([Address.parse(each) for each in self._kafka.bootstrap], Options())
+        try:
+            return self._kafka.node((await client.quorum(soon(60))).leader_id)
+        finally:
+            await client.close()
+
+    async def _judge(self, side: Side, admin: Admin, callers: Callers, *, repeats: int) -> None:
+        async with side.services[0].client() as http:
+            await until(lambda: self._equal(side, admin, http), why=side.service.tail)
+            last = await asyncio.to_thread(mark, admin)
+            # Nothing of the end is to come behind the mark.
+            await until(lambda: self._equal(side, admin, http))
+        log = await asyncio.to_thread(log_up_to, last, self._kafka, self._class_path, begun=self._begun)
+        rows = await asyncio.to_thread(side.rows)
+        chosen: dict[str, list[str]] = {}
+        for each in self._keys:
+            chosen.setdefault(each.entity.id, []).append(each.name)
+        shares = judge(
+            log,
+            rows,
+            await asyncio.to_thread(side.tree),
+            keys=chosen,
+            is_ours=self._values.is_ours,
+            enforced=self._mode == "enforce",
+            repeats=repeats,
+        )
+        shares.faults += callers.faults(await asyncio.to_thread(side.settled), rows)
+        sys.stdout.write(f"{self._mode}, seed {self._seed}: {shares}, {len(callers.asked)} alters by callers\n")
+        assert not shares.faults, "\n".join(shares.faults)
+        assert shares.named
+        assert shares.ours
+
+    async def _equal(self, side: Side, admin: Admin, http: ConfplaneClient) -> bool:
+        """Look at everything; say whether nothing waits, and whether the cluster has what the tree has."""
+        if not await asyncio.to_thread(side.look):
+            return False
+        target = (await http.request("GET", "/v1/clusters/default")).body["target"]
+        if target["applying"] is None or target["applying"]["pending"]:
+            return False
+        chosen = sorted({each.resource for each in self._keys if not each.of_quotas})
+        found = await asyncio.to_thread(declared, admin, chosen)
+        tree = await asyncio.to_thread(side.tree)
+        return all(
+            meanings(_part(found, each)).issuperset(meanings(_part(tree, each)))
+            if self._mode == "enforce"
+            else meanings(_part(found, each)) == meanings(_part(tree, each))
+            for each in self._keys
+        )
+
+
+def _part(found: dict[str, dict[str, str]], key: Key) -> dict[str, str]:
+    """Return one key of its entity's config."""
+    config = found.get(key.entity.id, {})
+    return {key.name: config[key.name]} if key.name in config else {}

@@ -298,6 +298,36 @@ async def test_a_service_that_is_killed_ends_its_work_afterwards(
             await applied(client, user, None)
 
 
+@pytest.mark.parametrize(
+    "step", ["sent", *(pytest.param(each, marks=pytest.mark.long) for each in ("claimed", "ended"))]
+)
+async def test_a_service_that_is_killed_amid_configs_ends_its_work_afterwards(
+    service: Service, client: KraftClient, tmp_path: Path, step: str
+) -> None:
+    entity, key = f"killed-{step}", "interval.ms"
+    path, resource = f"configs/client-metrics={entity}", Resource(ResourceType.CLIENT_METRICS, entity)
+
+    async def has(value: str) -> bool:
+        (found,) = await client.describe_configs([resource], soon(), keys=[key])
+        return [each.value for each in found.entries if each.name == key] == [value]
+
+    with service:
+        async with service.client() as http:
+            await until_released(http)
+            (tmp_path / "step").write_text(f"{step}:SIGKILL")
+            with suppress(ClientError):
+                await http.request("PUT", path, json={"configs": {key: "5000"}})
+            await until(lambda: not service.running)
+        service.start()
+        async with service.client() as http:
+            await until(lambda: has("5000"))
+            shown = await http.request("GET", f"{path}?consistency=strong")
+            assert shown.body["configs"][key] == "5000"
+            assert await kinds(http, f"client-metrics={entity}") == ["change"]
+            await http.request("DELETE", path)
+            await until(lambda: has("300000"))
+
+
 async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent_in_a_freeze(
     service: Service, kraft: KraftCluster, client: KraftClient
 ) -> None:

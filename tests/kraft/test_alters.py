@@ -13,8 +13,14 @@ from app.kraft import alters
 from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire import errors
-from app.kraft.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
+from app.kraft.wire.messages import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from app.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
+from app.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
 from app.kraft.wire.options import Address, Options
 from app.kraft.wire.sasl import Scram
 from app.services.ports.applying import Applied, Held, Refused, Unknown
@@ -215,16 +221,24 @@ async def test_without_an_answer_the_end_is_unknown(kraft: KraftCluster, lost: s
 
 
 class OtherAnswers:
-    """A connection with answers of its own."""
+    """A connection with answers of its own: of users, or of the group and the topic of a name."""
 
     def __init__(self, *answered: tuple[str, int]) -> None:
         self._answered = answered
-        self.requests: list[AlterClientQuotasRequest] = []
+        self.requests: list[AlterClientQuotasRequest | IncrementalAlterConfigsRequest] = []
 
-    async def call(self, request: AlterClientQuotasRequest, *_: object) -> AlterClientQuotasResponse:
+    async def call(
+        self, request: AlterClientQuotasRequest | IncrementalAlterConfigsRequest, *_: object
+    ) -> AlterClientQuotasResponse | IncrementalAlterConfigsResponse:
         self.requests.append(request)
-        entries = [EntryData(code, "said", (EntityData("user", name),)) for name, code in self._answered]
-        return AlterClientQuotasResponse(entries=tuple(entries))
+        if isinstance(request, AlterClientQuotasRequest):
+            entries = [EntryData(code, "said", (EntityData("user", name),)) for name, code in self._answered]
+            return AlterClientQuotasResponse(entries=tuple(entries))
+        responses = []
+        for named, code in self._answered:
+            kind, resource = named.split(" ")
+            responses.append(AlterConfigsResourceResponse(code, "said", int(ResourceType[kind]), resource))
+        return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
 async def test_answers_in_another_order_with_more_and_less() -> None:
@@ -274,3 +288,25 @@ async def test_an_entry_with_an_unexpected_error_stands_alone_and_says_so() -> N
     reachable = False
     with pytest.raises(errors.UnreachableError):
         await made.alter(entries, soon)
+
+
+async def test_answers_about_configs_in_another_order_with_more_and_less() -> None:
+    connection = OtherAnswers(
+        ("TOPIC c", 0), ("GROUP a", 42), ("BROKER ", 40), ("GROUP stranger", 0), ("TOPIC a", 7), ("GROUP a", 42)
+    )
+
+    async def connect(_deadline: float) -> OtherAnswers:
+        return connection
+
+    made: alters.Alters[Resource, str] = alters.Alters(alters.ask_configs, connect)  # type: ignore[arg-type]
+    kinds = (ResourceType.TOPIC, "a"), (ResourceType.GROUP, "a"), (ResourceType.TOPIC, "c"), (ResourceType.BROKER, "")
+    asked: list[alters.ConfigOps] = [(Resource(kind, name), {"k": "v"}) for kind, name in kinds]
+    asked.append((Resource(ResourceType.CLIENT_METRICS, "a"), {"k": "v"}))
+    assert await made.alter(asked, soon) == [
+        Unknown("REQUEST_TIMED_OUT: said"),
+        Refused(42, "said"),
+        Applied(),
+        Refused(40, "said"),
+        Unknown("The answer of the broker left the entity out"),
+    ]
+    assert len(connection.requests) == 1

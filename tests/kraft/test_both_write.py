@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.domain.entities import EntityType
-from app.kraft.client import KraftClient
-from app.kraft.wire.options import Address, Options
 from tests.interop.admin import Admin
 from tests.kraft.outside.both import Callers, Others, Values, clear, keys
 from tests.kraft.outside.judge import meanings
@@ -24,7 +22,7 @@ from tests.kraft.outside.log import log_up_to, mark
 from tests.kraft.outside.shared import judge
 from tests.kraft.outside.side import Side
 from tests.kraft.outside.writers import declared
-from tests.support.stores import soon
+from tests.kraft.test_adopting_faults import active
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from app.devstack.zookeeper import ZooKeeper
     from tests.kraft.outside.both import Key
     from tests.support.facets import ConfplaneClient
-    from tests.support.kraft import KraftCluster, KraftNode
+    from tests.support.kraft import KraftCluster
 
 SOON = {
     "app.services.target.areas.QUOTAS_S": 0.5,
@@ -55,7 +53,7 @@ async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_
     mode: str,
 ) -> None:
     both = Both(quorum, kraft_class_path, tmp_path, mode=mode, seed=1)
-    await both.run(zookeeper, postgres, seconds=6.0, failovers=0)
+    await both.run(zookeeper, postgres, seconds=5.0, failovers=0)
 
 
 @pytest.mark.long
@@ -139,19 +137,12 @@ class Both:
             if number % 2 or not failovers:
                 await asyncio.to_thread(side.kill, number // 2 % 2 if failovers else number)
             else:
-                killed = await self._active()
+                killed = await active(self._kafka)
                 killed.kill()
                 await asyncio.sleep(3.0)
                 await asyncio.to_thread(killed.start)
         await asyncio.sleep(seconds / (steps + 1))
         return steps
-
-    async def _active(self) -> KraftNode:
-        client = KraftClient([Address.parse(each) for each in self._kafka.bootstrap], Options())
-        try:
-            return self._kafka.node((await client.quorum(soon(60))).leader_id)
-        finally:
-            await client.close()
 
     async def _judge(self, side: Side, admin: Admin, callers: Callers, *, repeats: int) -> None:
         async with side.services[0].client() as http:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.client import KraftClient
-from app.kraft.wire.options import Address, Options
 from tests.kraft.outside.judge import judge, meanings
 from tests.kraft.outside.log import log_up_to
 from tests.kraft.outside.side import Side
 from tests.kraft.outside.writers import BEYOND, UNSHOWN, Writers
+from tests.kraft.test_adopting_faults import active
 from tests.support import tools
 from tests.support.waiting import wait_for
 
@@ -122,10 +121,10 @@ def _disturb(quorum: KraftCluster, sides: list[Side], seconds: float) -> None:
         _until(begun + 0.3 * round_s)
         sides[-1].kill()
         _until(begun + 0.5 * round_s)
-        active = quorum.node(asyncio.run(_active(quorum)))
-        active.kill()
+        killed = asyncio.run(active(quorum))
+        killed.kill()
         time.sleep(3.0)
-        active.start()
+        killed.start()
         _until(begun + 0.85 * round_s)
         for side in sides:
             side.kill()
@@ -134,11 +133,3 @@ def _disturb(quorum: KraftCluster, sides: list[Side], seconds: float) -> None:
 
 def _until(end: float) -> None:
     time.sleep(max(0.0, end - time.monotonic()))
-
-
-async def _active(quorum: KraftCluster) -> int:
-    client = KraftClient([Address.parse(each) for each in quorum.bootstrap], Options())
-    try:
-        return (await client.quorum(time.monotonic() + 60)).leader_id
-    finally:
-        await client.close()

@@ -58,6 +58,7 @@ STEPS: Final = {
     "sweep": "markers are about to be dropped",
     "record": "the recorder is about to move states",
     "claimed": "what is sent to a Kafka cluster is durable, nothing was sent",
+    "sending": "the same, and the mode and the freeze were looked at again",
     "sent": "the Kafka cluster answered, no end was written",
     "ended": "the ends of what was sent are durable",
     "recorded": "the recorder moved states, its watermark was not raised",
@@ -134,7 +135,8 @@ class Steps:
         self._wrap(Markers, "drop", before="sweep")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
         self._wrap(PostgresTargetStates, "begin", after="claimed")
-        self._wrap(KraftCluster, "alter_quotas", after="sent")
+        self._wrap(KraftCluster, "alter_quotas", before="sending", after="sent")
+        self._wrap(KraftCluster, "alter_configs", before="sending", after="sent")
         self._wrap(PostgresTargetStates, "end", after="ended")
 
     def _wrap_intend(self) -> None:
@@ -154,6 +156,8 @@ class Steps:
         call: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
         async def wrapped(*args: Any, **named: Any) -> Any:
+            if named.get("validate_only"):
+                return await call(*args, **named)
             if before:
                 self.at(before)
             result = await call(*args, **named)

@@ -9,7 +9,9 @@ the key was never set here.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tests.kraft.outside.judge import Kind, meaning, meanings
@@ -136,12 +138,18 @@ class _Key:
         ]
         self._sent_before: set[object] = back
 
-    def _fault(self, text: str) -> None:
+    def _fault(self, text: str, *, at: int = 1 << 62) -> None:
+        """Note a fault, with the records up to an offset, and a few behind it."""
         near = [
             (each.offset, "ours" if ours else "theirs", _text(each))
             for each, ours in zip(self._records, self._ours, strict=True)
         ]
-        self._shares.faults.append(f"{self._name}: {text}; the records are {near[-30:]}")
+        first = bisect_right(near, at, key=itemgetter(0))
+        shown = near[max(0, first - 20) : first + 5]
+        rows = [(each.name, each.revision, each.lower, each.until, each.after.get(self._key)) for each in self._rows]
+        values = {_value(text) for _, _, text in shown}
+        told = [each for each in rows if _value(each[-1]) in values]
+        self._shares.faults.append(f"{self._name}: {text}; the records are {shown}, their rows {told}")
 
     def judge(self, tree: str | None, *, repeats: int) -> None:
         """Add the key's findings."""
@@ -179,7 +187,9 @@ class _Key:
                 and lower < self._records[at].offset <= row.until
             ]
             if not fitting:
-                self._fault(f"the row {row.name} of {theirs} behind {row.lower} up to {row.until} has no record")
+                self._fault(
+                    f"the row {row.name} of {theirs} behind {row.lower} up to {row.until} has no record", at=row.until
+                )
                 continue
             behind = fitting[-1]
             named[behind] = row
@@ -240,7 +250,8 @@ class _Key:
                 repeats -= 1
                 shares.repeated += rest
             else:
-                self._fault(f"the records from {self._records[behind].offset} on were taken back without a row")
+                offset = self._records[behind].offset
+                self._fault(f"the records from {offset} on were taken back without a row", at=offset)
             at = end
 
 

@@ -6,15 +6,22 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError as AIOKafkaError
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from kafka.errors import KafkaError
 
 from app.client.dynamic import (
     AIOKAFKA,
     CONFLUENT_KAFKA,
     KAFKA_PYTHON,
+    AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
+    DynamicConsumerConfig,
     DynamicProducerConfig,
     Library,
     Service,
@@ -132,38 +139,162 @@ def arrived(bootstrap: str, topic: str) -> list[int]:
         consumer.close()
 
 
-class Member:
-    """A consumer of a group, in a thread of its own."""
+class Numbers:
+    """Records with the numbers from 0, sent to the partitions of a topic in turn.
 
-    def __init__(self, dynamic: Any, topic: str) -> None:
-        self._dynamic = dynamic
+    Args:
+        bootstrap: The broker.
+        topic: The topic.
+        partitions: The number of its partitions, which are made.
+        per_s: Records a second, about.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_s: int) -> None:
         self._topic = topic
+        self._partitions = partitions
+        self._per_turn = max(1, per_s // 20)
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.sent = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Send in the background; afterwards each record has arrived."""
+        if self._partitions > 1:
+            (made,) = self._admin.create_partitions([NewPartitions(self._topic, self._partitions)]).values()
+            await asyncio.to_thread(made.result)
+        sending = asyncio.create_task(self._send())
+        try:
+            yield
+        finally:
+            sending.cancel()
+            await asyncio.wait({sending})
+            assert await asyncio.to_thread(self._producer.flush, 60) == 0
+
+    async def _send(self) -> None:
+        while True:
+            for _ in range(self._per_turn):
+                value = b"%d" % self.sent
+                self._producer.produce(self._topic, value, value, partition=self.sent % self._partitions)
+                self.sent += 1
+            self._producer.poll(0)
+            await asyncio.sleep(0.05)
+
+
+@dataclass
+class Member:
+    """A consumer of a group, in a thread of its own, that follows its dynamic configs.
+
+    Args:
+        library: Its library.
+        service: The service.
+        own: The application's own settings, by Java's names.
+        topic: The topic that it reads.
+        commits: The application commits by itself: after each poll, or with a swap and at the end alone. None where the
+            library commits.
+        spread_s: Seconds over which a change is spread.
+    """
+
+    library: Library
+    service: Service
+    own: dict[str, Any]
+    topic: str
+    commits: Literal["each", "last"] | None = None
+    spread_s: float = 0.0
+    clients: int = 0
+    """The consumers that were made, one after the other."""
+    assigned: bool = False
+    read: list[int] = field(default_factory=list)
+    uncommitted: int = 0
+    """The commits after polls that failed, since the group rebalanced."""
+
+    def __post_init__(self) -> None:
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.clients = 0
-        self.assigned = False
-        self.read: list[int] = []
+        self._error: BaseException | None = None
+        self._last: object = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     async def made(self, clients: int) -> None:
         """Wait until so many consumers were made."""
-        await until(lambda: self.clients >= clients)
+        await until(lambda: self.clients >= clients or self._error, why=lambda: self.clients)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        """End it; raises the exception that has ended it before."""
         self._ended.set()
         self._thread.join()
+        self._last = None
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
-        with self._dynamic as dynamic:
-            swapped = confluent_kafka.swapped_consumer(dynamic, [self._topic])
-            last = None
+        try:
+            if self.library is AIOKAFKA:
+                asyncio.run(self._in_tasks())
+            else:
+                self._in_this_thread()
+        except BaseException as error:  # noqa: BLE001 - raised by stop
+            self._error = error
+
+    def _settings(self) -> dict[str, Any]:
+        own = {self.library.spelled(name): value for name, value in self.own.items()}
+        return own | {self.library.spelled("enable.auto.commit"): self.commits is None}
+
+    def _took(self, consumer: Any, numbers: list[int]) -> bool:
+        """Note the numbers of a poll; return True where the application is to commit."""
+        self.clients += consumer is not self._last
+        self._last = consumer
+        self.read += numbers
+        self.assigned = bool(consumer.assignment())
+        return self.commits == "each" and bool(numbers)
+
+    def _in_this_thread(self) -> None:
+        dynamic = DynamicConsumerConfig(
+            self._settings(), library=self.library, service=self.service, spread_s=self.spread_s
+        )
+        adapter: Any = confluent_kafka if self.library is CONFLUENT_KAFKA else kafka_python
+        commit, poll = _COMMITS[self.library.name], _POLLS[self.library.name]
+        with dynamic:
+            swapped = adapter.swapped_consumer(dynamic, [self.topic], commit=commit if self.commits else None)
             while not self._ended.is_set():
                 consumer = swapped.current()
-                if consumer is not last:
-                    self.clients += 1
-                last = consumer
-                self.read += [int(message.value() or b"") for message in consumer.consume(100, timeout=0.1)]
-                self.assigned = bool(consumer.assignment())
+                if self._took(consumer, poll(consumer)):
+                    try:
+                        commit(consumer)
+                    except (KafkaException, KafkaError):
+                        self.uncommitted += 1
         swapped.close()
+
+    async def _in_tasks(self) -> None:
+        own = self._settings()
+        async with AsyncDynamicConsumerConfig(
+            own, library=self.library, service=self.service, spread_s=self.spread_s
+        ) as dynamic:
+            commit = AIOKafkaConsumer.commit
+            swapped = aiokafka.swapped_consumer(dynamic, [self.topic], commit=commit if self.commits else None)
+            await swapped.start()
+            while not self._ended.is_set():
+                consumer = await swapped.current()
+                records = await consumer.getmany(timeout_ms=100)
+                if self._took(consumer, [int(record.value) for each in records.values() for record in each]):
+                    try:
+                        await commit(consumer)
+                    except AIOKafkaError:
+                        self.uncommitted += 1
+        await swapped.close()
+
+
+_COMMITS: Final[dict[str, Callable[[Any], object]]] = {
+    CONFLUENT_KAFKA.name: lambda consumer: consumer.commit(asynchronous=False),
+    KAFKA_PYTHON.name: lambda consumer: consumer.commit(),
+}
+_POLLS: Final[dict[str, Callable[[Any], list[int]]]] = {
+    CONFLUENT_KAFKA.name: lambda consumer: [
+        int(message.value()) for message in consumer.consume(100, timeout=0.1) if message.error() is None
+    ],
+    KAFKA_PYTHON.name: lambda consumer: [
+        int(record.value) for each in consumer.poll(timeout_ms=100).values() for record in each
+    ],
+}

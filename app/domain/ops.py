@@ -41,6 +41,10 @@ def op_as_json(key: str, kind: OpType, value: JsonValue = None) -> dict[str, Any
 
     Rows of earlier releases hold two other forms: ``{"key", "value"}`` of a SET, ``{"key", "remove": true}`` of a
     DELETE.
+
+    A change that applies no op to a key has a form of its own: ``{"removeAll": true}`` of an emptied entity, ``MOVE``
+    and ``DISCARD`` of client configs between the layouts, ``REENCODE`` of a password that keeps its value. None of them
+    can be applied again, so none is an :class:`Op`. The values of secrets are null, marked by ``"secret": true``.
     """
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         value = float(value)  # a DOUBLE is stored as such; JSON's writers end at 64 bits

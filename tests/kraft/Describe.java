@@ -10,6 +10,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.DescribeConfigsOptions;
+import org.apache.kafka.clients.admin.FeatureMetadata;
 import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
 import org.apache.kafka.clients.admin.QuorumInfo;
 import org.apache.kafka.clients.admin.TopicListing;
@@ -38,6 +39,7 @@ public final class Describe {
             for (TopicListing each : admin.listTopics().listings().get()) {
                 topics.put(each.name(), each.topicId().toString());
             }
+            features(admin.describeFeatures().featureMetadata().get(), all.putObject("features"));
             quorum(admin.describeMetadataQuorum().quorumInfo().get(), all.putObject("quorum"));
         }
         System.out.println(JSON.writeValueAsString(all));
@@ -74,6 +76,14 @@ public final class Describe {
                 }
             }
         }
+    }
+
+    private static void features(FeatureMetadata found, ObjectNode out) {
+        ObjectNode finalized = out.putObject("finalized");
+        found.finalizedFeatures().forEach((name, range) -> finalized.put(name, range.maxVersionLevel()));
+        ObjectNode supported = out.putObject("supported");
+        found.supportedFeatures().forEach(
+            (name, range) -> supported.putArray(name).add(range.minVersion()).add(range.maxVersion()));
     }
 
     private static void quorum(QuorumInfo info, ObjectNode out) {

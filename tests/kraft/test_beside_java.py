@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import subprocess
 import time
 from base64 import urlsafe_b64encode
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.devstack.java import find_java
 from app.kraft.client import KraftClient
 from app.kraft.views import Quotas, Resource, ResourceType, Source
+from app.kraft.wire import errors
 from app.kraft.wire.options import Address, Options
+from app.services.ports.applying import Applied, Refused
+from tests.interop.admin import Admin
 from tests.support.java import java_environment
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
+    from app.services.ports.applying import End
     from tests.support.kraft import KraftCluster
 
 # The names that the AdminClient has for the places of values (ConfigEntry.ConfigSource).
@@ -95,6 +102,10 @@ async def test_all_answers_are_those_of_the_admin_client(kraft: KraftCluster, kr
             assert sorted(f"{each.type.name}={each.name}" for each in listed) == sorted(theirs["listed"])
             topics = {each.name: each for each in (await client.topics(deadline)).values() if not each.internal}
             assert {name: _spelled(each.topic_id.bytes) for name, each in topics.items()} == theirs["topics"]
+            features = await client.features(deadline)
+            assert {"finalized": dict(features.finalized),
+                    "supported": {name: list(each) for name, each in features.supported.items()}} == theirs["features"]  # fmt: skip
+            assert features.finalized
             quorum = await client.quorum(deadline)
             assert {"leaderId": quorum.leader_id, "leaderEpoch": quorum.leader_epoch,
                     "voters": [voter.node_id for voter in quorum.voters]} == theirs["quorum"]  # fmt: skip
@@ -104,6 +115,90 @@ async def test_all_answers_are_those_of_the_admin_client(kraft: KraftCluster, kr
             await writer.delete_topics("beside")
     finally:
         await client.close()
+
+
+ALTERED_QUOTAS: Final[list[tuple[tuple[tuple[str, str | None], ...], dict[str, float | None]]]] = [
+    ((("user", "CN=\u00fc,O=x"),), {"producer_byte_rate": 1.0, "request_percentage": 0.1}),
+    ((("user", "u"), ("client-id", None)), {"controller_mutation_rate": 1e-3, "consumer_byte_rate": None}),
+    ((("ip", "10.1.2.3"),), {"connection_creation_rate": 8.0}),
+    ((("ip", "no.such.host.invalid"),), {"connection_creation_rate": 8.0}),
+    ((("ip", "10.1.2.4"),), {"producer_byte_rate": 8.0}),
+    ((("user", "absent"),), {"producer_byte_rate": None}),
+    ((("user", "unknown"),), {"no_such_key": 1.0}),
+    ((("user", "negative"),), {"producer_byte_rate": -1.0}),
+    ((("user", "fraction"),), {"producer_byte_rate": 0.5}),
+    ((("user", "nan"),), {"request_percentage": float("nan")}),
+]
+ALTERED: Final = {
+    Resource(ResourceType.TOPIC, "altered-beside"): {"retention.ms": "86400000", "cleanup.policy": "compact"},
+    Resource(ResourceType.TOPIC, "altered-absent"): {"retention.ms": "1"},
+    Resource(ResourceType.TOPIC, "no name"): {"retention.ms": "1"},
+    Resource(ResourceType.BROKER, ""): {"log.retention.ms": "7200000"},
+    Resource(ResourceType.GROUP, "\u00fc/g"): {"consumer.session.timeout.ms": "47000"},
+    Resource(ResourceType.GROUP, "low"): {"consumer.session.timeout.ms": "1"},
+    Resource(ResourceType.GROUP, ""): {"consumer.session.timeout.ms": "47000"},
+    Resource(ResourceType.CLIENT_METRICS, "m x"): {"interval.ms": "2000", "metrics": "a.b,c"},
+    Resource(ResourceType.CLIENT_METRICS, "low"): {"interval.ms": "1"},
+}
+OWN: Final = [{"background.threads": "3"}, {"log.retention.ms": "x"}, {"background.threads": "300"}, {"node.id": "7"}]
+
+
+async def test_all_ends_of_alters_are_those_of_the_admin_client(
+    kraft: KraftCluster, kraft_class_path: str, tmp_path: Path
+) -> None:
+    """Checked alone, made, and made again, which has no effect; each with its code and its words."""
+    bootstrap = kraft.bootstrap[0]
+    client = KraftClient([Address.parse(bootstrap)], Options())
+    broker = Resource(ResourceType.BROKER, "1")
+
+    def soon() -> float:
+        return time.monotonic() + 60
+
+    with Admin(tmp_path, class_path=kraft_class_path, bootstrap=bootstrap) as admin:
+        await asyncio.to_thread(admin.create_topics, "altered-beside")
+        codes: Counter[int] = Counter()
+        for validate_only in (True, False, False):
+            ends = await client.quota_alters.alter(ALTERED_QUOTAS, soon, validate_only=validate_only)
+            theirs = await asyncio.to_thread(
+                admin.alter_quotas,
+                *((dict(name), _spelled_for_java(values)) for name, values in ALTERED_QUOTAS),
+                validate_only=validate_only,
+            )
+            found = list(zip(map(_end, ends), map(_their_end, theirs), strict=True))
+            configs = await client.config_alters().alter(list(ALTERED.items()), soon, validate_only=validate_only)
+            own = [
+                (await client.config_alters(1).alter([(broker, each)], soon, validate_only=validate_only))[0]
+                for each in OWN
+            ]
+            asked = [*ALTERED.items(), *((broker, each) for each in OWN)]
+            for (resource, values), end in zip(asked, [*configs, *own], strict=True):
+                ops = [(key, "SET", value) for key, value in values.items()]
+                outcome = await asyncio.to_thread(
+                    admin.alter_configs, resource.type.name, resource.name, ops, validate_only=validate_only
+                )
+                found.append((_end(end), _their_end(outcome)))
+            assert [ours for ours, _ in found] == [theirs for _, theirs in found]
+            codes.update(code for (code, _), _ in found)
+        assert {0, errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_CONFIG, errors.INVALID_REQUEST} <= codes.keys()
+        await client.quota_alters.alter([(name, dict.fromkeys(values)) for name, values in ALTERED_QUOTAS], soon)
+        await client.config_alters().alter([(each, dict.fromkeys(ops)) for each, ops in ALTERED.items()], soon)
+        await client.config_alters(1).alter([(broker, {"background.threads": None})], soon)
+        await asyncio.to_thread(admin.delete_topic, "altered-beside")
+    await client.close()
+
+
+def _spelled_for_java(values: dict[str, float | None]) -> list[tuple[str, float | str | None]]:
+    return [(key, "NaN" if value is not None and math.isnan(value) else value) for key, value in values.items()]
+
+
+def _end(end: End) -> tuple[int, str | None]:
+    """Return the code of an end, and the words of the cluster."""
+    assert isinstance(end, Applied | Refused), end
+    return (0, None) if isinstance(end, Applied) else (end.code, end.text)
+
+
+def _their_end(outcome: Any) -> tuple[int, str | None]:
+    return outcome["code"], outcome["message"] if outcome["code"] else None
 
 
 def _sorted(items: list[Any]) -> list[Any]:

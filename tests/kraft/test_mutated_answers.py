@@ -16,11 +16,14 @@ from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire.errors import KraftError
 from app.kraft.wire.options import Address, Options
+from app.services.ports.applying import Applied, Refused, Unknown
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from app.kraft.alters import QuotaOps
+    from app.services.ports.applying import End
     from tests.support.kraft import KraftCluster
 
 CALLERS = 16
@@ -124,7 +127,7 @@ async def line_to(target: str, seed: int) -> AsyncIterator[Line]:
 
 
 def calls_of(client: KraftClient) -> list[Callable[[float], Awaitable[Any]]]:
-    """Return every describe of a client, with a deadline as its argument."""
+    """Return every describe and alter of a client, with a deadline as its argument."""
     resources = [
         Resource(ResourceType.TOPIC, "mutated"), Resource(ResourceType.BROKER, ""),
         Resource(ResourceType.GROUP, "mutated"), Resource(ResourceType.CLIENT_METRICS, "mutated"),
@@ -133,16 +136,34 @@ def calls_of(client: KraftClient) -> list[Callable[[float], Awaitable[Any]]]:
     async def configs(deadline: float) -> Any:
         return [each.error for each in await client.describe_configs(resources, deadline, keys=["retention.ms"])]
 
+    async def altered_quotas(deadline: float) -> list[End]:
+        ops: list[QuotaOps] = [((("user", name),), {"producer_byte_rate": 1.0}) for name in ("mutated", "mutated-too")]
+        return _known(await client.quota_alters.alter(ops, lambda: deadline))
+
+    async def altered_configs(deadline: float) -> list[End]:
+        ops = [(each, {"retention.ms": "1"} if each.type is ResourceType.TOPIC else {"k": "v"}) for each in resources]
+        return _known(await client.config_alters().alter(ops, lambda: deadline, validate_only=True))
+
     return [
         client.cluster_id,
         client.features,
         client.quorum,
         client.topics,
         configs,
+        altered_quotas,
+        altered_configs,
         lambda deadline: client.describe_quotas(None, deadline),
         lambda deadline: client.describe_quotas_of([("user", "mutated")], deadline),
         lambda deadline: client.list_config_resources([ResourceType.GROUP, ResourceType.CLIENT_METRICS], deadline),
     ]
+
+
+def _known(ends: list[End]) -> list[End]:
+    """Return the ends of alters; one that is not known is an error here, with its reason."""
+    unknown = [each.reason for each in ends if isinstance(each, Unknown)]
+    if unknown:
+        raise KraftError(unknown[0])
+    return ends
 
 
 def client_of(line: Line, kraft: KraftCluster) -> KraftClient:
@@ -193,8 +214,10 @@ async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: Kraf
         line.share = 0.0
         answers = [await _until_answered(each) for each in calls_of(client)]
         assert (answers[0], answers[-2]) == (kraft.cluster_id, {"producer_byte_rate": 1.0})
+        assert answers[5] == [Applied()] * 2
+        assert [type(each) for each in answers[6]] == [Applied, Applied, Refused, Refused]
         await client.close()
-        await writer.quotas(({"user": "mutated"}, {"producer_byte_rate": None}))
+        await writer.quotas(*(({"user": name}, {"producer_byte_rate": None}) for name in ("mutated", "mutated-too")))
         await writer.delete_topics("mutated")
     assert unheard == []
 

@@ -1,0 +1,285 @@
+"""Changes by callers whose requests or answers are lost, whose broker hangs, or whose leader stops for a while.
+
+At the end cluster and tree are equal, each change has one row, and nothing of ours is a row of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.kraft.client import KraftClient
+from app.kraft.views import Quotas, Resource, ResourceType
+from app.kraft.wire.options import Address, Options
+from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
+from tests.kraft.test_adopting_faults import active, adopting, configured, value_of
+from tests.kraft.test_by_settings import variables
+from tests.support import servers
+from tests.support.metrics import scrape
+from tests.support.proxy import proxy
+from tests.support.service import Service
+from tests.support.stepping import STEP_FILE_VARIABLE
+from tests.support.stores import soon
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
+    from tests.support.kraft import KraftCluster
+
+KEY = "interval.ms"
+ALTERS = [struct.pack(">hh", api, 1) for api in (49, 44)]
+"""The begins of requests: AlterClientQuotas and IncrementalAlterConfigs in version 1."""
+
+
+@pytest.fixture
+async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
+    """Describes the cluster of one node."""
+    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
+    yield made
+    await made.close()
+
+
+class Named:
+    """One user and one subscription, whose quota and config callers write together."""
+
+    def __init__(self, name: str, client: KraftClient) -> None:
+        self.user, self.metrics = f"user={name}", f"client-metrics={name}"
+        self._name, self._client = name, client
+        self._resource = Resource(ResourceType.CLIENT_METRICS, name)
+
+    async def write(self, http: ConfplaneClient, number: int, *, quota: bool = True, config: bool = True) -> None:
+        """Write a number to both, or to one of them."""
+        if quota:
+            await put(http, self._name, number)
+        if config:
+            await configured(http, self.metrics, KEY, str(number))
+
+    async def has(self, number: int) -> bool:
+        """Say whether the cluster has a number in both."""
+        quotas = await self._client.describe_quotas_of([("user", self._name)], soon())
+        return quotas == {RATE: number} and await value_of(self._client, self._resource, KEY) == str(number)
+
+    async def shows(self, http: ConfplaneClient, number: int, *, quota: bool = True, config: bool = True) -> bool:
+        """Look at both, or at one of them, and say whether they have a number here, and are applied."""
+        looked = [await _shows(http, f"client-quotas/{self.user}", {"quotas": {RATE: number}})] if quota else []
+        if config:
+            looked.append(await _shows(http, f"configs/{self.metrics}", {"configs": {KEY: str(number)}}))
+        return all(looked)
+
+    async def expect(self, http: ConfplaneClient, number: int, *, quotas: int, configs: int) -> None:
+        """Expect a number in cluster and tree, and just so many rows of callers; then remove both."""
+        await until(lambda: self.has(number))
+        await until(lambda: self.shows(http, number))
+        assert await self.has(number)
+        assert await kinds(http, self.user) == ["change"] * quotas
+        assert await kinds(http, self.metrics) == ["change"] * configs
+        await http.request("DELETE", f"client-quotas/{self.user}")
+        await http.request("DELETE", f"configs/{self.metrics}")
+
+
+async def _shows(http: ConfplaneClient, path: str, values: dict[str, Any]) -> bool:
+    """Look at an entity, and say whether it is applied and has some values."""
+    shown = (await http.request("GET", f"{path}?consistency=strong&view=full")).body
+    return bool(values.items() <= shown.items() and shown["status"]["applied"]["state"] == "applied")
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+async def test_requests_and_answers_that_are_lost_leave_one_row_of_each_change(
+    kraft: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path, lost: str
+) -> None:
+    both = Named(f"lost-{lost}", client)
+    async with proxy(kraft.bootstrap[0]) as line:
+        service = Service(
+            tmp_path,
+            connect=servers.make_chroot(zookeeper.hosts),
+            dsn=servers.make_migrated(postgres).service_dsn,
+            settings=variables({"bootstrap": [f"127.0.0.1:{line.port}"]}),
+        )
+        await asyncio.to_thread(command, service, "import", "--apply")
+        await asyncio.to_thread(command, service, "adopt", "--reason", "a test")
+        # A new process has its connections by way of the line.
+        await asyncio.to_thread(service.start)
+        async with service.client() as http:
+            await until_released(http)
+            await both.write(http, 1000)
+            await until(lambda: _applied(http, both))
+            await asyncio.to_thread(command, service, "pause", "--reason", "a test")
+            await both.write(http, 2000)
+            line.swallowing = lost == "request"
+            if lost == "answer":
+                line.replies.clear()
+            await asyncio.to_thread(command, service, "resume", "--reason", "a test")
+            if lost == "request":
+                await until(lambda: all(each in line.swallowed for each in ALTERS))
+            else:
+                await until(lambda: both.has(2000))
+            line.cut()
+            line.swallowing = False
+            line.replies.set()
+            await both.expect(http, 2000, quotas=2, configs=2)
+            found = await asyncio.to_thread(scrape, service)
+            assert found.total("applied_changes_total", end="unknown") >= 2
+        await asyncio.to_thread(service.stop)
+
+
+async def _applied(http: ConfplaneClient, both: Named) -> bool:
+    paths = f"client-quotas/{both.user}", f"configs/{both.metrics}"
+    shown = [await http.request("GET", f"{path}?view=full") for path in paths]
+    return all(each.body["status"]["applied"]["state"] == "applied" for each in shown)
+
+
+LONG = [(step, kind) for step in ("claimed", "sending", "sent", "ended") for kind in ("quota", "config")]
+SHORT = LONG.pop(2)
+
+
+@pytest.mark.parametrize(("step", "kind"), [SHORT, *(pytest.param(*each, marks=pytest.mark.long) for each in LONG)])
+async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_nothing_back(
+    kraft: KraftCluster,
+    client: KraftClient,
+    zookeeper: ZooKeeper,
+    postgres: Postgres,
+    tmp_path: Path,
+    step: str,
+    kind: str,
+) -> None:
+    """Its session ends meanwhile; it goes on behind a newer change that the other leader has applied."""
+    both = Named(f"stopped-{step}-{kind}", client)
+    connect, dsn = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres).service_dsn
+    files = [tmp_path / name / "step" for name in ("one", "other")]
+    pair = [
+        Service(
+            file.parent,
+            connect=connect,
+            dsn=dsn,
+            settings={**variables({"bootstrap": kraft.bootstrap}), STEP_FILE_VARIABLE: str(file)},
+            module="tests.support.stepping",
+        )
+        for file in files
+    ]
+    await asyncio.to_thread(command, pair[0], "import", "--apply")
+    await asyncio.to_thread(command, pair[0], "adopt", "--reason", "a test")
+    alters = "AlterClientQuotas" if kind == "quota" else "IncrementalAlterConfigs"
+    with pair[0], pair[1]:
+        async with pair[0].client() as one, pair[1].client() as other:
+            clients = one, other
+            for http in clients:
+                await until_released(http)
+            await both.write(one, 1000)
+            await until(lambda: _applied(one, both))
+            for file in files:
+                file.write_text(f"{step}:SIGSTOP")
+            # Either of them leads, and stops. It may not answer then.
+            writing = asyncio.ensure_future(both.write(one, 2000, quota=kind == "quota", config=kind == "config"))
+            (stopped,) = await until(lambda: [at for at in (0, 1) if files[at].with_suffix(".taken").exists()])
+            try:
+                files[1 - stopped].unlink()
+                beside = clients[1 - stopped]
+                # Once the other leader has ended what this one began.
+                await until(lambda: both.shows(beside, 2000, quota=kind == "quota", config=kind == "config"))
+                await both.write(beside, 3000)
+                await until(lambda: both.has(3000))
+            finally:
+                os.kill(pair[stopped].pid, signal.SIGCONT)
+            await asyncio.gather(writing, return_exceptions=True)
+            if step == "sending":
+                # Beside that of the first change.
+                await until(lambda: _requests(pair[stopped], alters, more_than=1))
+            await both.expect(beside, 3000, quotas=2 + (kind == "quota"), configs=2 + (kind == "config"))
+
+
+async def _requests(service: Service, api: str, *, more_than: int) -> bool:
+    return (await asyncio.to_thread(scrape, service)).total("target_requests_total", api=api) > more_than
+
+
+@pytest.mark.timeout(600)
+async def test_a_broker_that_hangs_past_the_time_out_holds_up_nothing_but_its_own_configs(
+    quorum: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    leader = await active(quorum)
+    hung = next(node for node in quorum.brokers if node is not leader)
+    client = KraftClient([Address.parse(leader.bootstrap)], Options())
+    both = Named("hung", client)
+    own, key = Resource(ResourceType.BROKER, str(hung.node_id)), "log.cleaner.threads"
+    # The one broker that is named is asked first.
+    service = await asyncio.to_thread(
+        adopting, quorum, zookeeper, postgres, tmp_path, bootstrap=[hung.bootstrap], request_timeout_ms=2_000
+    )
+    with service:
+        async with service.client() as http:
+            await until_released(http)
+            await both.write(http, 1000)
+            await until(lambda: _applied(http, both))
+            await asyncio.to_thread(command, service, "pause", "--reason", "a test")
+            await both.write(http, 2000)
+            await configured(http, f"broker={hung.node_id}", key, "2")
+            hung.pause()
+            try:
+                await asyncio.to_thread(command, service, "resume", "--reason", "a test")
+                await until(lambda: both.has(2000))
+                found = await asyncio.to_thread(scrape, service)
+                assert found.total("target_requests_total", api="AlterClientQuotas", code="timeout")
+                assert found.total("target_requests_total", api="IncrementalAlterConfigs", code="timeout")
+            finally:
+                hung.resume()
+            await until(lambda: _is(client, own, key, "2"))
+            await both.expect(http, 2000, quotas=2, configs=2)
+            assert await kinds(http, f"broker={hung.node_id}") == ["change"]
+            await http.request("DELETE", f"configs/broker={hung.node_id}")
+            await until(lambda: _is(client, own, key, "1"))
+    await client.close()
+
+
+async def _is(client: KraftClient, resource: Resource, key: str, value: str) -> bool:
+    return await value_of(client, resource, key) == value
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_ten_thousand_and_one_quotas_reach_the_cluster_each_with_one_row(
+    kraft: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    """More than the controller takes in one request."""
+    service = await asyncio.to_thread(adopting, kraft, zookeeper, postgres, tmp_path)
+    names = [f"ten-thousand-{number}" for number in range(10_001)]
+
+    async def alter(http: ConfplaneClient, op: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(command, service, "pause", "--reason", "a test")
+        for part in (names[:10_000], names[10_000:]):
+            entries = [{"entity": [{"entityType": "user", "entityName": name}], "ops": [op]} for name in part]
+            answer = await http.request("POST", "client-quotas:alter", json={"entries": entries})
+            assert {each["errorCode"] for each in answer.body["entries"]} == {0}
+        await asyncio.to_thread(command, service, "resume", "--reason", "a test")
+
+    async def has(count: int) -> bool:
+        found = await client.describe_quotas(None, soon())
+        assert isinstance(found, Quotas)
+        return sum("ten-thousand-" in str(each.entity) for each in found.entries) == count
+
+    async def rests() -> bool:
+        target = (await http.request("GET", "/v1/clusters/default")).body["target"]
+        return target["applying"] is not None and not target["applying"]["pending"]
+
+    with service:
+        async with service.client(timeout_s=300.0) as http:
+            await alter(http, {"key": RATE, "value": 1000})
+            await until(lambda: has(len(names)))
+            await until(rests)
+            rows: list[str] = []
+            token: str | None = ""
+            while token is not None:
+                page = (await http.request("GET", "audit", params={"pageSize": "1000", "pageToken": token})).body
+                rows += [each["kind"] for each in page["items"] if names[0][:-1] in each["entities"][0]["id"]]
+                token = page.get("nextPageToken")
+            assert rows == ["change"] * len(names)
+            await alter(http, {"key": RATE, "remove": True})
+            await until(lambda: has(0))

@@ -102,12 +102,12 @@ class Alters(Generic[N_contra, V_contra]):
             validate_only: Have the cluster check the entries, and change nothing.
 
         Raises:
-            KraftError: There is no connection, and nothing was sent. Later on, what was not sent is held.
+            KraftError: There is no connection, and nothing was sent. Entities behind those of a request are held then.
         """
         ends: list[End] = []
         async with self._turn:
             for part in _parts(entries):
-                ends += await self._alter(part, by, validate_only=validate_only, first=not ends)
+                ends += await self._alter(part, by, validate_only=validate_only, unsent=Held if ends else None)
         return ends
 
     async def _alter(
@@ -116,14 +116,22 @@ class Alters(Generic[N_contra, V_contra]):
         by: Callable[[], float],
         *,
         validate_only: bool,
-        first: bool,
+        unsent: Callable[[str], End] | None,
     ) -> list[End]:
+        """Alter entities by one request, or by more where it is refused whole.
+
+        Args:
+            entries: The entities.
+            by: As of :meth:`alter`.
+            validate_only: As of :meth:`alter`.
+            unsent: Makes the ends where there is no connection; None: that is an error.
+        """
         try:
             connection = await self._connect(by())
         except errors.KraftError as error:
-            if first:
+            if unsent is None:
                 raise
-            return [Held(str(error))] * len(entries)
+            return [unsent(str(error))] * len(entries)
         try:
             answers = await self._ask(connection, entries, by(), validate_only=validate_only)
         except errors.UnsupportedError:
@@ -133,9 +141,11 @@ class Alters(Generic[N_contra, V_contra]):
             return [Unknown(str(error))] * len(entries)
         if len(entries) > 1 and _is_refused_whole(answers):
             half = len(entries) // 2
+            # An unexpected error leaves open what became of the whole request.
+            behind = Held if isinstance(_end(answers[0]), Refused) else Unknown
             ends: list[End] = []
             for some in (entries[:half], entries[half:]):
-                ends += await self._alter(some, by, validate_only=validate_only, first=False)
+                ends += await self._alter(some, by, validate_only=validate_only, unsent=behind)
             return ends
         return [_end(each) for each in answers]
 

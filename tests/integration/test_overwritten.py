@@ -142,7 +142,7 @@ async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> N
 
 
 async def test_a_request_under_way_may_have_been_there_first(opened: Opener, kafka: KafkaDouble) -> None:
-    """Others' value may be behind it, and is followed or put back then, with the one row of that."""
+    """The value of others may be behind it, and is followed or put back then, with the one row of that."""
     one, two = await opened(), await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
 

@@ -280,7 +280,7 @@ async def test_an_entry_with_an_unexpected_error_stands_alone_and_says_so() -> N
     ends = await made.alter(entries, soon)
     # The connection is gone before the second half, of which nothing was sent.
     assert asked == [["a", "bad", "c", "d"], ["a", "bad"], ["a"]]
-    assert ends == [Applied(), Held("gone"), Held("gone"), Held("gone")]
+    assert ends == [Applied(), Unknown("gone"), Unknown("gone"), Unknown("gone")]
     asked.clear()
     asked.append([])
     ends = await made.alter([entries[1]], soon)

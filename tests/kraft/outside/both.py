@@ -238,7 +238,7 @@ class Callers:
 
 
 class Others:
-    """Others who write to the cluster: one by Kafka's AdminClient, one by the wire.
+    """Writers of others to the cluster: one by Kafka's AdminClient, one by the wire.
 
     Args:
         admin: The AdminClient.

@@ -38,7 +38,7 @@ class Shares:
     merged: int = 0
     """In a row's run, in front of the one that the row names."""
     undone: int = 0
-    """They left the value as it was."""
+    """Writes that left the value as it was."""
     overwritten: int = 0
     """A caller's change replaced them before a look, or what put others back that were in front of them."""
     repeated: int = 0

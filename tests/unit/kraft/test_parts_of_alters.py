@@ -9,12 +9,13 @@ import pytest
 from app.kraft import alters
 from app.kraft.alters import Alters
 from app.kraft.wire import errors
-from app.services.ports.applying import Applied, Unknown
+from app.services.ports.applying import Applied, Held, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.kraft.wire.connection import Connection
+    from app.services.ports.applying import End
 
 ENTRIES: Any = [(name, {"key": "value"}) for name in "abcd"]
 
@@ -47,14 +48,19 @@ async def test_a_connection_that_goes_between_two_requests_leaves_the_ends_of_th
     asked: list[list[str]] = []
     ends = await made(asked, connections=1).alter(ENTRIES, lambda: 0.0)
     assert asked == [["a", "b"]]
-    assert ends == [Applied()] * 2 + [Unknown("No broker answers")] * 2
+    assert ends == [Applied()] * 2 + [Held("No broker answers")] * 2
 
 
-async def test_a_connection_that_goes_between_two_halves_leaves_the_ends_of_the_first() -> None:
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [(44, Held("No broker answers")), (-1, Unknown("No broker answers"))],
+    ids=["refused", "unexpected"],
+)
+async def test_a_connection_that_goes_between_two_halves_leaves_the_ends_of_the_first(code: int, end: End) -> None:
     asked: list[list[str]] = []
-    ends = await made(asked, connections=2, code=44).alter(ENTRIES, lambda: 0.0)
+    ends = await made(asked, connections=2, code=code).alter(ENTRIES, lambda: 0.0)
     assert asked == [["a", "b", "c", "d"], ["a", "b"]]
-    assert ends == [Applied()] * 2 + [Unknown("No broker answers")] * 2
+    assert ends == [Applied()] * 2 + [end] * 2
 
 
 async def test_without_a_connection_nothing_is_sent() -> None:

@@ -76,6 +76,7 @@ def main() -> None:
         ),
         "alters": lambda stage: alters.measure(stage, rounds=rounds, seconds=options.seconds),
         "bulk": lambda stage: bulk.measure(stage, rounds=rounds, entities=options.entities, bulk=options.bulk),
+        "bulk-holds": lambda stage: bulk.holds(stage, rounds=rounds, bulk=options.bulk),
         "beside": lambda stage: beside.measure(
             stage, rounds=rounds, seconds=options.seconds, entities=options.entities, bulk=options.bulk
         ),

@@ -1,10 +1,12 @@
-"""Requests with many alters: their rate while a store grows. No broker is registered."""
+"""Requests with many alters: their rate while a store grows, and the holds of the loop. No broker is registered."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from tests.bench.caller import Caller
+from tests.bench.held import held
 from tests.bench.rounds import Figure, progress
 
 if TYPE_CHECKING:
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from tests.bench.stage import Stage
 
 _FIRST = 1_000_000_000
+_REQUESTS = 10
+_HOLD_MS = 20.0
+"""The goal of the longest hold."""
 
 
 def measure(stage: Stage, *, rounds: int, entities: int, bulk: int) -> Iterator[Figure]:
@@ -35,3 +40,21 @@ def measure(stage: Stage, *, rounds: int, entities: int, bulk: int) -> Iterator[
         )
     name = f"Requests of {bulk:,} alters: the last {share:,} of {entities:,} new entities"
     yield Figure(name, "/s", last, f"the first {share:,}", first)
+
+
+def holds(stage: Stage, *, rounds: int, bulk: int) -> Iterator[Figure]:
+    """Yield the longest hold of the event loop during requests with ``bulk`` alters each."""
+    longest_ms: list[float] = []
+    with held(stage) as (service, longest):
+        caller, values = Caller(service), itertools.count(1)
+        caller.alter_many(bulk, next(values))
+        for number in range(1, rounds + 1):
+            longest()
+            for _ in range(_REQUESTS):
+                caller.alter_many(bulk, next(values))
+            longest_ms.append(longest() * 1000)
+            progress.print(
+                f"  longest hold in {_REQUESTS} requests of {bulk:,}, round {number} of {rounds}: {longest_ms[-1]:.0f} ms"
+            )
+    name = f"Longest hold of the event loop in {_REQUESTS} requests of {bulk:,} alters"
+    yield Figure(name, "ms", longest_ms, "the goal", [_HOLD_MS] * rounds, "1.00", less_is_better=True)

@@ -112,7 +112,7 @@ def _peak(pid: int) -> int:
     return int(kilobytes) * 1024
 
 
-class _Holds:
+class Holds:
     """The holds of the event loop: times of computation by this process between two turns of the loop.
 
     Times in which other processes had the cores do not count.
@@ -131,7 +131,7 @@ class _Holds:
 
 
 async def _load(connect: str) -> tuple[float, float]:
-    holds = _Holds()
+    holds = Holds()
     holds.turn()
     store = new_store(connect)
     begun = time.monotonic()

@@ -52,10 +52,13 @@ class Stage:
         dsn: str | None = None,
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
+        module: str = "app",
     ) -> Iterator[Service]:
-        """Run ``confplane serve``, on a chroot and a database of its own unless they are given."""
+        """Run ``confplane serve``, or another module that runs it, on a chroot and a database of its own unless they are given."""
         dsn, connect = dsn or self.database(), connect or self.chroot()
-        service = Service(self.directory / "service", connect=connect, dsn=dsn, cluster=cluster, settings=settings)
+        service = Service(
+            self.directory / "service", connect=connect, dsn=dsn, cluster=cluster, settings=settings, module=module
+        )
         service.start(wait_ready=False)
         try:
             # A million entities take minutes.

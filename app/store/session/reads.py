@@ -38,7 +38,10 @@ _REPLY_BYTES: Final = 256 * 2**10
 _REQUEST_BYTES: Final = 128 * 2**10
 """The greatest number of bytes in a request. ZooKeeper takes a megabyte."""
 _FIRST: Final = 8
-"""Reads under way before any node was met. Afterwards as many as nodes met: the number doubles with each reply."""
+"""Reads under way before any node was met. Afterwards as many as nodes met: the number doubles with each reply.
+
+A node may have a megabyte, and ZooKeeper makes a reply whole: with eight reads the first reply has eight megabytes at
+most, with 50 it could have 50. The doubling up to the most reads in a request costs a load a few round trips."""
 _RESULT_BYTES: Final = 100
 """Bytes of a read in a reply besides data or names, about."""
 _REMEMBERED: Final = 64

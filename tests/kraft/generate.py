@@ -53,7 +53,6 @@ RECORDS: Final = {
     "ConfigRecord": (0, 0),
     "EndTransactionRecord": (0, 0),
     "FeatureLevelRecord": (0, 0),
-    "NoOpRecord": (0, 0),
     "RemoveTopicRecord": (0, 0),
     "TopicRecord": (0, 0),
 }

@@ -19,11 +19,14 @@ from app.kraft.wire.messages import (
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
-    NoOpRecord,
 )
 
 if TYPE_CHECKING:
     from app.kraft.wire.message import Message
+
+
+NO_OP = 20
+"""The number of a kind of record that is not followed."""
 
 
 def signed(value: int) -> bytes:
@@ -107,7 +110,7 @@ def test_a_transaction_is_in_effect_at_its_end_or_not_at_all() -> None:
     assert transactions.add(record(BeginTransactionRecord("n"), 2)) == []
     begins = [transactions.begin]
     assert transactions.add(record(config, 3)) == []
-    assert transactions.add(record(NoOpRecord(), 4)) == []
+    assert transactions.add(Record(4, 0, bytes([1, NO_OP, 0, 0]))) == []
     assert [each.offset for each in transactions.add(record(EndTransactionRecord(), 5))] == [3]
     assert [*begins, transactions.begin] == [2, None]
     transactions.add(record(BeginTransactionRecord(), 6))

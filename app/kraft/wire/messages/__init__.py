@@ -40,7 +40,6 @@ from app.kraft.wire.messages.list_config_resources_response import (
 )
 from app.kraft.wire.messages.metadata_request import MetadataRequest as MetadataRequest
 from app.kraft.wire.messages.metadata_response import MetadataResponse as MetadataResponse
-from app.kraft.wire.messages.no_op_record import NoOpRecord as NoOpRecord
 from app.kraft.wire.messages.remove_topic_record import RemoveTopicRecord as RemoveTopicRecord
 from app.kraft.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest as SaslAuthenticateRequest
 from app.kraft.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse as SaslAuthenticateResponse

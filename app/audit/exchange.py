@@ -1,7 +1,8 @@
 """The exchange of rows between memory and Postgres: rows that are answered from memory, and shared by all replicas.
 
 Two background tasks connect the two. One writes the rows that wait, many with one statement. The other reads the rows
-of all replicas. A process that is killed loses the rows of one pause between writes at most; one that stops loses none.
+of all replicas. A row waits for one pause between writes and one statement at most, as long as Postgres takes them as
+fast as they come; a process that is killed loses the rows that wait, one that stops none.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from typing import Final
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-_SERIAL: Final = "serial AS MATERIALIZED (SELECT pg_advisory_xact_lock(7305084164))"
+SERIAL_LOCK: Final = 7305084164
+"""The advisory lock under which rows are inserted."""
+_SERIAL: Final = f"serial AS MATERIALIZED (SELECT pg_advisory_xact_lock({SERIAL_LOCK}))"
 
 _NOT_CLEARED: Final = """
   NOT EXISTS (

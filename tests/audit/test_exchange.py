@@ -1,10 +1,11 @@
-"""The stop of an exchange, on a clock that the writes themselves move."""
+"""The stop of an exchange, and the wait of a row, on a clock that the writes themselves move."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+import orjson
 import pytest
 from sqlalchemy import text
 
@@ -57,3 +58,41 @@ async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
     assert slow.rows == written
     lost = [f"{rows - written} rows were not written; clients will send them again"] if rows > written else []
     assert [record.getMessage() for record in caplog.records] == lost
+
+
+async def test_a_row_waits_for_one_pause_and_one_statement_while_postgres_keeps_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, pause_s, statement_s, step_s = 0.0, 1.0, 0.3, 0.01
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    exchange: Exchange[int] = Exchange(cast("Any", None), text("SELECT 1"), kind="rows", pace=Pace(pause_s, 600))
+    waits: list[float] = []
+
+    class Writer:
+        """A writer of a thousand rows in the time in which six hundred come."""
+
+        async def write(self, rows: Sequence[bytes]) -> None:
+            await asyncio.sleep(statement_s)
+            waits.extend(now - orjson.loads(row)["added"] for row in rows)
+
+        async def close(self) -> None:
+            pass
+
+    async def refresh() -> None:
+        pass
+
+    monkeypatch.setattr(exchange, "_writer", Writer())
+    exchange.start(refresh)
+    for number in range(2_000):
+        now += step_s
+        for each in range(20):
+            exchange.add(20 * number + each, {"added": now})
+        for _ in range(5):  # timers that are due run meanwhile
+            await asyncio.sleep(0)
+    assert len(waits) > 30_000
+    assert max(waits) <= pause_s + statement_s + 5 * step_s
+    closing = asyncio.create_task(exchange.close())
+    while not closing.done():
+        now += step_s
+        await asyncio.sleep(0)
+    assert len(waits) == 40_000

@@ -68,7 +68,7 @@ class _Connection:
         self._load = load
         self._entity = number
         self._value = load.first_value + number
-        self._varies = "{entity}" in load.path or "{value}" in (load.body or "")
+        self._varies = any(mark in f"{load.path}{load.body}" for mark in ("{entity}", "{value}"))
         self._request = self._render()
         self._sent = 0.0
         self.socket = socket.create_connection(("127.0.0.1", load.port))

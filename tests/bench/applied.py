@@ -2,11 +2,15 @@
 
 Clients that poll every twenty seconds report every five minutes. Each report says something new, as the first one after
 two minutes does too: it is written to Postgres.
+
+Two loads: an open one of the polls that so many clients send, of which those answered in time count, and a closed one of as
+many polls as the service answers, in which a report takes the place of a poll.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -23,6 +27,7 @@ from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import LiteralString
 
     from tests.bench.rounds import Sample
     from tests.bench.stage import Stage
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
 _POLLING: Final = 30
 _REPORTING: Final = 2
 """Connections, each of which has one request under way: the service answers them in turn."""
+_OFFERED: Final = 5_000
+"""Polls a second of the open load: those of 100,000 clients every twenty seconds."""
+_OPEN: Final = 90
+"""Its connections."""
 _POLLS_PER_REPORT: Final = 15
 _PER_ROUND: Final = 2_000_000_000
 """More than the values of a round, and more than the first of a fill: no report repeats one of an earlier round."""
@@ -45,7 +54,7 @@ _ENOUGH: Final = 1.2
 
 def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iterator[Figure]:
     """Yield the figures of so many clients."""
-    entities -= entities % _POLLING
+    entities -= entities % math.lcm(_POLLING, _REPORTING, _OPEN)
     dsn = stage.database()
     with stage.service(dsn=dsn) as service, psycopg.connect(dsn, autocommit=True) as postgres:
         process = psutil.Process(service.pid)
@@ -66,7 +75,8 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
         before = process.memory_info().rss
         _filled(report, entities)
         grown = (process.memory_info().rss - before) / entities
-        wait_for(lambda: _rows(postgres) == entities, why="a row for each client")
+        for table in ("registrations", "applied_reports"):
+            wait_for(lambda table=table: _rows(postgres, table) == entities, why=f"a row of {table} for each client")  # type: ignore[misc]  # the type of a default
         paced = replace(report, connections=_REPORTING, rest_s=_REPORTING * _POLLS_PER_REPORT / polls)
         reached = _version(postgres)
         began = time.monotonic()
@@ -84,11 +94,33 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
             beside,
             lambda _: loaded(poll, "200", service.pid),
         )
+        offered = replace(poll, rate=_OFFERED, connections=_OPEN)
+        openly = replace(report, rate=_OFFERED / _POLLS_PER_REPORT, connections=_OPEN)
+
+        def in_time(_: int) -> Sample:
+            found = _sent(offered)
+            return found.in_time / found.seconds, found.p99_ms
+
+        def in_time_beside(number: int) -> Sample:
+            with ThreadPoolExecutor(1) as pool:
+                first = (rounds + number) * _PER_ROUND
+                reports = pool.submit(_sent, replace(openly, first_value=first, seconds=seconds + 2.0))
+                return *in_time(number), reports.result().rate
+
+        openly_ours, openly_reference = alternate(
+            f"{_OFFERED:,} polls a second of {entities:,} clients, in time, with reports | without",
+            rounds,
+            in_time_beside,
+            in_time,
+        )
         written = (_version(postgres) - reached) / (time.monotonic() - began)
-    yield from rates(
-        f"Polls of {entities:,} clients that register, with reports beside", ours, _ALONE, reference, "0.95"
-    )
+    yield from rates(f"Polls of {entities:,} clients that register, with reports beside", ours, _ALONE, reference)
     yield Figure("Reports meanwhile", "/s", column(ours, 3))
+    name = f"Polls in time of {_OFFERED:,} a second, with reports beside"
+    yield Figure(name, "/s", column(openly_ours), _ALONE, column(openly_reference), "0.95")
+    p99_ms = column(openly_ours, 1), _ALONE, column(openly_reference, 1)
+    yield Figure(f"{name}: 99th percentile of the time to an answer", "ms", *p99_ms, decimals=1, less_is_better=True)
+    yield Figure("Reports beside them", "/s", column(openly_ours, 2))
     yield Figure("Rows of reports written meanwhile", "/s", [written], goal="one a report at most")
     yield Figure("Memory for each client that reports", "bytes", [grown])
 
@@ -109,9 +141,9 @@ def _sent(load: Load) -> Loaded:
     return found
 
 
-def _rows(postgres: psycopg.Connection) -> int:
-    """Return the number of clients with a row."""
-    [(count,)] = postgres.execute("SELECT count(*) FROM applied_reports").fetchall()
+def _rows(postgres: psycopg.Connection, table: LiteralString) -> int:
+    """Return the number of rows of a table, each of a client of its own."""
+    [(count,)] = postgres.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608 - a name above
     return int(count)
 
 

@@ -1,7 +1,8 @@
 """A load generator for HTTP/1.1: a process of its own, so that the server has its own interpreter to itself.
 
 ``python -m tests.bench.load JSON`` with the fields of :class:`Load` prints the fields of :class:`Loaded` as JSON. Each
-connection has one request under way. Nothing is parsed but the status and the length of a reply, so one process makes
+connection has one request under way. A load without a rate is closed: a connection sends when it was answered. One with a
+rate is open: requests are due at that rate whatever the answers do, and each waits for a free connection. Nothing is parsed but the status and the length of a reply, so one process makes
 several times the requests that a Python server answers; it imports the standard library only, to start at once.
 """
 
@@ -13,6 +14,7 @@ import select
 import socket
 import sys
 import time
+from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 
@@ -41,11 +43,15 @@ class Load:
     seconds: float = 3.0
     rest_s: float = 0.0
     """Seconds from a reply to the next request of its connection."""
+    rate: float = 0.0
+    """Requests a second of an open load; 0 of a closed one."""
+    limit_s: float = 1.0
+    """Seconds within which a reply is in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The answers within the measured time; latencies in milliseconds."""
+    """The answers within the measured time; latencies in milliseconds, of an open load from the time that is due."""
 
     replies: int
     seconds: float
@@ -54,6 +60,7 @@ class Loaded:
     statuses: dict[str, int]
     p50_ms: float
     p99_ms: float
+    in_time: int
 
     @property
     def rate(self) -> float:
@@ -129,12 +136,14 @@ def run(load: Load) -> Loaded:
     latencies: list[float] = []
     warming = 0
     resting = deque((clock(), connection) for connection in connections.values())
+    due, step = clock(), 1 / load.rate if load.rate else 0.0
     begun = clock() + load.warm_up_s
     end = begun + load.seconds
     while (now := clock()) < end:
-        while resting and resting[0][0] <= now:
-            resting.popleft()[1].send(now)
-        for fd, _ in poll.poll(min(resting[0][0] - now, 1) if resting else 1):
+        while resting and max(resting[0][0], due) <= now:
+            resting.popleft()[1].send(due if step else now)
+            due += step
+        for fd, _ in poll.poll(min(max(resting[0][0], due) - now, 1) if resting else 1):
             connection = connections[fd]
             status = connection.receive()
             if status is None:
@@ -145,7 +154,7 @@ def run(load: Load) -> Loaded:
                 latencies.append(connection.latency(now))
             else:
                 warming += 1
-            if load.rest_s:
+            if load.rest_s or step:
                 resting.append((now + load.rest_s, connection))
             else:
                 connection.send(now)
@@ -159,6 +168,7 @@ def run(load: Load) -> Loaded:
         {status.decode(): count for status, count in statuses.items()},
         latencies[len(latencies) // 2] * 1000,
         latencies[len(latencies) * 99 // 100] * 1000,
+        bisect_right(latencies, load.limit_s),
     )
 
 

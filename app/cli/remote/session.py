@@ -52,13 +52,13 @@ def code_of(work: Callable[[], int]) -> int:
         return INVALID
     except ProblemError as error:
         typer.echo(problem_text(error), err=True)
-        return UNKNOWN if error.outcome == "unknown" else FAILED
+        return UNKNOWN if error.may_be_applied else FAILED
     except ConnectionFailedError as error:
         typer.echo(_no_answer(error), err=True)
         return UNKNOWN if error.may_be_applied else FAILED
     except ClientError as error:
         typer.echo(str(error), err=True)
-        return FAILED
+        return UNKNOWN if error.may_be_applied else FAILED
     except KeyboardInterrupt:
         typer.echo("Interrupted", err=True)
         return FAILED
@@ -82,7 +82,7 @@ def problem_text(error: ProblemError) -> str:
     lines += [f"  {each.get('pointer', '')}: {each.get('detail', '')}" for each in error.errors]
     if error.status in _NEXT:
         lines.append(_NEXT[error.status])
-    if error.outcome == "unknown":
+    if error.may_be_applied:
         shown = f"`confplane audit {body['changeId']}`" if "changeId" in body else "`confplane audit`"
         lines.append(f"The write may be done or not; {shown} shows its outcome once it is settled.")
     return "\n".join(lines)

@@ -36,7 +36,7 @@ def answer_of(call: Call[T], response: httpx.Response) -> Answer[T]:
     headers = response.headers
     unchanged = response.status_code == HTTPStatus.NOT_MODIFIED and call.conditional
     if not response.is_success and not unchanged:
-        raise _problem(response)
+        raise _problem(call, response)
     return Answer(
         status=response.status_code,
         body=None if unchanged else _text(response) if call.text else _json(call, response),  # type: ignore[arg-type]  # the call says which
@@ -58,7 +58,7 @@ def unanswered(call: Call[Any], error: Exception) -> ClientError:
     unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
     return ConnectionFailedError(
         f"{call.method} {call.path}: {type(error).__name__}: {error}",
-        may_be_applied=call.method != "GET" and not unsent,
+        may_be_applied=not call.reads and not unsent,
     )
 
 
@@ -77,7 +77,7 @@ def member(call: Call[Any], answer: Answer[Any], name: str, kind: type[V] | tupl
 def unreadable(call: Call[Any], reason: str) -> ClientError:
     """Return the error for a success that the service did not form."""
     error = ClientError(f"{call.method} {call.path}: {reason}; is this the URL of a Confplane?")
-    error.may_be_applied = call.method != "GET"
+    error.may_be_applied = not call.reads
     return error
 
 
@@ -101,7 +101,7 @@ def _text(response: httpx.Response) -> str:
     return response.content.decode(errors="replace")
 
 
-def _problem(response: httpx.Response) -> ClientError:
+def _problem(call: Call[Any], response: httpx.Response) -> ClientError:
     """Read an error; an answer that is no problem is from a server between us and the service."""
     body = _parsed(response)
     if not isinstance(body, dict):
@@ -109,7 +109,10 @@ def _problem(response: httpx.Response) -> ClientError:
         if response.has_redirect_location:
             title = f"{title}, to {response.headers['Location']}".lstrip(", ")
         body = {"title": title, "detail": _text(response)[:200]}
-    return problem_of(response.status_code, body, retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")))
+    retry_after_s = _retry_after_s(response.headers.get("Retry-After", ""))
+    error = problem_of(response.status_code, body, retry_after_s=retry_after_s)
+    error.may_be_applied = error.may_be_applied and not call.reads
+    return error
 
 
 def _retry_after_s(text: str) -> float | None:

@@ -11,6 +11,7 @@ from app.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ class Call(Generic[T]):
     """True for writes that take an Idempotency-Key, and are repeatable with one."""
     text: bool = False
     """True where the answer is a text and no JSON."""
+    reads: bool = False
+    """True where nothing is written."""
+    once: bool = False
+    """True where a failure is the answer, so that the call is sent once."""
 
     @property
     def conditional(self) -> bool:
@@ -116,6 +121,16 @@ class Conditions(Terms, total=False):
     """``*``: the resource must not be there."""
 
 
+class Facts(TypedDict, total=False):
+    """The facts by which a request is repeated and its answer read, as of :class:`Call`."""
+
+    repeatable: bool
+    keyed: bool
+    text: bool
+    reads: bool
+    once: bool
+
+
 _QUERY = {"validate_only": "validateOnly", "reason": "reason", "ticket": "ticket", "strong": "consistency"}
 _HEADERS = {
     "min_revision": "Confplane-Min-Revision",
@@ -133,9 +148,7 @@ def call(
     *,
     json: Any = None,
     params: Mapping[str, str | None] | None = None,
-    repeatable: bool | None = None,
-    keyed: bool = False,
-    text: bool = False,
+    **facts: Unpack[Facts],
 ) -> Call[Any]:
     """Describe a request.
 
@@ -145,9 +158,7 @@ def call(
         terms: Members of :class:`Freshness` or :class:`Conditions`; None counts as absent.
         json: The body.
         params: The query; None counts as absent.
-        repeatable: As :class:`Call`; None: as it is by definition of the method.
-        keyed: As :class:`Call`.
-        text: As :class:`Call`.
+        **facts: As of :class:`Call`. A GET reads, and what reads or is given a key is repeatable, unless it is said.
     """
     given = {
         name: _text(name, value) for name, value in (terms or {}).items() if value is not None and value is not False
@@ -155,9 +166,9 @@ def call(
     query = {_QUERY[name]: value for name, value in given.items() if name in _QUERY}
     query |= {name: value for name, value in (params or {}).items() if value is not None}
     headers = {_HEADERS[name]: value for name, value in given.items() if name in _HEADERS}
-    if repeatable is None:
-        repeatable = method == "GET" or "Idempotency-Key" in headers
-    return Call(method, path, json, query, headers, repeatable, keyed, text)
+    reads = facts.setdefault("reads", method == "GET")
+    facts.setdefault("repeatable", reads or "Idempotency-Key" in headers)
+    return Call(method, path, json, query, headers, **facts)
 
 
 def _text(name: str, value: object) -> str:

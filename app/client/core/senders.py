@@ -43,7 +43,7 @@ class _Sender:
 
     def _prepared(self, call: Call[T]) -> tuple[Call[T], Retries]:
         call = call.with_key() if self._tries > 1 else call
-        return call, Retries(call, self._tries, self._patience_s)
+        return call, Retries(call, 1 if call.once else self._tries, self._patience_s)
 
 
 class Blocking(_Sender):

@@ -139,7 +139,7 @@ class Access(Family[S]):
     @operation
     def check(self, checks: Sequence[CheckBody]) -> Call[ChecksResult]:
         """Ask whether the caller may do operations."""
-        return call("POST", f"{self._base}/access:check", json={"checks": list(checks)}, repeatable=True)
+        return call("POST", f"{self._base}/access:check", json={"checks": list(checks)}, reads=True)
 
     @listing
     def changes(

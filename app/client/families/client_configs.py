@@ -65,7 +65,7 @@ class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResourc
                 clientInformation=client_information,
             ),
         }
-        return call("POST", f"{self._base}/client-configs:describe", fresh, json=body, repeatable=True)
+        return call("POST", f"{self._base}/client-configs:describe", fresh, json=body, reads=True)
 
     @operation
     def alter(

@@ -40,7 +40,7 @@ class ClientQuotas(Resources[S, float, "ClientQuotasList", "ClientQuotasResource
     ) -> Call[DescribedQuotas]:
         """Describe quotas by a filter (DescribeClientQuotas); ``strict``: only entities with exactly its types."""
         body = {"components": list(components), "strict": strict}
-        return call("POST", f"{self._base}/client-quotas:describe", fresh, json=body, repeatable=True)
+        return call("POST", f"{self._base}/client-quotas:describe", fresh, json=body, reads=True)
 
     @operation
     def alter(

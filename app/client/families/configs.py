@@ -53,7 +53,7 @@ class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "Effe
             "includeSynonyms": include_synonyms,
             "includeDocumentation": include_documentation,
         }
-        return call("POST", f"{self._base}/configs:describe", fresh, json=body, repeatable=True)
+        return call("POST", f"{self._base}/configs:describe", fresh, json=body, reads=True)
 
     @operation
     def alter(

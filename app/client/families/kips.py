@@ -30,7 +30,7 @@ class EntityConfigs(Family[S]):
     def describe(self, entities: Sequence[EntityName], **fresh: Unpack[Freshness]) -> Call[DescribedEntityConfigs]:
         """Describe the configs that entities declare (DescribeConfig)."""
         body = {"entities": list(entities)}
-        return call("POST", f"{self._base}/entity-configs:describe", fresh, json=body, repeatable=True)
+        return call("POST", f"{self._base}/entity-configs:describe", fresh, json=body, reads=True)
 
     @operation
     def alter(self, entities: Sequence[AlteredEntity], **terms: Unpack[Terms]) -> Call[AlteredEntityConfigs]:

@@ -23,8 +23,7 @@ class Process(Family[S]):
     @operation
     def readyz(self) -> Call[ReadinessReport]:
         """Read the readiness of the process. Status 503 with such a report raises a ProblemError, whose body it is."""
-        # Not ready is the answer, so it is not asked for again.
-        return call("GET", "/readyz", repeatable=False)
+        return call("GET", "/readyz", once=True)
 
     @operation
     def metrics(self) -> Call[str]:

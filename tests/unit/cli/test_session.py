@@ -37,12 +37,28 @@ async def _write(client: AsyncConfplane) -> int:
     return session.DONE
 
 
+async def _read(client: AsyncConfplane) -> int:
+    await client.client_quotas.describe()
+    return session.DONE
+
+
 def _lost(request: httpx.Request) -> httpx.Response:
     raise httpx.ReadError("cut", request=request)
 
 
 def _unreachable(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("refused", request=request)
+
+
+@pytest.mark.parametrize("answer", [_lost, _unreachable, lambda _: httpx.Response(502), lambda _: httpx.Response(200)])
+def test_a_read_that_fails_is_no_write(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
+    answer: Callable[[httpx.Request], httpx.Response],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answered(answer)
+    assert session.run(None, None, _read).exit_code == 1
+    assert "write" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -52,7 +68,13 @@ def _unreachable(request: httpx.Request) -> httpx.Response:
         (lambda _: httpx.Response(422, json=PROBLEM), 1, "The value is below 0 (INVALID_REQUEST)\n"),
         (lambda _: httpx.Response(401, json=PROBLEM), 1, "Check the token"),
         (lambda _: httpx.Response(504, json=PROBLEM | {"outcome": "unknown"}), 3, "The value is below 0"),
-        (lambda _: httpx.Response(502, text="bad gateway"), 1, "bad gateway"),
+        (lambda _: httpx.Response(502, text="bad gateway"), 3, "bad gateway\nThe write may be done or not"),
+        (
+            lambda _: httpx.Response(302, headers={"Location": "https://confplane.test"}),
+            1,
+            "Found, to https://confplane.test",
+        ),
+        (lambda _: httpx.Response(200, text="<html>"), 3, "is this the URL of a Confplane?"),
         (_lost, 3, "The service did not answer"),
         (_unreachable, 1, "The service did not answer"),
     ],

@@ -165,52 +165,70 @@ async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
     assert settled["refused"] == []
 
 
-async def test_turned_off_the_service_never_hears_of_it(service: Service, client: ConfplaneClient) -> None:
-    await client.put("client-configs", Entity.of(user="off"), {"acks": "0"})
+@LIBRARIES
+async def test_turned_off_the_service_never_hears_of_it(
+    service: Service, client: ConfplaneClient, library: Library
+) -> None:
+    user = f"off-{library.name}"
+    await client.put("client-configs", Entity.of(user=user), {"acks": "0"})
     own = {"enable_dynamic_config": "false"}
-    async with following(service, AsyncDynamicProducerConfig, CONFLUENT_KAFKA, "off", **own) as dynamic:
-        assert dynamic.settings == spelled(CONFLUENT_KAFKA)
-    assert [item async for item in client.items("registrations", id="user=off,client-id=billing")] == []
+    async with following(service, AsyncDynamicProducerConfig, library, user, **own) as dynamic:
+        assert dynamic.settings == spelled(library)
+    assert [item async for item in client.items("registrations", id=f"user={user},client-id=billing")] == []
 
 
+@LIBRARIES
 async def test_a_path_without_the_feature_turns_it_off_with_one_line(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: Service, caplog: pytest.LogCaptureFixture, library: Library
 ) -> None:
     reached = package.Service(service.url, "absent", service.token, cluster="none-such")
-    options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": reached}
-    async with AsyncDynamicProducerConfig(spelled(CONFLUENT_KAFKA), **options) as dynamic:
-        assert dynamic.settings == spelled(CONFLUENT_KAFKA)
+    async with AsyncDynamicProducerConfig(spelled(library), library=library, service=reached) as dynamic:
+        assert dynamic.settings == spelled(library)
     (record,) = [record for record in caplog.records if record.name.startswith("app.client")]
     assert "they are off: 404" in record.getMessage()
 
 
+@LIBRARIES
+@pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
 async def test_away_at_start_then_back_with_other_values(
-    service: Service, client: ConfplaneClient, tmp_path: Path
+    service: Service, client: ConfplaneClient, tmp_path: Path, library: Library, *, silent: bool
 ) -> None:
-    entity = Entity.of(user="away", client_id="billing")
+    """A service that refuses connections, or takes them and says nothing."""
+    user = f"away-{library.name}-{silent}"
+    entity = Entity.of(user=user, client_id="billing")
     await client.put("client-configs", entity, {"acks": "all"})
     async with proxy(f"127.0.0.1:{service.port}") as line:
-        reached = package.Service(f"http://127.0.0.1:{line.port}", "away", service.token)
+        reached = package.Service(f"http://127.0.0.1:{line.port}", user, service.token)
         options: dict[str, Any] = {
-            "library": CONFLUENT_KAFKA,
+            "library": library,
             "service": reached,
             "last_known_good": tmp_path / "kept.json",
         }
 
-        async def becomes(dynamic: AsyncDynamicProducerConfig, acks: str) -> None:
-            await until(lambda: dynamic.settings.get("acks") == acks)
+        def leave() -> None:
+            line.accepting = silent
+            line.replies.clear()
+            if not silent:
+                line.cut()
 
-        line.accepting = False
-        async with AsyncDynamicProducerConfig(spelled(CONFLUENT_KAFKA), **options) as without:
-            assert "acks" not in without.settings  # nothing was ever kept
+        def come_back() -> None:
             line.accepting = True
+            line.replies.set()
+
+        async def becomes(dynamic: AsyncDynamicProducerConfig, acks: str) -> None:
+            await until(lambda: str(dynamic.settings.get("acks")) == acks)
+
+        leave()
+        async with AsyncDynamicProducerConfig(spelled(library), **options) as without:
+            assert "acks" not in without.settings  # nothing was ever kept
+            come_back()
             await becomes(without, "all")
-            line.accepting = False
-            line.cut()
+            await until((tmp_path / "kept.json").exists)
+            leave()
             await client.put("client-configs", entity, {"acks": "1"})
-            async with AsyncDynamicProducerConfig(spelled(CONFLUENT_KAFKA), **options) as kept:
+            async with AsyncDynamicProducerConfig(spelled(library), **options) as kept:
                 assert kept.settings["acks"] == "all"
-                line.accepting = True
+                come_back()
                 await becomes(without, "1")
                 await becomes(kept, "1")
 

@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -52,6 +53,8 @@ public final class Followers {
             case "follow" -> follow(given.get("user").asText(), given);
             case "settings" -> followers.get(given.get("user").asText()).settings();
             case "send" -> sent(texts(given.get("settings")), given.get("topic").asText());
+            case "runs" -> runs(given.get("user").asText());
+            case "stay" -> stays(texts(given.get("settings")), given.get("topic").asText());
             case "join" -> joined(texts(given.get("settings")), given.get("topic").asText());
             default -> throw new IllegalArgumentException(call);
         };
@@ -60,8 +63,33 @@ public final class Followers {
     private Map<String, String> follow(String user, JsonNode given) {
         DynamicConfigs.Kind kind = DynamicConfigs.Kind.valueOf(given.get("kind").asText());
         String token = given.get("token").asText();
-        followers.put(user, new DynamicConfigs(kind, texts(given.get("own")), cluster, token, user));
+        String at = given.has("cluster") ? given.get("cluster").asText() : cluster;
+        followers.put(user, new DynamicConfigs(kind, texts(given.get("own")), at, token, user));
         return followers.get(user).settings();
+    }
+
+    private boolean runs(String user) {
+        followers.get(user).runs(followers.get(user).settings());
+        return true;
+    }
+
+    /** Joins a group, and stays until the process ends. */
+    private static boolean stays(Map<String, String> settings, String topic) throws InterruptedException {
+        CountDownLatch assigned = new CountDownLatch(1);
+        Thread polling = new Thread(() -> {
+            var consumer =
+                    new KafkaConsumer<>(new HashMap<>(settings), new StringDeserializer(), new StringDeserializer());
+            consumer.subscribe(List.of(topic));
+            while (true) {
+                consumer.poll(Duration.ofMillis(100));
+                if (!consumer.assignment().isEmpty()) {
+                    assigned.countDown();
+                }
+            }
+        });
+        polling.setDaemon(true);
+        polling.start();
+        return assigned.await(LIMIT_S, TimeUnit.SECONDS);
     }
 
     /** Sends a record, and returns its offset; null where the broker never answers, as to acks=0. */

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import aiokafka
 import kafka
@@ -131,33 +131,34 @@ def _joined_by_kafka_python(settings: dict[str, Any], topic: str) -> None:
     consumer.close()
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 async def test_a_dead_consumer_is_removed_after_its_dynamic_session_timeout(
-    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, library: Library
 ) -> None:
-    """One that died earlier, with the library's default of 45 s, is still a member then."""
-    members: dict[str, subprocess.Popen[bytes]] = {}
+    """Beside it dies one with a session timeout of its own, 45 s, which is still a member then."""
+    soon, late = (f"dies-{name}-{uuid.uuid4().hex}" for name in ("soon", "late"))
+    await new_topics(client, admin, soon, late)
+    await client.put("client-configs", Entity.of(user=soon), {"session.timeout.ms": "6000"})
+    members: list[subprocess.Popen[bytes]] = []
     try:
-        for timeout in (None, "6000"):
-            user = f"dies-{timeout}-{uuid.uuid4().hex}"
-            await new_topics(client, admin, user)
-            if timeout is not None:
-                await client.put("client-configs", Entity.of(user=user), {"session.timeout.ms": timeout})
-            said = tmp_path / user
-            with said.open("wb") as output:
-                members[user] = subprocess.Popen(  # noqa: ASYNC220 - a start takes no time
-                    [sys.executable, "-c", _MEMBER, service.url, user, broker.bootstrap],
-                    env={**os.environ, "PYTHONPATH": str(ROOT), "TOKEN": service.token},
-                    stdout=output,
-                    stderr=output,
+        for user in (soon, late):
+            with (tmp_path / user).open("wb") as output:
+                members.append(
+                    subprocess.Popen(  # noqa: ASYNC220 - a start takes no time
+                        [sys.executable, "-c", _MEMBERS[library.name], service.url, user, broker.bootstrap],
+                        env={**os.environ, "PYTHONPATH": str(ROOT), "TOKEN": service.token},
+                        stdout=output,
+                        stderr=output,
+                    )
                 )
-            await _joined(said)
-            members[user].kill()
-        slow, soon = (f"in group {user} has failed, removing it" for user in members)
-        await until(lambda: soon in broker.said())
-        assert slow not in broker.said()
+        for user in (soon, late):
+            await _joined(tmp_path / user)
+        for member in members:
+            member.kill()
+        await until(lambda: f"in group {soon} has failed, removing it" in broker.said())
+        assert f"in group {late} has failed, removing it" not in broker.said()
     finally:
-        for member in members.values():
+        for member in members:
             member.kill()
             member.wait()
 
@@ -166,17 +167,41 @@ async def _joined(said: Path) -> None:
     await until(lambda: "joined" in said.read_text(), why=said.read_text)
 
 
-_MEMBER = """
+_IN_A_THREAD = """
 import os, sys
-from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, Service
-from app.client.dynamic.adapters.confluent_kafka import swapped_consumer
+from app.client.dynamic import {constant}, DynamicConsumerConfig, Service
+from app.client.dynamic.adapters.{adapter} import swapped_consumer
 
 url, user, bootstrap = sys.argv[1:]
-own = {"bootstrap.servers": bootstrap, "group.id": user}
-with DynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=Service(url, user, os.environ["TOKEN"])) as dynamic:
+values = {{"bootstrap.servers": bootstrap, "group.id": user, "session.timeout.ms": 45000}}
+own = {{{constant}.spelled(name): value for name, value in values.items()}}
+with DynamicConsumerConfig(own, library={constant}, service=Service(url, user, os.environ["TOKEN"])) as dynamic:
     swapped = swapped_consumer(dynamic, [user])
     while True:
-        swapped.current().poll(0.1)
+        swapped.current().poll({poll})
         if swapped.current().assignment():
             print("joined", flush=True)
 """
+_IN_A_TASK = """
+import asyncio, os, sys
+from app.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, Service
+from app.client.dynamic.adapters.aiokafka import swapped_consumer
+
+async def main(url, user, bootstrap):
+    own = {"bootstrap_servers": bootstrap, "group_id": user, "session_timeout_ms": 45000}
+    service = Service(url, user, os.environ["TOKEN"])
+    async with AsyncDynamicConsumerConfig(own, library=AIOKAFKA, service=service) as dynamic:
+        swapped = swapped_consumer(dynamic, [user])
+        await swapped.start()
+        while True:
+            await (await swapped.current()).getmany(timeout_ms=100)
+            if (await swapped.current()).assignment():
+                print("joined", flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+_MEMBERS: Final = {
+    "confluent-kafka": _IN_A_THREAD.format(constant="CONFLUENT_KAFKA", adapter="confluent_kafka", poll=0.1),
+    "kafka-python": _IN_A_THREAD.format(constant="KAFKA_PYTHON", adapter="kafka_python", poll=100),
+    "aiokafka": _IN_A_TASK,
+}

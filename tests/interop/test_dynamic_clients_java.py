@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ import pytest
 from app.domain.entities import Entity
 from tests.interop.admin import JavaCalls
 from tests.interop.compare import new_topics
+from tests.support.proxy import proxy
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -35,10 +37,11 @@ class Followers:
         self._calls = calls
         self._token = token
 
-    async def follow(self, kind: str, user: str, **own: str) -> Any:
+    async def follow(self, kind: str, user: str, cluster: str | None = None, **own: str) -> Any:
         """Follow the configs of a user, and return the first settings; Java's dots are underscores here."""
         given = {"metadata.max.age.ms": "200"} | {name.replace("_", "."): value for name, value in own.items()}
-        return await self.call("follow", kind=kind, user=user, own=given, token=self._token)
+        at = {} if cluster is None else {"cluster": cluster}
+        return await self.call("follow", kind=kind, user=user, own=given, token=self._token, **at)
 
     async def becomes(self, user: str, settings: dict[str, str]) -> None:
         """Wait for settings of a user."""
@@ -52,13 +55,24 @@ class Followers:
         return await asyncio.to_thread(self._calls.call, call, **arguments)
 
 
-@pytest.fixture(scope="module")
-def followers(compiled: str, service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followers]:
-    log = tmp_path_factory.mktemp("followers") / "log"
+@contextmanager
+def running(compiled: str, service: Service, log: Path) -> Iterator[tuple[Followers, JavaCalls]]:
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     cluster = f"{service.url}/v1/clusters/default"
     with JavaCalls(_SOURCE, log, class_path=compiled, bootstrap=cluster, options=options) as calls:
-        yield Followers(calls, service.token)
+        yield Followers(calls, service.token), calls
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The process's standard error."""
+    return tmp_path_factory.mktemp("followers") / "log"
+
+
+@pytest.fixture(scope="module")
+def followers(compiled: str, service: Service, log: Path) -> Iterator[Followers]:
+    with running(compiled, service, log) as (made, _):
+        yield made
 
 
 async def test_acks_follow_the_levels_and_go_back_to_the_users_own(
@@ -107,6 +121,98 @@ async def test_the_new_group_protocol_leaves_timeouts_out(followers: Followers, 
     await client.put("client-configs", Entity.of(user="java-protocol"), TIMEOUTS)
     settings = await followers.follow("CONSUMER", "java-protocol", group_protocol="consumer")
     assert settings == {"metadata.max.age.ms": "200", "group.protocol": "consumer"}
+
+
+async def test_turned_off_the_service_never_hears_of_it(followers: Followers, client: ConfplaneClient) -> None:
+    await client.put("client-configs", Entity.of(user="java-off"), {"acks": "0"})
+    settings = await followers.follow("PRODUCER", "java-off", enable_dynamic_config="false")
+    assert settings == {"metadata.max.age.ms": "200"}
+    assert [item async for item in client.items("registrations", id="user=java-off")] == []
+
+
+async def test_a_path_without_the_feature_turns_it_off_with_one_line(
+    followers: Followers, service: Service, log: Path
+) -> None:
+    cluster = f"{service.url}/v1/clusters/none-such"
+    settings = await followers.follow("PRODUCER", "java-absent", cluster=cluster, acks="1")
+    assert settings == {"metadata.max.age.ms": "200", "acks": "1"}
+    await asyncio.sleep(1)  # several polls, if it went on
+    said = await asyncio.to_thread(log.read_text)
+    assert said.count("they are off: 404") == 1
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
+async def test_away_at_start_then_back_with_other_values(
+    followers: Followers, service: Service, client: ConfplaneClient, *, silent: bool
+) -> None:
+    """A service that refuses connections, or takes them and says nothing."""
+    user = f"java-away-{silent}"
+    await client.put("client-configs", Entity.of(user=user), {"acks": "all"})
+    async with proxy(f"127.0.0.1:{service.port}") as line:
+        line.accepting = silent
+        line.replies.clear()
+        cluster = f"http://127.0.0.1:{line.port}/v1/clusters/default"
+        settings = await followers.follow("PRODUCER", user, cluster=cluster, acks="1")
+        assert settings == {"metadata.max.age.ms": "200", "acks": "1"}
+        line.accepting = True
+        line.replies.set()
+        await followers.becomes(user, {"acks": "all"})
+
+
+async def test_software_and_supported_configs_are_registered(
+    followers: Followers, client: ConfplaneClient, kafka_class_path: str
+) -> None:
+    for kind, keys in (("PRODUCER", ["acks"]), ("CONSUMER", ["heartbeat.interval.ms", "session.timeout.ms"])):
+        user = f"java-registered-{kind}"
+        await followers.follow(kind, user)
+
+        async def registered(user: str = user) -> list[Any]:
+            return [item async for item in client.items("registrations", id=f"user={user}")]
+
+        (item,) = await until(registered)
+        software = item["clientInformation"]
+        assert software["softwareName"] == "apache-kafka-java"
+        assert f"kafka-clients-{software['softwareVersion']}.jar" in kafka_class_path
+        assert item["supportedConfigs"] == keys
+
+
+async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
+    followers: Followers, client: ConfplaneClient
+) -> None:
+    user = Entity.of(user="java-reporting")
+
+    async def counted(revision: int | None) -> Any:
+        found = (await client.request("GET", f"client-configs/{user.id}/status")).body
+        return found if [each["appliedRevision"] for each in found["appliedBy"]] == [str(revision)] else None
+
+    changed = await client.put("client-configs", user, {"session.timeout.ms": "20000"})
+    await followers.follow("CONSUMER", "java-reporting", heartbeat_interval_ms="25000")
+    await followers.call("runs", user="java-reporting")
+    found = await until(lambda: counted(changed.revision))
+    assert [(each["key"], each["softwareName"]) for each in found["refused"]] == [
+        ("session.timeout.ms", "apache-kafka-java")
+    ]
+    changed = await client.put("client-configs", user, {"session.timeout.ms": "30000"})
+    await followers.becomes("java-reporting", {"heartbeat.interval.ms": "25000", "session.timeout.ms": "30000"})
+    await followers.call("runs", user="java-reporting")
+    assert (await until(lambda: counted(changed.revision)))["refused"] == []
+
+
+@pytest.mark.long
+async def test_a_dead_consumer_is_removed_after_its_dynamic_session_timeout(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, compiled: str, tmp_path: Path
+) -> None:
+    """Beside it dies one with Java's default of 45 s, which is still a member then."""
+    soon, late = (f"dies-{name}-{uuid.uuid4().hex}" for name in ("soon", "late"))
+    await new_topics(client, admin, soon, late)
+    await client.put("client-configs", Entity.of(user=soon), {"session.timeout.ms": "6000"})
+    with running(compiled, service, tmp_path / "log") as (followers, calls):
+        for user in (soon, late):
+            settings = await followers.follow("CONSUMER", user, bootstrap_servers=broker.bootstrap, group_id=user)
+            assert await followers.call("stay", settings=settings, topic=user)
+        calls._process.kill()
+        await until(lambda: f"in group {soon} has failed, removing it" in broker.said())
+        assert f"in group {late} has failed, removing it" not in broker.said()
 
 
 async def test_dynamic_acks_are_those_of_the_producers_requests(

@@ -203,6 +203,8 @@ class Member:
     spread_s: float = 0.0
     clients: int = 0
     """The consumers that were made, one after the other."""
+    reads: bool = False
+    """True once the latest of them has read records."""
     assigned: bool = False
     read: list[int] = field(default_factory=list)
     uncommitted: int = 0
@@ -217,6 +219,11 @@ class Member:
     async def made(self, clients: int) -> None:
         """Wait until so many consumers were made."""
         await until(lambda: self.clients >= clients or self._error, why=lambda: self.clients)
+
+    async def reading(self, clients: int) -> None:
+        """Wait until that consumer has read records, or a later one was made."""
+        await self.made(clients)
+        await until(lambda: self.reads or self.clients > clients or self._error)
 
     def start(self) -> None:
         self._thread.start()
@@ -244,8 +251,10 @@ class Member:
 
     def _took(self, consumer: Any, numbers: list[int]) -> bool:
         """Note the numbers of a poll; return True where the application is to commit."""
-        self.clients += consumer is not self._last
-        self._last = consumer
+        if consumer is not self._last:
+            self._last, self.reads = consumer, False
+            self.clients += 1
+        self.reads = self.reads or bool(numbers)
         self.read += numbers
         self.assigned = bool(consumer.assignment())
         return self.commits == "each" and bool(numbers)

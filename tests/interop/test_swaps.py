@@ -159,7 +159,7 @@ async def test_consumers_that_are_swapped_read_each_record_once(
 ) -> None:
     """Groups of one member and of many, in which the library commits, or the application does."""
     changes, many, per_s = size
-    monkeypatch.setattr(steps, "REST_S", 1.0)  # a swap may follow before a member has read anything
+    monkeypatch.setattr(steps, "REST_S", 1.0)
     user = f"reading-{uuid.uuid4().hex}"
     await new_topics(client, admin, user)
     own = {
@@ -182,10 +182,10 @@ async def test_consumers_that_are_swapped_read_each_record_once(
                 member.start()
             for change in range(changes):
                 for member in everyone:
-                    await member.made(change + 1)
+                    await member.reading(change + 1)
                 await client.put("client-configs", Entity.of(user=user), {"session.timeout.ms": str(20_000 + change)})
             for member in everyone:
-                await member.made(changes + 1)
+                await member.reading(changes + 1)
         wanted = set(range(numbers.sent))
         for group in groups:
             await until(lambda: wanted == {each for member in group for each in member.read})  # noqa: B023 - called at once

@@ -11,12 +11,12 @@ import typer
 
 from app.audit import Database, PostgresRollups
 from app.cli import callers
-from app.domain.errors import NotFoundError
+from app.domain.errors import ConcurrentChangeError, NotFoundError
 from app.domain.rollups import ROLLUPS
 from app.rollups.cells import Links
 from app.rollups.charts import png
 from app.rollups.report import Result, page, section
-from app.services.ports.rollups import RowQuery
+from app.services.ports.rollups import JobRuns, RowQuery, RunState
 from app.services.reads.rollups import row_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from app.services.ports.rollups import Place, RollupRun
     from app.settings import Settings
 
+_INTEGRITY: Final = "integrity"
 _PAGE: Final = 5_000
 
 
@@ -55,14 +56,15 @@ async def _report(settings: Settings, cluster: str, wanted: Wanted) -> int:
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     try:
         results = PostgresRollups(database)
-        found = [await _result(results, cluster, name) for name in ROLLUPS]
+        runs, made = await results.runs(cluster), datetime.now(UTC)
+        found = [await _result(results, name, runs.get(name, JobRuns(None, None)), made) for name in ROLLUPS]
         links = Links(wanted.base_url, cluster)
         # Rows are read while the sections are made, so that they are never all in memory.
         sections = await asyncio.to_thread(lambda: [section(each, links) for each in found])
     finally:
         await database.close()
     try:
-        wanted.output.write_text(page(cluster, sections, made=datetime.now(UTC)), encoding="utf-8")
+        wanted.output.write_text(page(cluster, sections, made=made), encoding="utf-8")
         drawn = 0 if wanted.pictures is None else _draw(wanted.pictures, sections)
     except OSError as error:
         typer.echo(f"Not written: {error.filename}: {error.strerror}", err=True)
@@ -84,12 +86,23 @@ def _draw(directory: Path, sections: Sequence[Section]) -> int:
     return len(pictures)
 
 
-async def _result(results: PostgresRollups, cluster: str, name: str) -> Result:
-    question, found = ROLLUPS[name].question, await results.run(cluster, name)
+async def _result(results: PostgresRollups, name: str, runs: JobRuns, now: datetime) -> Result:
+    question, found, failure = ROLLUPS[name].question, runs.current, _failure(runs)
     if found is None:
-        return Result(name, question)
+        return Result(name, question, failure=failure)
     rows = (row_of(ROLLUPS[name], row) for row in _rows(results, found, asyncio.get_running_loop()))
-    return Result(name, question, rows, found.as_of.astimezone(UTC), str(found.id), found.rows or 0)
+    pending = await results.count(found.id, {"pending": True}) if name == _INTEGRITY else 0
+    as_of = found.as_of.astimezone(UTC)
+    return Result(name, question, rows, as_of, str(found.id), found.rows or 0, pending, failure, now - as_of)
+
+
+def _failure(runs: JobRuns) -> str:
+    """Return the end of the last run in words, where it was not complete; empty otherwise."""
+    last = runs.latest
+    if last is None or last.state not in {RunState.FAILED, RunState.LOST}:
+        return ""
+    why = last.error if last.state is RunState.FAILED else "its process ended before it was done"
+    return f"the run of {last.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC failed: {why}"
 
 
 def _rows(results: PostgresRollups, found: RollupRun, loop: asyncio.AbstractEventLoop) -> Iterator[dict[str, Any]]:
@@ -99,7 +112,7 @@ def _rows(results: PostgresRollups, found: RollupRun, loop: asyncio.AbstractEven
         query = RowQuery(found.id, _PAGE, after=after)
         answer = asyncio.run_coroutine_threadsafe(results.rows(query), loop).result()
         if answer is None:
-            raise NotFoundError(f"Run {found.id} was replaced and dropped meanwhile; try again")
+            raise ConcurrentChangeError(f"Run {found.id} was replaced and dropped meanwhile; try again")
         rows, after = answer
         yield from rows
         if after is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.rollups import ROLLUPS
@@ -28,6 +29,8 @@ ROWS: Final = 25
 """Rows of each result that are listed."""
 
 _INTEGRITY: Final = "integrity"
+_OLD: Final = timedelta(days=2)
+"""The age from which on a line names it: a daily run was missed, as in the alert on ``integrity``."""
 _STYLE: Final = inline("report.css")
 
 
@@ -43,6 +46,9 @@ class Result:
         as_of: The moment that the rows describe; None where the rollup never ran.
         run_id: The id of the run.
         count: The number of rows.
+        pending: Of ``integrity``, the number of mismatches that may go away by themselves.
+        failure: The end of the last run in words, where it was not complete; empty otherwise.
+        age: The age of the moment; None where the rollup never ran.
     """
 
     name: str
@@ -51,23 +57,44 @@ class Result:
     as_of: datetime | None = None
     run_id: str = ""
     count: int = 0
+    pending: int = 0
+    failure: str = ""
+    age: timedelta | None = None
 
     @property
     def headline(self) -> str:
         """The result in one line."""
-        if self.as_of is None:
-            return "not run yet"
-        found = f"{self.count:,} {'row' if self.count == 1 else 'rows'}"
-        if self.name == _INTEGRITY:
-            found = f"{self.count:,} {'mismatch' if self.count == 1 else 'mismatches'}" if self.count else "no mismatch"
-        return f"{found}, as of {self.as_of:%Y-%m-%d %H:%M} UTC"
+        found = ["not run yet"]
+        if self.as_of is not None:
+            found = [f"{self._counted}, as of {self.as_of:%Y-%m-%d %H:%M} UTC"]
+        if self._is_old and self.age is not None:
+            found.append(f"{self.age.days} days old")
+        return "; ".join([*found, *([self.failure] if self.failure else [])])
+
+    @property
+    def _counted(self) -> str:
+        if self.name != _INTEGRITY:
+            return f"{self.count:,} {'row' if self.count == 1 else 'rows'}"
+        if not self.count:
+            return "no mismatch"
+        found = f"{self.count:,} {'mismatch' if self.count == 1 else 'mismatches'}"
+        return f"{found}, {self.pending:,} of which may go away" if self.pending else found
+
+    @property
+    def _is_old(self) -> bool:
+        return self.age is not None and self.age >= _OLD
 
     @property
     def verdict(self) -> str:
-        """The colour of the line: ``good`` or ``bad`` of ``integrity``, ``plain`` of results that are neither."""
-        if self.name != _INTEGRITY or self.as_of is None:
-            return "plain"
-        return "bad" if self.count else "good"
+        """The colour of the line: ``good`` or ``bad`` of ``integrity``, ``plain`` of results that are neither.
+
+        A failed last run of any rollup is ``bad``. Mismatches that may go away are neither, as for the gate and the
+        alert; nor is an old result ``good``.
+        """
+        if self.failure or (self.name == _INTEGRITY and self.count > self.pending):
+            return "bad"
+        is_good = self.name == _INTEGRITY and self.as_of is not None and not self.count and not self._is_old
+        return "good" if is_good else "plain"
 
     @property
     def command(self) -> str:

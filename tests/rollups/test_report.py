@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import base64
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from uuid_utils.compat import uuid7
 
+from app.audit.rollup_runs import RollupRuns
 from app.domain.rollups import ROLLUPS
 from app.rollups import charts, report, units
 from app.rollups.cells import Links
 from app.rollups.jobs import JOBS
 from app.rollups.notable import Notable
 from app.rollups.summaries import summary
+from tests.support.commands import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+    from uuid import UUID
+
+    from tests.support import servers
 
 ODD = "<script>alert('1')</script>\"&amp; 🐘"
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -149,6 +156,52 @@ def test_a_page_begins_with_a_line_for_each_rollup_integrity_first() -> None:
         ("good", "Integrity: no mismatch, as of 2026-06-01 12:00 UTC"),
         ("plain", "Compatibility: not run yet"),
     ]
+
+
+def test_a_line_tells_what_may_go_away_what_is_old_and_a_last_run_that_failed() -> None:
+    def line(name: str = "integrity", as_of: datetime | None = NOW, **given: Any) -> tuple[str, str]:
+        found = report.Result(name, "Why?", as_of=as_of, **given)
+        return found.verdict, found.headline
+
+    as_of = "as of 2026-06-01 12:00 UTC"
+    assert line(count=2, pending=2) == ("plain", f"2 mismatches, 2 of which may go away, {as_of}")
+    assert line(count=2, pending=1) == ("bad", f"2 mismatches, 1 of which may go away, {as_of}")
+    assert line(age=timedelta(hours=47)) == ("good", f"no mismatch, {as_of}")
+    assert line(age=timedelta(days=2)) == ("plain", f"no mismatch, {as_of}; 2 days old")
+    assert line("drift", age=timedelta(days=9), failure="it failed") == (
+        "bad",
+        f"0 rows, {as_of}; 9 days old; it failed",
+    )
+    assert line("drift", None, failure="it failed") == ("bad", "not run yet; it failed")
+
+
+def test_the_report_of_runs_that_failed_or_are_gone(migrated: servers.Database, tmp_path: Path) -> None:
+    dsn = migrated.service_dsn
+    runs = RollupRuns(dsn, "default")
+
+    def begun(job: str) -> UUID:
+        runs.begin(
+            made := uuid7(), job, as_of=datetime.now(UTC), position={}, previous=None, principal="User:a@cli"
+        )  # fmt: skip
+        return made
+
+    for job in ("drift", "quotas"):
+        runs.complete(begun(job))
+    runs.fail(begun("drift"), "Postgres was away")
+    begun("impact")
+    commands = Commands(tmp_path, connect="127.0.0.1:1", dsn=dsn)
+    said = commands.run("rollups", "report", "--output", str(tmp_path / "page.html"))
+    assert said.code == 0, said.err
+    begin = (tmp_path / "page.html").read_text().partition("<nav>")[2].partition("</nav>")[0]
+    lines = {
+        re.sub("<.*?>", "", name): (kind, re.sub(r"\d\d\d\d-\d\d-\d\d \d\d:\d\d", "TIME", text))
+        for kind, name, text in re.findall(r'<li class="(\w+)">(.*?</a>): (.*?)</li>', begin)
+    }
+    assert lines["Drift"] == ("bad", "0 rows, as of TIME UTC; the run of TIME UTC failed: Postgres was away")
+    assert lines["Impact"] == (
+        "bad", "not run yet; the run of TIME UTC failed: its process ended before it was done"
+    )  # fmt: skip
+    assert lines["Quotas"] == ("plain", "0 rows, as of TIME UTC")
 
 
 def test_odd_names_are_texts() -> None:

@@ -192,6 +192,8 @@ class Prometheus(BaseHTTPRequestHandler):
             self.answer(
                 400, {"status": "error", "errorType": "bad_data", "error": "parse error: unclosed left parenthesis"}
             )
+        elif query["query"].startswith("SUCCESS: "):
+            self.answer(200, {"status": "success", **json.loads(query["query"].removeprefix("SUCCESS: "))})
         elif (end - start) / step >= 11_000:
             self.answer(400, {"status": "error", "errorType": "bad_data", "error": "exceeded maximum resolution"})
         else:
@@ -257,6 +259,23 @@ def test_prometheus_is_asked_in_pieces_with_the_token(spark: SparkSession, tmp_p
         ({"query": "rate("}, ValueError, "refused the query 'rate\\(': parse error: unclosed left parenthesis"),
         ({"query": "away"}, UnavailableError, "Prometheus answers 503"),
         ({"query": "moved"}, UnavailableError, "Prometheus answers 302"),
+        ({"query": "SUCCESS: {}"}, UnavailableError, "does not answer in its form"),
+        ({"query": 'SUCCESS: {"data": {"resultType": "matrix"}}'}, UnavailableError, "does not answer in its form"),
+        (
+            {"query": 'SUCCESS: {"data": {"resultType": "matrix", "result": [{"values": [[1, "2"]]}]}}'},
+            UnavailableError,
+            "does not answer in its form",
+        ),
+        (
+            {"query": 'SUCCESS: {"data": {"resultType": "matrix", "result": [{"metric": {}, "values": [[1, "x"]]}]}}'},
+            UnavailableError,
+            "does not answer in its form",
+        ),
+        (
+            {"query": 'SUCCESS: {"data": {"resultType": "vector", "result": []}}'},
+            ValueError,
+            "gives no series over a range",
+        ),
         ({"url": "http://127.0.0.1:1"}, UnavailableError, "does not answer: .*refused"),
         ({"url": "file:///etc/passwd"}, ValueError, "url must begin with http"),
         ({"step": 0}, ValueError, "step must be a number of seconds above zero"),

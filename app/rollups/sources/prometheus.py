@@ -20,10 +20,11 @@ import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httpx
 import yaml
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from app.domain.errors import UnavailableError
 from app.rollups.levels import CLIENT_QUOTAS
@@ -54,6 +55,25 @@ class Ranges:
     """Quota key -> PromQL."""
     token: str | None = field(default=None, repr=False)
 
+
+class _Series(BaseModel):
+    metric: dict[str, str]
+    values: list[tuple[float, float]]
+
+
+class _Data(BaseModel):
+    result_type: str = Field(alias="resultType")
+    result: list[Any]
+
+
+class _Success(BaseModel):
+    status: Literal["success"]
+    data: _Data
+
+
+_ALL_SERIES: Final = TypeAdapter(list[_Series])
+_RANGE: Final = "matrix"
+"""The type of an answer to a query over a range."""
 
 Sample = tuple[datetime, str, str, str, float]
 """A row of the schema ``USAGE``."""
@@ -132,17 +152,16 @@ def samples(ranges: Ranges) -> Iterator[Sample]:
             start = end + timedelta(seconds=ranges.step_s)
 
 
-def _points(ranges: Ranges, metric: str, series: Mapping[str, Any]) -> Iterator[Sample]:
-    user, client = (series["metric"].get(ranges.labels.get(name, ""), "") for name in _LABELS)
+def _points(ranges: Ranges, metric: str, series: _Series) -> Iterator[Sample]:
+    user, client = (series.metric.get(ranges.labels.get(name, ""), "") for name in _LABELS)
     if not user and not client:
         return
-    for at, text in series["values"]:
-        value = float(text)
+    for at, value in series.values:
         if math.isfinite(value) and value >= 0:
             yield datetime.fromtimestamp(at, UTC), user, client, metric, value
 
 
-def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[Any]:
+def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[_Series]:
     """Return the series of one query over one range."""
     params: dict[str, str | float] = {
         "query": query,
@@ -166,14 +185,15 @@ def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[A
     answer = _json(response)
     if not response.is_success and not (response.status_code in _REFUSED and isinstance(answer, dict)):
         raise UnavailableError(f"Prometheus answers {response.status_code}")
-    if not isinstance(answer, dict):
-        raise UnavailableError(f"Prometheus at {ranges.url} does not answer in its form")
-    if answer.get("status") != "success":
+    if isinstance(answer, dict) and "status" in answer and answer["status"] != "success":
         raise ValueError(f"Prometheus refused the query {query!r}: {answer.get('error', 'it gave no reason')}")
-    data = answer["data"]
-    if data["resultType"] != "matrix":
+    try:
+        data = _Success.model_validate(answer).data
+        found = _ALL_SERIES.validate_python(data.result) if data.result_type == _RANGE else None
+    except ValidationError:
+        raise UnavailableError(f"Prometheus at {ranges.url} does not answer in its form") from None
+    if found is None:
         raise ValueError(f"The query {query!r} gives no series over a range")
-    found: list[Any] = data["result"]
     return found
 
 

@@ -54,10 +54,30 @@ def test_the_manifests_of_the_native_way_are_valid_for_kubernetes(
     assert yaml.safe_load(executor)["spec"]["volumes"][0]["secret"]["secretName"] == "confplane-rollups"
 
 
+@pytest.mark.parametrize("name", ["cronjob.yaml", "scheduled-spark-application.yaml"])
+def test_manifests_make_the_account_that_they_name_with_its_rights(name: str) -> None:
+    found = documents(name)
+    kinds = {each["kind"]: each for each in found}
+    account = {"kind": "ServiceAccount", "name": kinds["ServiceAccount"]["metadata"]["name"]}
+    assert kinds["RoleBinding"]["subjects"] == [account]
+    assert kinds["RoleBinding"]["roleRef"]["name"] == kinds["Role"]["metadata"]["name"]
+    (rule,) = kinds["Role"]["rules"]
+    assert {"create", "delete", "watch"} <= {*rule["verbs"]}
+    assert "pods" in rule["resources"]
+    application = found[-1]["spec"]
+    named = (
+        application["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"]
+        if found[-1]["kind"] == "CronJob"
+        else application["template"]["driver"]["serviceAccount"]
+    )
+    assert named == account["name"]
+
+
 def test_manifests_run_a_command_that_there_is() -> None:
-    spec = documents("scheduled-spark-application.yaml")[0]["spec"]["template"]
+    spec = documents("scheduled-spark-application.yaml")[-1]["spec"]["template"]
     words = [spec["mainApplicationFile"].removeprefix("local://"), *spec["arguments"]]
     assert finds_no_settings(arguments_of_rollups(words))
+    assert spec["arguments"][-1] == "--fail-on-mismatch"
     job = next(each for each in documents("cronjob.yaml") if each["kind"] == "CronJob")["spec"]["jobTemplate"]["spec"]
     [driver] = job["template"]["spec"]["containers"]
     assert finds_no_settings(arguments_of_rollups(driver["command"]))

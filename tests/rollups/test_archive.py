@@ -43,7 +43,7 @@ def test_workers_without_our_packages_run_rollups_out_of_an_archive(
 ) -> None:
     run(migrated.service_dsn, SEEN)
     commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn)
-    work = tmp_path / "submit"
+    work = tmp_path / "sub mit"
     work.mkdir()
     installed(work / "packages")
     bare = f"{sys.base_prefix}/bin/python3"

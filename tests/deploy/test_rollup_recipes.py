@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +54,30 @@ def test_the_manifests_of_the_native_way_are_valid_for_kubernetes(
     assert (said.returncode, said.stderr) == (0, "")
     assert "CronJob/confplane-rollups" in said.stdout.splitlines()
     assert yaml.safe_load(executor)["spec"]["volumes"][0]["secret"]["secretName"] == "confplane-rollups"
+
+
+PIP: Final = """#!/bin/sh
+# Stands for a Python whose pip downloads nothing.
+test "$2" = pip || exec "{python}" "$@"
+echo "$@" > asked
+mkdir -p packages/app packages/pyspark packages/pyspark-4.3.0.dist-info
+echo "0" > packages/app/__init__.py
+"""
+
+
+@pytest.mark.parametrize("given", [(), ("a wheel",)])
+def test_the_archive_has_all_but_spark(tmp_path: Path, given: tuple[str, ...]) -> None:
+    python, work = tmp_path / "python", tmp_path / "a directory"
+    python.write_text(PIP.format(python=sys.executable))
+    python.chmod(0o700)
+    work.mkdir()
+    own = {**os.environ, "PYSPARK_PYTHON": str(python)}
+    subprocess.run([RECIPES / "package.sh", *given], cwd=work, env=own, check=True)
+    asked = (work / "asked").read_text().strip()
+    assert asked == f"-m pip install --quiet --target packages {given[0] if given else 'confplane[spark]'}"
+    assert sorted(path.name for path in (work / "packages").iterdir()) == ["app"]
+    with zipfile.ZipFile(work / "packages.zip") as archive:
+        assert sorted(archive.namelist()) == ["app/", "app/__init__.py"]
 
 
 @pytest.mark.parametrize("name", ["cronjob.yaml", "scheduled-spark-application.yaml"])

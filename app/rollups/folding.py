@@ -61,8 +61,12 @@ FOLD: Final = Fold(
     ),
     version=1,
 )
-"""The fold up to a revision: what the last change up to it left (null: there is none), the gaps up to it, and the ids
-of the changes without an outcome."""
+"""The fold up to a revision: what the last change up to it left (null: there is none), the newest gaps up to it, and
+the ids of the changes without an outcome."""
+
+GAPS: Final = 1_000
+"""The most gaps of an entity that are kept, the newest. Where a tool and the service write one entity in turn and the
+tool's writes are not recorded, each change is behind a gap."""
 
 _CARRIED: Final = StructType([FOLD.schema["gaps"], FOLD.schema["open"]])
 _FACETS: Final = (*(facet.value for facet in FacetName), CLIENTS, WHOLE_NODE)
@@ -98,7 +102,7 @@ def folded(
         ``tail``: the states that those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null:
         not known), ``config``.
         ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
-        change before, ``read_version``.
+        change before, ``read_version``. Those of :func:`newest` are among them, and of those up to ``settled``.
         ``open``: the ids of the changes without an outcome.
         ``last``: the state that the last change up to ``settled`` left, null where there is none.
 
@@ -135,11 +139,12 @@ def folded(
     linked = _linked(of_nodes, begin, *ENTITY)
     return (
         linked.where(says)
+        .withColumn("is_listed", _is_listed(settled))
         .groupBy(*ENTITY)
         .agg(
             F.collect_list(F.when(in_tail, result)).alias("tail"),
             F.concat(
-                F.collect_list(F.when(F.col("is_gap"), gap)), F.flatten(F.collect_list("carried.gaps"))
+                F.collect_list(F.when(F.col("is_listed"), gap)), F.flatten(F.collect_list("carried.gaps"))
             ).alias("gaps"),
             F.concat(
                 F.collect_list(F.when(~is_committed, F.col("change_id"))), F.flatten(F.collect_list("carried.open"))
@@ -190,7 +195,23 @@ def handed_on(trail: DataFrame, settled: int) -> DataFrame:
         settled: The revision of the fold.
     """
     gaps = F.filter("gaps", lambda gap: gap["revision"] <= settled)
-    return trail.select(*ENTITY, "last", gaps.alias("gaps"), "open").where("last IS NOT NULL OR size(open) > 0")
+    return trail.select(*ENTITY, "last", newest(gaps).alias("gaps"), "open").where("last IS NOT NULL OR size(open) > 0")
+
+
+def newest(gaps: Column) -> Column:
+    """Return the newest gaps of an entity, :data:`GAPS` at most, in descending order."""
+    return F.slice(F.sort_array(gaps, asc=False), 1, GAPS)
+
+
+def _is_listed(settled: int | None) -> Column:
+    """Say whether a change is one of the newest gaps of its entity: of all, or of those up to a revision."""
+    from_the_newest = Window.partitionBy(*ENTITY).orderBy(F.desc_nulls_first("revision"))
+
+    def is_new(counts: Column) -> Column:
+        return counts & (F.count_if(counts).over(from_the_newest) <= GAPS)
+
+    is_gap = F.col("is_gap")
+    return is_new(is_gap) if settled is None else is_new(is_gap) | is_new(is_gap & (F.col("revision") <= settled))
 
 
 def _as_changes(carried: Carried) -> DataFrame:

@@ -146,6 +146,32 @@ def test_in_random_steps_the_rows_are_those_of_a_run_from_the_beginning(
     assert len([each for each in built_on if each]) >= steps // 3, built_on
 
 
+@pytest.mark.usefixtures("few_rows")
+def test_of_an_entity_only_the_newest_gaps_are_told_and_handed_on(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(entities=12, events=900, seed=4)
+    history, dsn = History(spark, tmp_path, plan), SecretStr(migrated.service_dsn)
+    end = history.reading(plan.end)
+    told: dict[tuple[str, str], list[int]] = {}
+    for row in at_once(end):
+        if row["kind"] == "gap":
+            told.setdefault((row["tree"], row["entity_id"]), []).append(row["trail_revision"])
+    assert max(map(len, told.values())) > 3
+    monkeypatch.setattr(folding, "GAPS", 2)
+    run(spark, history.reading(plan.begin + timedelta(days=90)), dsn, JOB)
+    final = run(spark, end, dsn, JOB)
+    assert final.run.folded is not None
+    found = [
+        ((row["tree"], row["entity_id"]), row["trail_revision"])
+        for row in rows_of(migrated, final)
+        if row["kind"] == "gap"
+    ]
+    assert sorted(found) == sorted((each, revision) for each in told for revision in sorted(told[each])[-2:])
+    query = "SELECT max(jsonb_array_length(item -> 'gaps')) FROM rollup_rows WHERE run_id = %s"
+    assert fetch(migrated.owner_dsn, query, fold_id(final.run.id)) == [(2,)]
+
+
 def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,8 @@ One row per mismatch; none where all is well.
 ``no_znode``          the trail has content, and there is no znode
 ``content``           only one of trail and znode has the key, or their values differ
 ``version``           the content is right, and the count of writes, or the znode's creation, is not
-``gap``               a change was made on a state that no change before it left: a row is missing between them
+``gap``               a change was made on a state that no change before it left: a row is missing between them. Of an
+                      entity the newest thousand
 ``state``             the recorder holds a state whose content no row of the trail explains: another than the last row
                       left, or of a znode that was made while it recorded, and has no row at all
 ``rewound``           a change, or the recorder's state, has a revision that ZooKeeper has not reached: it was restored
@@ -70,7 +71,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.rollups.folding import ENTITY, FOLD, folded, handed_on, last_of, nothing, same_content
+from app.rollups.folding import ENTITY, FOLD, folded, handed_on, last_of, newest, nothing, same_content
 from app.rollups.job import Job
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     given = F.struct(
         "node",
         F.when(F.col("state.mzxid") <= ceiling, F.col("state")).alias("state"),
-        "gaps",
+        newest(F.col("gaps")).alias("gaps"),
         last_of(tail, F.lit(0), seen).alias("last"),
         seen.alias("seen"),
         _lost(last_of(tail, F.lit(ceiling), F.lit(_NO_END)), F.col("state"), ceiling).alias("lost"),

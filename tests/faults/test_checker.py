@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
-from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
+from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail, versions
 from tests.faults.history import Mode, NodeEvent, Strike, Znode
 from tests.faults.spoiled import SPOILED
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
@@ -59,6 +59,25 @@ def test_no_rule_is_without_a_run_that_breaks_it() -> None:
         if name.isupper() and not name.startswith("_") and isinstance(value, str)
     }
     assert told - {reads.OTHER_MIRROR} == {rule for _, rule in BROKEN}
+
+
+def test_what_was_put_back_in_a_kafka_cluster_is_no_change() -> None:
+    world = some()
+    world.put_back(value=5_000)
+    world.write(part(value=31))
+    # Callers, and others in ZooKeeper, may set just that value afterwards.
+    world.write(part(value=5_000))
+    world.put_back(value=5_001)
+    world.outside(value=5_001)
+    world.put_back(value=5_002)
+    run = world.run()
+    assert check(run) == []
+    assert versions.unexplained(run.events, run.intents, run.outcomes, since=0) == []
+    # A committed change would be one that never was.
+    last(world.outcomes, committed=True, revision=9999, versions={NODE: 99})
+    run = world.run()
+    assert check(run) != []
+    assert versions.unexplained(run.events, run.intents, run.outcomes, since=0) != []
 
 
 def test_what_nobody_was_notified_of_nobody_has_to_know() -> None:

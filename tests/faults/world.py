@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from app.domain.entities import Entity
 from app.domain.ops import Op, OpType
 from app.services.etags import etag_of
+from app.services.ports.trail import PUT_BACK
 from app.services.recorder.recorded import PRINCIPAL
 from tests.faults.history import (
     Call,
@@ -237,6 +238,15 @@ class World:
             self._record(asked, before, node)
             self._account(asked.path)
         return made
+
+    def put_back(self, entity: str = ALICE, value: int = 0) -> None:
+        """The row of a value of others in a Kafka cluster, where the value here replaced it."""
+        asked = part(entity)
+        theirs = {**self.config(asked.path), KEY: str(value)}
+        row = replace(_row(asked, None, self.config(asked.path), theirs), ops=())
+        change_id = f"put-back-{len(self.intents)}"
+        self.intents.append(TrailIntent(change_id, 1, PUT_BACK, None, "", PRINCIPAL, "", None, "", (row,)))
+        self.outcomes.append(TrailOutcome(change_id, 1, False, None, {}, None, "Put back", ""))  # noqa: FBT003
 
     def _record(self, asked: Part, before: dict[str, str], node: Znode | None) -> None:
         after = self.config(asked.path)

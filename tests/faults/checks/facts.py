@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from app.services.ports.trail import PUT_BACK
 from tests.faults.checks.timeline import NEVER, Log, ancestors, latest_before, shown
 from tests.faults.history import Kind, Violation
 
@@ -35,6 +36,11 @@ class Change:
     def external(self) -> bool:
         """True for a change made by others."""
         return any(intent.kind == EXTERNAL for intent in self.intents)
+
+    @property
+    def put_back(self) -> bool:
+        """True for a value of others in a Kafka cluster that was replaced there, and was none of ZooKeeper's."""
+        return any(intent.kind == PUT_BACK for intent in self.intents) and not self.committed
 
     @property
     def committed(self) -> bool:

@@ -34,10 +34,10 @@ def check(facts: Facts) -> None:
                 if not _names_keys(entity):
                     facts.add(OTHER_KEYS, f"change {change.id} of {entity.path}: {entity.keys}", *change.lines())
             call = calls.get(intent.request_id)
-            if change.external:
+            if change.external or change.put_back:
                 if (intent.principal, intent.request_id) != (recorded.PRINCIPAL, ""):
                     facts.add(OTHER_CALLER, f"change {change.id} of others: {intent.principal}", *change.lines())
-                if any(entity.ops for entity in intent.entities):
+                if change.external and any(entity.ops for entity in intent.entities):
                     facts.add(OTHER_REQUEST, f"change {change.id} of others has ops", *change.lines())
             elif call is not None:
                 _compare(facts, change, intent, call)

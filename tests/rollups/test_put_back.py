@@ -1,0 +1,88 @@
+"""Values of others that were put back in a Kafka cluster, or replaced, are no versions: integrity leaves them out."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+
+from app.audit import Database, PostgresTargetStates
+from app.rollups import schemas, stores
+from app.rollups.jobs import activity
+from app.rollups.origin import Origin
+from app.services.ports.applying import Correction, Noted, Overwriting
+from app.services.ports.trail import PUT_BACK, Sighting
+from app.settings import ClusterSettings
+from tests.audit.rows import committed, entity
+from tests.rollups import samples
+from tests.rollups.trail import CLUSTER, START_MS, collected, own, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from app.services.ports.trail import Intent
+    from tests.support import servers
+
+ALICE, PATH, RATE = "user=alice", "/config/users/alice", "producer_byte_rate"
+
+
+def change(number: int, version: int | None, before: dict[str, str], after: dict[str, str]) -> Intent:
+    """The number-th change of Alice, made on a version."""
+    czxid = None if version is None else 1
+    return own(number, entity(ALICE, path=PATH, before=before, after=after, version_read=version, czxid_read=czxid))
+
+
+def of_others(number: int, before: str, theirs: str) -> Intent:
+    """A value of others beside the one here."""
+    made = change(number, None, {RATE: before}, {RATE: theirs})
+    return replace(made, kind=PUT_BACK, principal="External:unknown", observed=Sighting(1, 2, START_MS))
+
+
+def write_of_others(dsn: str) -> None:
+    """Write the rows of two values of others, as the states do."""
+
+    async def write_all() -> None:
+        pool = Database(dsn, 4)
+        states = PostgresTargetStates(pool)
+        one = Correction(ALICE, 1, 2, (RATE,), {}, {RATE: [1.0]}, of_others(2, "1", "7"))
+        assert await states.correct(CLUSTER, [one]) == {ALICE}
+        await states.overwrite(CLUSTER, [Overwriting(ALICE, 3, {}, {RATE: Noted("8", 3)}, of_others(4, "2", "8"))])
+        await pool.close()
+
+    asyncio.run(write_all())
+
+
+def test_integrity_leaves_out_what_never_was_a_version(
+    spark: SparkSession, tmp_path: Path, migrated: servers.Database
+) -> None:
+    first, second = change(1, None, {}, {RATE: "1"}), change(3, 0, {RATE: "1"}, {RATE: "2"})
+    ends = [committed(first, revision=1, versions={PATH: 0}), committed(second, revision=2, versions={PATH: 1})]
+    write(migrated.service_dsn, [first, second], ends)
+    write_of_others(migrated.service_dsn)
+    origin = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
+    with stores.read(spark, origin, jobs=(activity.JOB,)) as reading:
+        found = collected(reading.frame("changes", schemas.CHANGES.names))
+    assert [(row["kind"], row["outcome"]) for row in sorted(found, key=lambda row: str(row["change_id"]))] == [
+        ("change", "committed"), (PUT_BACK, "rejected"), ("change", "committed"), (PUT_BACK, "rejected")
+    ]  # fmt: skip
+
+    def mismatches(rows: list[dict[str, Any]]) -> list[Any]:
+        znode = {"tree": "/config", "path": PATH, "entity_id": ALICE, "config": {RATE: "2"}, "version": 1}
+        given = {**dict.fromkeys(schemas.ZNODES.names), **znode, "czxid": 1, "mzxid": 2}
+        directory = tmp_path / str(len(rows))
+        directory.mkdir()
+        samples.save(
+            directory,
+            changes=[tuple(row[name] for name in schemas.CHANGES.names) for row in rows],
+            znodes=[tuple(given.values())],
+        )
+        usual = {"begin": 1, "ceiling": 9, "floor": 9, "horizon": 9, "recorded_since": None, "watermark": None}
+        return samples.run("integrity", samples.frames(spark, directory), **usual, newest_version=0).collect()
+
+    assert mismatches(found) == []
+    # Of a change that is missing it would speak.
+    assert mismatches([row for row in found if row["revision"] != 2]) != []

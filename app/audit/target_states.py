@@ -5,7 +5,8 @@ once, one of which lost the lead, can't take each other's newer values back.
 
 Each value in ``sent`` has the number of its sendings that may arrive yet (``open``). A sending adds one before it goes
 out, and takes it away at its certain end, as long as no other sending of the entity began meanwhile: that one may have
-been the first to arrive. A value of an earlier release has no number, and counts as one.
+been the first to arrive. A value of an earlier release has no number, and counts as one. A value that the cluster took
+has an offset behind that (``taken``).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _OF_TODAY: Final = "CAST(item ->> 'at' AS double precision) > extract(epoch FROM
 _KNOWN: Final = text(f"""
 SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply, drift,
   put_back_at, topic_id, base, (
-  SELECT coalesce(jsonb_agg(jsonb_build_array(item -> 'key', item -> 'value', {_UNENDED}) ORDER BY number), '[]')
+  SELECT coalesce(jsonb_agg(jsonb_build_array(
+    item -> 'key', item -> 'value', {_UNENDED}, CAST(item ->> 'taken' AS bigint)) ORDER BY number), '[]')
   FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number) WHERE {_OF_TODAY}
 ) AS sent
 FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)
@@ -99,16 +101,23 @@ RETURNING entity_id
 """)  # noqa: S608 - constants
 
 
-def _ended(values: str) -> str:
-    """Return SQL for ``sent`` with one sending less, of some keys with their values, that may arrive yet."""
+def _ended(values: str, noted: str = "'{}'") -> str:
+    """Return SQL for ``sent`` with one sending less, of some keys with their values, that may arrive yet.
+
+    Args:
+        values: SQL for the keys with their values.
+        noted: SQL for what is noted with each of them.
+    """
     return f"""(
     SELECT coalesce(jsonb_agg(
       CASE WHEN item -> 'value' = {values} -> (item ->> 'key')
-        THEN item || jsonb_build_object('open', greatest({_UNENDED} - 1, 0)) ELSE item END
+        THEN item || {noted} || jsonb_build_object('open', greatest({_UNENDED} - 1, 0)) ELSE item END
       ORDER BY number), '[]')
     FROM jsonb_array_elements(known.sent) WITH ORDINALITY AS item(item, number)
   )"""  # noqa: S608 - a constant
 
+
+_TAKEN: Final = """CASE WHEN taken THEN jsonb_build_object('taken', given."offset") ELSE '{}' END"""
 
 # No caller waits for the disk behind an end: one that a crash of Postgres loses is an end that is not known, and its
 # values are sent again. Whatever is durable later has it too, since the log of Postgres is one. An end takes the claim
@@ -125,7 +134,8 @@ WITH at_once AS MATERIALIZED (
   ORDER BY entity_id FOR UPDATE
 )
 UPDATE target_states AS known SET
-  claim = NULL, sent = {_ended('given."values"')},
+  claim = NULL,
+  sent = {_ended('given."values"', _TAKEN)},
   applied_mzxid = CASE WHEN taken THEN given.mzxid ELSE known.applied_mzxid END,
   applied_offset = greatest(known.applied_offset, given."offset"),
   applied = CASE WHEN taken THEN known.applied || given."values" ELSE known.applied END,
@@ -429,8 +439,11 @@ def _row(ending: Ending) -> dict[str, Any]:
 def _state(row: Row[Any]) -> TargetState:
     sent: dict[str, list[str | None]] = {}
     uncertain: dict[str, list[str | None]] = {}
-    for key, value, unended in row.sent:
+    taken_at: dict[str, int] = {}
+    for key, value, unended, taken in row.sent:
         sent.setdefault(key, []).append(value)
+        if taken is not None and key in row.applied and row.applied[key] == value:
+            taken_at[key] = taken
         if unended:
             uncertain.setdefault(key, []).append(value)
     refused = None if row.refused_code is None else Refused(row.refused_code, row.refused_text or "")
@@ -448,4 +461,5 @@ def _state(row: Row[Any]) -> TargetState:
         row.put_back_at,
         row.topic_id,
         {key: Noted(each["value"], each["offset"]) for key, each in row.base.items()},
+        taken_at,
     )

@@ -6,7 +6,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -171,8 +172,51 @@ KEYS = {
 }
 
 
+class Gate:
+    """Stops a sending of one process at a step of :data:`SENDING_STEPS`, as a pause of the process would.
+
+    Attributes:
+        step: The step at which the next sending stops; None: none does.
+        reached: Set once a sending has stopped.
+        opened: Set to let it go on.
+    """
+
+    def __init__(self, one: Observing) -> None:
+        self.step: str | None = None
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+        parts = one.applier._parts
+        parts.states, parts.cluster = cast("Any", _Gated(parts.states, self)), cast("Any", _Gated(parts.cluster, self))
+
+    async def pass_by(self, step: str) -> None:
+        """Wait at a step."""
+        if step == self.step:
+            self.step = None
+            self.reached.set()
+            await self.opened.wait()
+
+
+class _Gated:
+    """A part of a process, whose calls pass by a gate."""
+
+    def __init__(self, part: Any, gate: Gate) -> None:
+        self._part, self._gate = part, gate
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if name in {"begin", "end"}:
+            return partial(self._call, found, name, None)
+        return partial(self._call, found, "send", "answer") if name.startswith("alter_") else found
+
+    async def _call(self, found: Any, before: str, behind: str | None, /, *given: Any, **named: Any) -> Any:
+        await self._gate.pass_by(before)
+        result = await found(*given, **named)
+        if behind is not None:
+            await self._gate.pass_by(behind)
+        return result
+
+
 class Turmoil:
-    """Callers, others, lost requests, late requests, and two leaders, in any order."""
+    """Callers, others, lost requests, late requests, and two leaders that pause at each step, in any order."""
 
     def __init__(
         self,
@@ -187,13 +231,15 @@ class Turmoil:
         self.others = others
         """The writes by others that may still happen."""
         self.chooser = random.Random(seed)  # noqa: S311 - seeded
+        self._gates = {id(one): Gate(one) for one in sides}
+        self._paused: dict[int, asyncio.Task[bool]] = {}
 
     async def step(self, number: int) -> None:
         """Do one of all that may happen. Callers write numbers below 5000, others those above."""
         one, entity = self.chooser.choice(self.sides), self.chooser.choice(self.entities)
         key = self.chooser.choice(KEYS[entity])
         number += 45_000 if entity == GROUP else 0
-        match self.chooser.randrange(7):
+        match self.chooser.randrange(9):
             case 0 | 1:
                 value = self.chooser.choice([None, 1000 + number])
                 await alter(one, entity, {key: value if value is None or entity in QUOTAS else str(value)})
@@ -202,21 +248,67 @@ class Turmoil:
                 self.kafka.alter(entity, {key: str(5000 + number)})
             case 3:
                 self.kafka.cut = self.chooser.choice(["before", "after", "late"])
-                await apply(one)
+                await self._apply(one)
             case 4:
-                await apply(one)
+                await self._apply(one)
             case 5 if self.kafka.waiting:
                 self.kafka.arrive()
+            case 6:
+                await self._pause(one, self.chooser.choice(SENDING_STEPS))
+            case 7 if self._paused:
+                await self._go_on(self.chooser.choice(sorted(self._paused)))
             case _:
                 await one.store.catch_up(soon())
                 await one.look_once()
 
+    async def _apply(self, one: Observing) -> None:
+        if id(one) not in self._paused:
+            await apply(one)
+
+    async def _pause(self, one: Observing, step: str) -> None:
+        """One round of the applier that stops at a step, if it gets there."""
+        if id(one) in self._paused:
+            return
+        gate = self._gates[id(one)]
+        gate.step = step
+        gate.reached.clear()
+        gate.opened.clear()
+        task, reached = asyncio.create_task(apply(one)), asyncio.create_task(gate.reached.wait())
+        await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
+        gate.step = None
+        reached.cancel()
+        if task.done():
+            await task
+        else:
+            self._paused[id(one)] = task
+
+    async def _go_on(self, paused: int) -> None:
+        self._gates[paused].opened.set()
+        await self._paused.pop(paused)
+
     async def end(self) -> None:
         """Let everything arrive, and everybody come to rest."""
         self.kafka.cut = None
+        for each in sorted(self._paused):
+            await self._go_on(each)
         while self.kafka.waiting:
             self.kafka.arrive()
         for _ in range(4):
             for one in self.sides:
                 await apply(one)
                 await one.look()
+
+    async def theirs(self) -> list[tuple[str, str, str]]:
+        """The values of others in the rows: kind, key and value. None of them is one of callers."""
+        found = []
+        for entity in self.entities:
+            for row in await rows(self.sides[0], entity):
+                if row.kind != "change":
+                    [made] = row.intent.entities
+                    for key in made.keys:
+                        value = made.after.get(key)
+                        assert value is not None, row
+                        assert int(value) % 45_000 >= 5000, row
+                        found.append((row.kind, f"{entity.id} {key}", value))
+        assert len(set(found)) == len(found), found
+        return found

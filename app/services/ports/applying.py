@@ -236,6 +236,8 @@ class TargetState:
     """The id of the topic that the values were sent to; None of other entities, and where it is not known."""
     base: Mapping[str, Noted] = field(default_factory=dict)
     """Of keys that wait to be sent the cluster's values that the trail accounts for, as far as any look noted them."""
+    taken_at: Mapping[str, int] = field(default_factory=dict)
+    """Of keys in :attr:`applied` a metadata offset behind the end of their last sending, as far as it is known."""
 
     def is_of(self, topic_id: str | None) -> bool:
         """Say whether the state may be of a topic: not of an earlier one of the same name."""

@@ -76,12 +76,14 @@ class Unsent(NamedTuple):
     def _taken(self) -> Values:
         """The keys and values that the cluster took before, fingerprints in the place of secrets.
 
-        They are known as long as the cluster took the last that was sent, and nothing followed the cluster since.
+        They are known as long as the cluster took the last that was sent. A key counts for as long as nothing followed
+        the cluster since it was taken.
         """
         state = self.state
-        if state is not None and state.took_last and members.read(self.node.extra).until < state.applied_offset:
-            return state.applied
-        return {}
+        if state is None or not state.took_last:
+            return {}
+        until = members.read(self.node.extra).until
+        return {key: state.applied[key] for key, offset in state.taken_at.items() if offset > until}
 
     def sent(self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None) -> Sent:
         """Return what is to be sent.

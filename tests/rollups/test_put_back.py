@@ -71,14 +71,13 @@ def test_integrity_leaves_out_what_never_was_a_version(
     ]  # fmt: skip
 
     def mismatches(rows: list[dict[str, Any]]) -> list[Any]:
-        znode = {"tree": "/config", "path": PATH, "entity_id": ALICE, "config": {RATE: "2"}, "version": 1}
-        given = {**dict.fromkeys(schemas.ZNODES.names), **znode, "czxid": 1, "mzxid": 2}
+        znode = ("/config", PATH, ALICE, {RATE: "2"}, {}, 1, 1, 2, START_MS * 1000, None, False, False)
         directory = tmp_path / str(len(rows))
         directory.mkdir()
         samples.save(
             directory,
             changes=[tuple(row[name] for name in schemas.CHANGES.names) for row in rows],
-            znodes=[tuple(given.values())],
+            znodes=[znode],
         )
         usual = {"begin": 1, "ceiling": 9, "floor": 9, "horizon": 9, "recorded_since": None, "watermark": None}
         return samples.run("integrity", samples.frames(spark, directory), **usual, newest_version=0).collect()

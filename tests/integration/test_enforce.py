@@ -134,6 +134,18 @@ async def test_a_key_that_was_never_set_here_is_left(opened: Opener, kafka: Kafk
     assert (await one.states.known("default", [ALICE.id]))[ALICE.id].drift == {}
 
 
+async def test_a_removal_by_a_caller_is_kept_for_an_imported_key_too(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, consumer_byte_rate=None)
+    await apply(one)
+    assert kafka.now.configs[ALICE] == {RATE: "1024"}
+    kafka.alter(ALICE, {OTHER: "1", "request_percentage": "50"})
+    await restore(one)
+    # Nobody here ever named the other key.
+    assert kafka.now.configs[ALICE] == {RATE: "1024", "request_percentage": "50"}
+    assert await kinds(one, ALICE) == ["put-back", "change"]
+
+
 async def test_a_key_that_others_set_again_and_again_is_contested(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     for value in range(5, 5 + enforce.TIMES):

@@ -4,8 +4,8 @@ Late values of this service are put back as well, in every mode, and have no row
 without a certain end, so that nobody is fought for longer than that.
 
 Others who change a key again and again, such as an operator with a loop of its own, win: a key that was put back three
-times in ten minutes is contested, and left alone until somebody changes, adopts or reapplies it. A key that was never
-set here is extra, and is never removed.
+times in ten minutes is contested, and left alone until somebody changes, adopts or reapplies it. A key that no caller
+ever set or removed here is extra, and is never removed.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _OF_TODAY: Final = "CAST(item ->> 'at' AS double precision) > extract(epoch FROM
 
 _KNOWN: Final = text(f"""
 SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply, drift,
-  put_back_at, topic_id, base, (
+  put_back_at, topic_id, base, claim IS NOT NULL AS under_way, (
   SELECT coalesce(jsonb_agg(jsonb_build_array(
     item -> 'key', item -> 'value', {_UNENDED}, CAST(item ->> 'taken' AS bigint)) ORDER BY number), '[]')
   FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number) WHERE {_OF_TODAY}
@@ -462,4 +462,5 @@ def _state(row: Row[Any]) -> TargetState:
         row.topic_id,
         {key: Noted(each["value"], each["offset"]) for key, each in row.base.items()},
         taken_at,
+        row.under_way,
     )

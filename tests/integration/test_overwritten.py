@@ -71,6 +71,10 @@ async def frozen(one: Observing) -> AsyncIterator[None]:
     await freezes.thaw(one.store, "over", caller())
 
 
+async def nothing() -> None:
+    """Wait for nothing."""
+
+
 async def replaced(one: Observing, entity: Entity) -> list[tuple[dict[str, str | None], dict[str, str | None]]]:
     """The rows of what was replaced, each with the values here and those of others, in order of time."""
     found = [each for each in await rows(one, entity) if each.kind == "put-back"]
@@ -152,14 +156,30 @@ async def test_a_request_under_way_may_have_been_there_first(opened: Opener, kaf
 
     kafka.behind_request = others
     await apply(one)
-
-    async def nothing() -> None:
-        """Wait for nothing."""
-
     kafka.behind_request = nothing
     await restore(one)
     equal(one, kafka)
     assert len(await kinds(one, ALICE)) == 2
+
+
+async def test_a_request_of_an_earlier_change_under_way_makes_no_second_row(opened: Opener, kafka: KafkaDouble) -> None:
+    """Others' value is behind that request, and in front of the next one."""
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+
+    async def others() -> None:
+        kafka.behind_request = nothing
+        kafka.alter(ALICE, {RATE: "7"})
+        await alter(two, ALICE, producer_byte_rate=4096)
+        await two.look()
+
+    kafka.behind_request = others
+    await apply(one)
+    async with frozen(one):
+        await one.look()
+    await restore(one)
+    equal(one, kafka)
+    assert await replaced(one, ALICE) == [({RATE: "4096", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
 
 
 async def test_a_change_behind_a_refusal_replaces_what_others_set(opened: Opener, kafka: KafkaDouble) -> None:

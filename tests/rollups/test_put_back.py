@@ -71,7 +71,7 @@ def test_integrity_leaves_out_what_never_was_a_version(
     ]  # fmt: skip
 
     def mismatches(rows: list[dict[str, Any]]) -> list[Any]:
-        znode = ("/config", PATH, ALICE, {RATE: "2"}, {}, 1, 1, 2, START_MS * 1000, None, False, False)
+        znode: tuple[Any, ...] = ("/config", PATH, ALICE, {RATE: "2"}, {}, 1, 1, 2, START_MS * 1000, None, False, False)
         directory = tmp_path / str(len(rows))
         directory.mkdir()
         samples.save(

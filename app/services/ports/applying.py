@@ -238,6 +238,8 @@ class TargetState:
     """Of keys that wait to be sent the cluster's values that the trail accounts for, as far as any look noted them."""
     taken_at: Mapping[str, int] = field(default_factory=dict)
     """Of keys in :attr:`applied` a metadata offset behind the end of their last sending, as far as it is known."""
+    under_way: bool = False
+    """True where the newest sending has no certain end."""
 
     def is_of(self, topic_id: str | None) -> bool:
         """Say whether the state may be of a topic: not of an earlier one of the same name."""

@@ -77,7 +77,8 @@ class Overwritten:
         for key in {*altered(node.extra), *(() if state is None else state.reapply)}:
             value, wanted = theirs.get(key), ours.get(key)
             sent = [] if state is None else [*state.uncertain.get(key, ())]
-            if value == wanted or any(self._decisions.is_same(seen.entity, key, wanted, each) for each in sent):
+            may_be_sent = any(self._decisions.is_same(seen.entity, key, wanted, each) for each in sent)
+            if value == wanted or may_be_sent or (state is not None and state.under_way and sent):
                 continue
             if state is not None and key in state.applied:
                 sent.append(state.applied[key])

@@ -189,6 +189,12 @@ METRICS: Final[dict[str, Metric]] = {
     "apply_contested": Metric(
         _G, "Keys that others change again and again in the Kafka cluster, and that are put back no more", _CLUSTER
     ),
+    "apply_extra": Metric(_G, "Keys that others set in the Kafka cluster, and that were never set here", _CLUSTER),
+    "apply_drift": Metric(
+        _G,
+        "Entities that differ in the Kafka cluster: changes wait or were refused, or keys of others are left alone",
+        _CLUSTER,
+    ),
     # tokens and grants
     "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),
     "access_tokens": Metric(_G, "API tokens in memory"),

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(2400)]
 
 NAMES = {"minimal": "demo-confplane", "full": "kafka-control-plane", "bare": "demo-confplane"}
 PASSWORD = "pass-word-of-the-owner"
-TIMES = {"at once": None, "1 min": "1m", "2 min": "2m", "5 min": "5m", "10 min": "10m", "1 day": "1d"}
+TIMES = {"at once": None, "1 min": "1m", "2 min": "2m", "5 min": "5m", "10 min": "10m", "1 h": "1h", "1 day": "1d"}
 """The times of the table of alerts, as Prometheus writes them."""
 
 

@@ -100,6 +100,8 @@ async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafk
     await apply(one)
     # The entity is not followed until somebody changes it.
     kafka.alter(ALICE, {"request_percentage": "5"})
+    await one.look()
+    assert gauges(one) == {"apply_contested": 0, "apply_extra": 0, "apply_drift": 1}
     (found,) = await drift(one)
     assert found.refused == Refused(42, "Invalid quota")
     assert shown_drift([found]) == {
@@ -163,6 +165,12 @@ async def enforced(opened: Opener) -> Observing:
     return await opened(enforced=True)
 
 
+def gauges(one: Observing) -> dict[str, Any]:
+    """The leader's gauges of what differs."""
+    found = {each.name: each.value for each in one.observer.metrics()}
+    return {name: found[name] for name in ("apply_contested", "apply_extra", "apply_drift")}
+
+
 async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDouble) -> None:
     kafka.alter(BOB, {RATE: "3"})
     await contest(enforced, kafka)
@@ -172,6 +180,7 @@ async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDou
     }
     found = await drift(enforced)
     assert shown_drift(found) == expected
+    assert gauges(enforced) == {"apply_contested": 1, "apply_extra": 1, "apply_drift": 2}
     assert all(key.since_ms is not None for each in found for key in each.keys)
     kafka.down = "No broker answers"
     assert shown_drift(await drift(enforced)) == expected

@@ -238,6 +238,11 @@ class Applier:
         """The ids of the entities that hold the frontier back: what waits alone does not, and is listed instead."""
         return {each for line in self._lines.values() for each in line.pending if each not in line.held}
 
+    @property
+    def differing(self) -> set[str]:
+        """The ids of the entities with changes that wait, or that the cluster refused."""
+        return {each for line in self._lines.values() for each in (*line.pending, *line.refused)}
+
     # -- report and metrics
 
     def report(self) -> Applying:

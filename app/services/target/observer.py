@@ -270,7 +270,10 @@ class Observer:
         if not self._leading:
             return
         yield Sample("observation_problem", bool(self._problem))
-        yield Sample("apply_contested", self._applying().contested.count)
+        applying = self._applying()
+        yield Sample("apply_contested", applying.contested.count)
+        yield Sample("apply_extra", applying.extra.count)
+        yield Sample("apply_drift", len(self._applier.differing | self.looking.drift.keys()))
         for area, state in self.looking.areas.items():
             report = state.report
             if state.permitted and report.observed_at is not None:

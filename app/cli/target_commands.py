@@ -48,14 +48,14 @@ def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     "Exit codes: 0 everything can be followed; 1 not everything, or the cluster is away; 2 invalid options or settings."
 )
 def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
-    """Try each describe on the Kafka cluster, and say what can be followed.
+    """Try each describe and each alter on the Kafka cluster, and say what can be followed and written.
 
     Needs the setting `kafka` of the cluster, and no target. For client quotas, topics, brokers, groups and client
-    metrics the command prints `read only` or `none`, with the missing right in Kafka's words. `full` would be alters as
-    well, which are not tried: nothing is sent but describes. A part that is not allowed is off, and the others work.
+    metrics the command prints `full`, `read only` or `none`, with the missing right in Kafka's words. Alters are tried
+    with no keys and as `validateOnly`: nothing is changed. A part that is not allowed is off, and the others work.
 
-    Without the right to describe the quorum (DESCRIBE on CLUSTER) there is no barrier; describes are then repeated
-    until two are equal.
+    Without the right to describe the quorum (DESCRIBE on CLUSTER) there is no barrier; a strong read then waits until
+    its broker has heard of changes twice, a second at least.
     """
     from app.cli import target_check as command  # noqa: PLC0415 - see the module's docstring
 

@@ -181,7 +181,7 @@ async def test_configs_of_each_kind_are_written_by_http(
 
 
 async def test_an_etag_is_compared_with_what_kafka_has(service: Service, kraft: KraftCluster) -> None:
-    """Topics are looked at once a minute, so nothing but the write itself sees what others changed just before."""
+    """The writes follow each other at once, ahead of the next look at topics."""
     path, key = "configs/topic=conditional-t", "retention.ms"
     topic = Resource(ResourceType.TOPIC, "conditional-t")
     with service:
@@ -353,7 +353,7 @@ async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent
                 return bool(shown.body["status"]["applied"]["state"] == "applied")
 
             async def put_back() -> bool:
-                # A look at all topics comes once a minute.
+                # Ahead of the next look at topics.
                 await http.request("GET", "configs/topic=enforced-t?consistency=strong")
                 return await has("7000")
 

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from app.services.target.looks import Looked
 
 QUOTAS_S: Final = 2.0
-INTERVALS_S: Final = {Area.BROKERS: 10.0, Area.GROUPS: 30.0, Area.CLIENT_METRICS: 30.0, Area.TOPICS: 60.0}
-"""Seconds between two looks at an area; of topics, between two looks at the same topic."""
+TOPICS_S: Final = 2.0
+"""Seconds between two looks at the same topic, where :data:`SHARE` asks for no more."""
+TOPICS_BESIDE_THE_LOG_S: Final = 60.0
+"""The same while the log is followed."""
+INTERVALS_S: Final = {Area.BROKERS: 10.0, Area.GROUPS: 30.0, Area.CLIENT_METRICS: 30.0}
+"""Seconds between two looks at an area."""
 SHARE: Final = 50
 """The time between two looks at quotas, or at pieces of topics, is at least so many times that of one: 2 %."""
 BESIDE_THE_LOG: Final = 10
-"""Looks are rarer by this factor while the log is followed."""
+"""Looks at all but topics are rarer by this factor while the log is followed."""
 AGAIN_S: Final = 0.2
 """Seconds before the next try of a look that did not count: the broker asked was behind."""
 
@@ -128,7 +132,7 @@ class AreaState:
         """
         now = time.monotonic()
         if self.area is Area.TOPICS:
-            self._count_piece(looked, refused, cost_s, now, left=left)
+            self._count_piece(looked, refused, cost_s, now, beside_log=beside_log, left=left)
         else:
             rest = max(QUOTAS_S, SHARE * cost_s) if self.area is Area.QUOTAS else INTERVALS_S[self.area]
             self.due = now + rest * (BESIDE_THE_LOG if beside_log else 1)
@@ -143,17 +147,19 @@ class AreaState:
             else:
                 self._show(looked, looked.entities, {**looked.unmanaged, **refused}, looked.hidden)
 
-    def nothing_there(self) -> None:
+    def nothing_there(self, *, beside_log: bool) -> None:
         """Take note that the cluster has no topics at all, and the mirror no configs of any."""
-        self.due = time.monotonic() + INTERVALS_S[self.area]
+        self.due = time.monotonic() + _round_s(beside_log=beside_log)
         self.topics = Topics()
         self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
 
-    def _count_piece(self, looked: Looked, refused: dict[str, str], cost_s: float, now: float, *, left: bool) -> None:
+    def _count_piece(
+        self, looked: Looked, refused: dict[str, str], cost_s: float, now: float, *, beside_log: bool, left: bool
+    ) -> None:
         topics = self.topics
         topics.take(replace(looked, unmanaged={**looked.unmanaged, **refused}), left=left)
         pieces = -(-len(topics.names) // PIECE)
-        self.due = now + max(INTERVALS_S[self.area] / pieces, SHARE * cost_s)
+        self.due = now + max(_round_s(beside_log=beside_log) / pieces, SHARE * cost_s)
         if topics.ended and topics.first is not None:
             if not topics.left:
                 self.since = topics.first.after
@@ -175,3 +181,8 @@ class AreaState:
         """Take note of a look that did not count."""
         self.due = time.monotonic() + seconds
         self.report = replace(self.report, problem=problem)
+
+
+def _round_s(*, beside_log: bool) -> float:
+    """Return the seconds of a round over all topics, at least."""
+    return TOPICS_BESIDE_THE_LOG_S if beside_log else TOPICS_S

@@ -126,7 +126,7 @@ class Looking:
                     state.topics = Topics(*await self._looks.topic_names(deadline))
                 if not state.topics.names:
                     await self._settle(state, None)
-                    state.nothing_there()
+                    state.nothing_there(beside_log=self._beside_log(state.area))
                     return True
                 looked = await self._looks.topics(state.topics.piece, since, deadline)
         except NotPermittedError as error:
@@ -142,8 +142,7 @@ class Looking:
         self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
         if not looked.unchanged:
             await self._settle(state, looked)
-        # Of what callers write the log is not followed.
-        beside_log = self._follows_log and not self._decisions.judge.applies_to(state.area)
+        beside_log = self._beside_log(state.area)
         state.count(looked, followed.refused, cost, beside_log=beside_log, left=followed.left)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
@@ -173,9 +172,9 @@ class Looking:
             elif each.entity.id not in unknown:
                 self.drift.pop(each.entity.id, None)
 
-    @property
-    def _follows_log(self) -> bool:
-        return self.log is not None and self.log.following
+    def _beside_log(self, area: Area) -> bool:
+        """Say whether an area is followed by the log: what callers write is not."""
+        return self.log is not None and self.log.following and not self._decisions.judge.applies_to(area)
 
     def look_at(self, entities: Iterable[Entity]) -> None:
         """Look at some entities in the next round, besides the areas that are due.

@@ -12,6 +12,9 @@ from app.api.incoming import INCOMING
 from app.domain.errors import InvalidRequestError
 from app.services.etags import ANY, Precondition
 
+_LOOKED_AT: Final = (
+    " Quotas and configs of a Kafka 4 cluster that callers and others write are looked at in the cluster first"
+)
 _ETAG: Final = re.compile(r'\s*(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*"))\s*(?:,|$)')
 
 
@@ -43,7 +46,7 @@ def _conditions(
         str | None,
         Header(
             alias="If-Match",
-            description="Only if the entity's current ETag is one of these; `*`: if anything is set",
+            description="Only if the entity's current ETag is one of these; `*`: if anything is set." + _LOOKED_AT,
             json_schema_extra={"pattern": patterns.ETAGS},
         ),
     ] = None,
@@ -51,7 +54,7 @@ def _conditions(
         str | None,
         Header(
             alias="If-None-Match",
-            description="Only if the current ETag is none of these; `*`: if nothing is set",
+            description="Only if the current ETag is none of these; `*`: if nothing is set." + _LOOKED_AT,
             json_schema_extra={"pattern": patterns.ETAGS},
         ),
     ] = None,

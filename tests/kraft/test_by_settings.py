@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.kraft.log import MetadataLog
+from app.kraft.wire.errors import AnswerError
+from app.kraft.wire.options import Address, Options
+from app.kraft.wire.sasl import Plain
 from tests.support import servers
 from tests.support.commands import run
 from tests.support.kraft import MECHANISMS, PASSWORDS, unsecured_token
@@ -149,3 +153,50 @@ async def test_a_service_with_controllers_follows_every_write(
                 rows = await until(recorded)
                 assert {(row["kind"], row["principal"]) for row in rows} == {("observed", "External:unknown")}
                 assert all(row["observed"]["exact"] for row in rows)
+
+
+async def test_without_the_right_to_the_log_looks_go_on_until_it_is_given(
+    kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    (node,) = kraft.nodes
+    own = {"connect": servers.make_chroot(zookeeper.hosts), "dsn": servers.make_migrated(postgres).service_dsn}
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    sasl = {"mechanism": "PLAIN", "username": "carol", "password_file": str(password)}
+    kafka = {"bootstrap": [node.listener("SASL")], "controllers": [node.controller_login], "sasl": sasl}
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.allow("User:carol", RIGHTS)
+        with observing(tmp_path, own, kafka) as service:
+            async with service.client() as client:
+                await until(lambda: "Fetch of the metadata log is not permitted" in service.log.read_text())
+                await writer.quotas(({"user": "by-rights"}, {"producer_byte_rate": 5.0}))
+
+                async def seen() -> Any:
+                    return (await client.request("GET", "audit?entity=user=by-rights")).body["items"]
+
+                (row,) = await until(seen)
+                assert not row["observed"]["exact"]
+                target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+                assert target["logOffset"] is None
+                # CLUSTER_ACTION is 9.
+                await writer.allow("User:carol", [(4, "kafka-cluster", 9)])
+
+                async def log_followed() -> bool:
+                    target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+                    return target["logOffset"] is not None
+
+                await until(log_followed)
+                await writer.quotas(({"user": "by-rights"}, {"producer_byte_rate": None}))
+                rows = await until(lambda: _several(seen))
+                assert rows[0]["observed"]["exact"]
+    # Its id was not asked for, which needs more rights, and is compared all the same.
+    options = Options(login=lambda: Plain("carol", PASSWORD))
+    log = MetadataLog([Address.parse(node.controller_login)], options, cluster_id="TheClusterThatIsMeant_")
+    with pytest.raises(AnswerError, match="INCONSISTENT_CLUSTER_ID"):
+        await anext(log.follow(-1))
+    await log.close()
+
+
+async def _several(seen: Any) -> Any:
+    rows = await seen()
+    return rows if len(rows) > 1 else None

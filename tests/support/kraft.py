@@ -48,6 +48,8 @@ _LISTENERS: Final = {
     "SASL_SSL": "SASL_SSL",
 }
 """The listeners of a broker with ``logins``, and their protocols; other brokers have the first alone."""
+_CONTROLLER_LOGIN: Final = "CONTROLLER_SASL"
+"""The second listener of a controller with ``logins``."""
 _FORMAT_S: Final = 120
 _ATTEMPTS: Final = 3
 """Starts of a cluster, each with other ports."""
@@ -147,6 +149,11 @@ class KraftNode(Server):
         return self._voter.address
 
     @property
+    def controller_login(self) -> str:
+        """The address of a controller's listener with logins by PLAIN."""
+        return f"127.0.0.1:{self._ports[_CONTROLLER_LOGIN]}"
+
+    @property
     def ca_file(self) -> str:
         """The file with the authority of the listener SSL."""
         return str(self.data_dir / "ca.pem")
@@ -183,7 +190,8 @@ class KraftNode(Server):
             certificate, key = self._authority.write(self.data_dir, "broker", subject_name((CN, "broker")))
             pems = [Path(path).read_text() for path in (key, certificate)]
             (self.data_dir / "broker-store.pem").write_text("\n".join(pems))
-            self._ports = {name: free_port() for name in _LISTENERS if name != "PLAINTEXT"}
+            own = [_CONTROLLER_LOGIN] if self._voter is not None else []
+            self._ports = {name: free_port() for name in (*_LISTENERS, *own) if name != "PLAINTEXT"}
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         if not (self.data_dir / "logs").exists():
             self._format()
@@ -199,11 +207,16 @@ class KraftNode(Server):
         listeners = [f"{name}://{self.listener(name)}" for name in names]
         controllers = [f"CONTROLLER://{self.controller}"] if self._voter else []
         protocols = {"CONTROLLER": "PLAINTEXT", **_LISTENERS}
+        controller_names = "CONTROLLER"
+        if _CONTROLLER_LOGIN in self._ports:
+            controllers.append(f"{_CONTROLLER_LOGIN}://{self.controller_login}")
+            protocols[_CONTROLLER_LOGIN] = "SASL_PLAINTEXT"
+            controller_names += f",{_CONTROLLER_LOGIN}"
         settings = {
             "process.roles": ",".join(roles),
             "node.id": str(self.node_id),
             "controller.quorum.bootstrap.servers": ",".join(voter.address for voter in self._shape.voters),
-            "controller.listener.names": "CONTROLLER",
+            "controller.listener.names": controller_names,
             "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
             "listeners": ",".join(listeners + controllers),
             "log.dirs": str(self.data_dir / "logs"),
@@ -247,7 +260,13 @@ class KraftNode(Server):
         for name in ("ssl", "sasl_ssl"):
             settings[f"listener.name.{name}.ssl.keystore.type"] = "PEM"
             settings[f"listener.name.{name}.ssl.keystore.location"] = str(self.data_dir / "broker-store.pem")
-        for name in ("sasl", "short", "sasl_ssl"):
+        names = [
+            "sasl",
+            "short",
+            "sasl_ssl",
+            *([_CONTROLLER_LOGIN.lower()] if _CONTROLLER_LOGIN in self._ports else []),
+        ]
+        for name in names:
             settings[f"listener.name.{name}.sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
             for mechanism, module in _LOGIN_MODULES.items():
                 settings[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = f"{modules}{module};".replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.kraft import kraft_cluster
 from tests.support.kraft_writer import KraftWriter
 from tests.support.metrics import scrape
 from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.stores import soon
 from tests.support.waiting import until, until_warned
 
@@ -40,13 +42,25 @@ async def client(quorum: KraftCluster) -> AsyncIterator[KraftClient]:
     await made.close()
 
 
-def adopting(kafka: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, directory: Path, **more: Any) -> Service:
+def adopting(
+    kafka: KraftCluster,
+    zookeeper: ZooKeeper,
+    postgres: Postgres,
+    directory: Path,
+    *,
+    constants: dict[str, Any] | None = None,
+    **more: Any,
+) -> Service:
     """Return a service that adopted a cluster, not started; ``more`` are settings of ``kafka``."""
     made = Service(
         directory,
         connect=servers.make_chroot(zookeeper.hosts),
         dsn=servers.make_migrated(postgres).service_dsn,
-        settings=variables({"bootstrap": kafka.bootstrap, **more}),
+        settings={
+            **variables({"bootstrap": kafka.bootstrap, **more}),
+            CONSTANTS_VARIABLE: json.dumps(constants or {}),
+        },
+        module="tests.support.stepping",
     )
     command(made, "import", "--apply")
     command(made, "adopt", "--reason", "a test")
@@ -167,11 +181,14 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
 ) -> None:
     """The broker answers neither alters nor describes of the quorum meanwhile, and forwards the alters afterwards.
 
-    By itself it answers after about a minute: with code 7.
+    By itself it answers after about a minute: with code 7. A service asks no broker for so long.
     """
+    patient = {"app.services.target.applier.ROUND_S": timeout_ms / 1000}
     with kraft_cluster(tmp_path / "kafka", kraft_class_path, controllers=1) as kafka:
         (controller,) = kafka.controllers
-        service = adopting(kafka, zookeeper, postgres, tmp_path / "service", request_timeout_ms=timeout_ms)
+        service = adopting(
+            kafka, zookeeper, postgres, tmp_path / "service", constants=patient, request_timeout_ms=timeout_ms
+        )
         client = KraftClient([Address.parse(each) for each in kafka.bootstrap], Options())
         with service:
             async with service.client() as http:

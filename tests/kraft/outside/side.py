@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {
     "observe": {"import", "observed"},
-    "adopt": {"import", "observed", "change"},
+    "adopt": {"import", "observed", "put-back", "change"},
     "enforce": {"import", "put-back", "change"},
 }
 """The kinds of changes by mode."""

@@ -163,7 +163,7 @@ async def test_a_request_under_way_may_have_been_there_first(opened: Opener, kaf
 
 
 async def test_a_request_of_an_earlier_change_under_way_makes_no_second_row(opened: Opener, kafka: KafkaDouble) -> None:
-    """Others' value is behind that request, and in front of the next one."""
+    """The value of others is behind that request, and in front of the next one."""
     one, two = await opened(), await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
 

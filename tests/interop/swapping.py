@@ -300,7 +300,7 @@ _COMMITS: Final[dict[str, Callable[[Any], object]]] = {
     KAFKA_PYTHON.name: lambda consumer: consumer.commit(),
 }
 _POLLS: Final[dict[str, Callable[[Any], list[int]]]] = {
-    # One by one: where a group rebalances amid a batch of `consume`, another member may read the batch again.
+    # One by one: a group that read by `consume` has read a batch twice, probably as it rebalanced amid the batch.
     CONFLUENT_KAFKA.name: lambda consumer: [
         int(message.value()) for message in [consumer.poll(0.1)] if message is not None and message.error() is None
     ],

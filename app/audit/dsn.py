@@ -15,6 +15,8 @@ _OPTIONS: Final = (
     " -c idle_in_transaction_session_timeout=0 -c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10"
     " -c tcp_keepalives_count=4"
 )
+LIFT: Final = "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"
+"""Lifts a limit of Postgres 17 for a transaction; servers before it refuse the name in connection strings."""
 _OF_SERVER: Final = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
 _KEEPALIVES: Final = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4}
 

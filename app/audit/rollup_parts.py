@@ -14,7 +14,7 @@ from uuid import uuid5
 
 import psycopg
 
-from app.audit.dsn import conninfo
+from app.audit.dsn import LIFT, conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,6 +84,7 @@ def write_part(
     """
     under = under or run_id
     with psycopg.connect(conninfo(dsn)) as connection:
+        connection.execute(LIFT)
         row = connection.execute(_WRITTEN, [under, part]).fetchone()
         if row is not None:
             return int(row[0])
@@ -137,6 +138,7 @@ def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
         psycopg.Error: Postgres is away, or refuses.
     """
     with psycopg.connect(conninfo(dsn)) as connection:
+        connection.execute(LIFT)
         left = connection.execute(_WRITTEN, [run_id, part]).fetchone()
         missing, partition = (None, None) if left is None else left
         with connection.cursor("items") as cursor:

@@ -18,7 +18,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from app.audit import faults
-from app.audit.dsn import conninfo
+from app.audit.dsn import LIFT, conninfo
 from app.audit.rollup_partitions import SHARED, empty_left, take
 from app.audit.rollup_parts import Attempt, fold_id
 from app.audit.rollups import COUNT_OF, LOCK_OF, run_of
@@ -114,6 +114,7 @@ class RollupRuns:
             ConcurrentChangeError: Another process is making the run.
         """
         with _server_faults(), psycopg.connect(self._conninfo) as connection:
+            connection.execute(LIFT)
             row = connection.execute(_LOCK, [run_id]).fetchone()
             if row is None or not row[0]:
                 raise ConcurrentChangeError(otherwise or f"Run {run_id} is being made by another process")

@@ -64,8 +64,11 @@ def is_running() -> bool:
 
 
 def submitted() -> bool:
-    """Return True where spark-submit runs this process: it has started Java, and knows the master."""
-    return "SPARK_ENV_LOADED" in os.environ
+    """Return True where spark-submit runs this process, in any deploy mode: it has started Java, and knows the master.
+
+    Java names the port by which Python reaches it.
+    """
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def use_this_python() -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi
 
+from app.audit.dsn import LIFT
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def connected(dsn: SecretStr, snapshot: str | None = None) -> Iterator[Connectio
                 connection.run(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
             for name, value in _SETTINGS.items():
                 connection.run(f"SET LOCAL {name} = {value}")
+            connection.rows(LIFT)
         except adbc_driver_manager.Error as error:
             raise UnavailableError(f"Postgres can't be read: {_first_line(error)}") from None
         yield connection

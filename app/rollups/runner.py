@@ -199,13 +199,16 @@ class Runner:
         return parquet.Output(self._spark, root, self._reading.cluster, job.name)
 
     def _settle(self, output: parquet.Output) -> None:
-        """Put the files of complete runs in place, and remove those of failed runs, where their processes are gone."""
+        """Put the files of complete runs in place, and remove those of failed runs, where their processes are gone.
+
+        A run that this Postgres does not know may be under way in another one, which shares the lake.
+        """
         for run_id in output.aside():
             with contextlib.suppress(ConcurrentChangeError), self._runs.held(run_id):
                 found = self._runs.find(run_id)
                 if found is not None and found.state is RunState.COMPLETE:
                     output.publish(found)
-                elif found is not None and found.state is RunState.FAILED:
+                elif output.is_forgotten(run_id) if found is None else found.state is RunState.FAILED:
                     output.drop(run_id)
 
     def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: Attempt, output: parquet.Output | None) -> None:

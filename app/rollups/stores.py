@@ -290,17 +290,28 @@ class StoreFrames:
 
     def _of_postgres(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
-        if (name, key) not in self._bounds:
+        return self._ranges(name, columns, self._bounds_of(name, key), KeyRange(key))
+
+    def _bounds_of(self, name: str, low: str | None) -> list[str]:
+        if (name, low) not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
             pages = trail.TablePages(self.postgres, TABLES[name], self._moment.cut)
-            self._bounds[name, key] = trail.bounds(pages, parallelism, key)
-        return self._ranges(name, columns, self._bounds[name, key], KeyRange(key))
+            self._bounds[name, low] = trail.bounds(pages, parallelism, low)
+        return self._bounds[name, low]
 
     def changes_of(self, days: Iterable[date]) -> DataFrame:
-        """Return the changes whose ``created_at`` is on some days, UTC; each day is a part."""
+        """Return the changes whose ``created_at`` is on some days, UTC.
+
+        The newest days up to a gap, which are those with many new rows, are in parts of even size; each other day is a
+        part.
+        """
         begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
         ranges = [KeyRange(first_id_at(begin), first_id_at(begin + timedelta(days=1))) for begin in begins]
-        return self._ranges("changes", schemas.CHANGES.names, [], *ranges)
+        newest = begins[-1]
+        while newest - timedelta(days=1) in begins:
+            newest -= timedelta(days=1)
+        bounds = self._bounds_of("changes", first_id_at(newest))
+        return self._ranges("changes", schemas.CHANGES.names, bounds, *ranges)
 
     def _ranges(self, name: str, columns: Sequence[str], begins: Sequence[str], *ranges: KeyRange) -> DataFrame:
         return (

@@ -25,15 +25,18 @@ from app.rollups.jobs import JOBS, activity, compare, integrity, usage
 from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError
 from app.rollups.sinks.files import Files
+from app.rollups.sources import trail as trail_source
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
 from tests.rollups import driver
 from tests.rollups.driver import rows_of
-from tests.rollups.lake import exported
+from tests.rollups.lake import exported, query
 from tests.rollups.published import plain as plain_value
 from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
+from tests.support import servers
 from tests.support.commands import Commands
+from tests.support.forgetful import Forgetful
 from tests.support.stores import rate
 from tests.support.waiting import wait_for
 
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
 
     from app.rollups.exports.manifest import Manifest
     from app.rollups.job import Job
-    from tests.support import servers
 
 COMPARED = {name: job for name, job in JOBS.items() if job not in (compare.JOB, usage.JOB)}
 """The jobs that read the history alone: a lake has no other side, and no measurements."""
@@ -277,12 +279,16 @@ def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
     assert there == named
     assert ("trail", before.datasets["trail"].export_id) in named
     assert not list(tmp_path.glob("export=*/cluster=*/_*"))
-    # An hour later nobody reads what was superseded.
-    found = json.loads((tmp_path / "_exports" / f"{CLUSTER}.json").read_text())
-    for each in found["superseded"]:
-        each["at"] = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
-    (tmp_path / "_exports" / f"{CLUSTER}.json").write_text(json.dumps(found))
-    last = export(spark, origin, tmp_path)
+    # Hours later a job may still read what was superseded, and a day later none does.
+    for hours in (20, 25):
+        found = json.loads((tmp_path / "_exports" / f"{CLUSTER}.json").read_text())
+        for each in found["superseded"]:
+            each["at"] = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+        (tmp_path / "_exports" / f"{CLUSTER}.json").write_text(json.dumps(found))
+        last = export(spark, origin, tmp_path)
+        assert (("trail", before.datasets["trail"].export_id) in {
+            (each.name, each.export_id) for each in last.superseded
+        }) == (hours == 20)  # fmt: skip
     kept = {each.export_id for found in last.datasets.values() for each in found.days}
     kept |= {each.export_id for each in last.superseded}
     assert {path.name.removeprefix("export_id=") for path in tmp_path.glob("export=*/*/*/*")} == kept
@@ -304,6 +310,70 @@ def test_a_lake_never_goes_back_in_time(spark: SparkSession, migrated: servers.D
     export(spark, origin, tmp_path, "trail")
     export(spark, origin, tmp_path, full=True)
     assert_is_the_tables(tmp_path, migrated)
+
+
+def test_another_history_of_postgres_is_exported_anew(spark: SparkSession, tmp_path: Path) -> None:
+    with Forgetful(tmp_path / "server") as server:
+        server._settings["wal_writer_delay"] = "10ms"
+        database = servers.make_migrated(server)
+        write(database.service_dsn, [own(1), own(2)], [committed(own(1)), committed(own(2))])
+        at_rest(database)
+        with server.with_standby(tmp_path / "standby") as replica:
+            lake = tmp_path / "lake"
+            before = export(spark, origin_of(database), lake)
+            assert export(spark, origin_of(database), lake).datasets["trail"].days == before.datasets["trail"].days
+            replica.cut_off()
+            replica.promote()
+            there = servers.Database(
+                database.name, *(dsn.replace(f":{server.port}/", f":{replica.port}/")
+                for dsn in (database.owner_dsn, database.service_dsn)),
+            )  # fmt: skip
+            # A commit that was lost, not the newest.
+            gone = f"DELETE FROM intents WHERE change_id = '{own(1).change_id}'"  # noqa: S608 - a constant
+            run(there.owner_dsn, f"ALTER TABLE intents DISABLE TRIGGER USER; {gone}")
+            after = export(spark, origin_of(there), lake)
+            assert {each.export_id for each in after.datasets["trail"].days}.isdisjoint(
+                each.export_id for each in before.datasets["trail"].days
+            )
+            assert_is_the_tables(lake, there, "trail")
+
+
+def test_a_large_day_is_read_and_written_by_several_tasks(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trail_source, "FEWEST_ROWS", 1)
+    fill(migrated.service_dsn)
+    origin = origin_of(migrated)
+    export(spark, origin, tmp_path)
+    more = [own(number) for number in range(60, 260)]
+    write(migrated.service_dsn, more, [committed(each) for each in more])
+    export(spark, origin, tmp_path)
+    assert_is_the_tables(tmp_path, migrated)
+    assert max(files_of_days(tmp_path, "trail")) == 2
+    assert max(files_of_days(tmp_path, "states")) == 2
+    # Each file is sorted, and of one directory.
+    for path in tmp_path.glob("export=trail/*/*/*/*.parquet"):
+        ids = [row["change_id"] for row in query(f"SELECT change_id FROM '{path}'")]  # noqa: S608 - a path of a test
+        assert ids == sorted(ids)
+    export(spark, origin, tmp_path, full=True, most_parts=1)
+    assert {*files_of_days(tmp_path, "trail", newest=True)} == {1}
+
+
+def files_of_days(lake: Path, name: str, *, newest: bool = False) -> list[int]:
+    """The numbers of files in the directories of the days; of the newest export alone where asked for."""
+    found = sorted(lake.glob(f"export={name}/cluster={CLUSTER}/*/*"), key=lambda path: path.name)
+    return [len([*path.glob("*.parquet")]) for path in found if not newest or path.name == found[-1].name]
+
+
+def test_a_lake_whose_path_spark_would_take_for_a_pattern_is_refused(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path
+) -> None:
+    lake = tmp_path / "[a]"
+    with pytest.raises(UnreadableLakeError, match=r"must not have '\['"):
+        export(spark, origin_of(migrated), lake)
+    assert not lake.exists()
+    with pytest.raises(UnreadableLakeError, match=r"must not have '\['"):
+        read_lake(spark, str(lake), CLUSTER, [activity.JOB])
 
 
 def test_two_exports_of_a_cluster_are_not_made_at_once(migrated: servers.Database) -> None:

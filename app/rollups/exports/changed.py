@@ -29,13 +29,24 @@ _BEHIND: Final = f"mod(mod({_NEXT} - xmin::text::bigint, 4294967296) + 429496729
 _TRANSACTION: Final = f"{_NEXT} - {_BEHIND}"
 
 
+def lineage(postgres: Connection) -> str:
+    """Return the name of a history of Postgres: a failover, and a restore by its log or from a dump, begin another."""
+    # The switch of a timeline reaches the control file later; a standby has no other.
+    [(found,)] = postgres.rows(
+        "SELECT system_identifier::text || '/' || CASE WHEN pg_is_in_recovery() THEN timeline_id"
+        " ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END"
+        " FROM pg_control_system(), pg_control_checkpoint()"
+    )
+    return str(found)
+
+
 def position(postgres: Connection, cluster: str) -> dict[str, Any]:
     """Return the position of an export at a snapshot: its horizon, and the newest change, to be found again."""
     [(horizon,)] = postgres.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
     newest = postgres.rows(
         f"SELECT change_id::text FROM intents WHERE cluster = {literal(cluster)} ORDER BY recorded_at DESC LIMIT 1"  # noqa: S608 - a literal, quoted
     )
-    return {"horizon": horizon, "newest": newest[0][0] if newest else None}
+    return {"horizon": horizon, "newest": newest[0][0] if newest else None, "lineage": lineage(postgres)}
 
 
 def changed_days(

@@ -8,14 +8,17 @@
 
 An export writes each day that has changed anew and whole, in a directory of its own, so that a day is always one set of
 sorted files, however many exports wrote rows of it. The manifest then names the new directories in place of the old,
-which stay for an hour for readers that found them before. Files of an export that was killed are removed by the next.
+which stay for a day for readers that found them before. Files of an export that was killed are removed by the next.
+
+Each task writes the rows that it reads: parts are ranges of the key that rows are sorted by, and so of days of the
+trail. No day is a single task.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -30,7 +33,6 @@ from app.rollups.exports.columns import export_schema
 from app.rollups.exports.manifest import Dataset, Day, Manifest
 from app.rollups.sinks.files import Files
 from app.rollups.sinks.parquet import UNMARKED
-from app.services.ports.rollups import KEEP_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 NAMES: Final = ("trail", "registrations", "znodes")
 """The exports, as a person names them. The recorder's states go with the trail."""
 
+KEPT: Final = timedelta(days=1)
+"""The time for which files that are superseded stay: longer than any job that reads them."""
 _FILE_ROWS: Final = "2000000"
 _KEYS: Final = {
     "trail": ("change_id", "position"),
@@ -80,9 +84,13 @@ class Exporter:
         reading: The moment.
         stores: The frames of the reading.
         altered: The alterations of the trail.
+
+    Raises:
+        UnreadableLakeError: Spark could not read from a directory of this name.
     """
 
     def __init__(self, spark: SparkSession, root: str, reading: Reading, stores: StoreFrames, altered: Altered) -> None:
+        manifest.check_root(root)
         self._spark = spark
         self._root = root.rstrip("/")
         self._files = Files(spark, root)
@@ -101,10 +109,13 @@ class Exporter:
         """
         cluster = self._reading.cluster
         before = manifest.read(self._files, self._root, cluster) or Manifest(cluster)
-        earlier = {} if full else before.datasets
-        self._check_moment([each for name, each in earlier.items() if name in names])
+        known = {} if full else before.datasets
+        self._check_moment([each for name, each in known.items() if name in names])
         if "trail" in names:
-            self._check_alterations(earlier.get("trail"))
+            self._check_alterations(known.get("trail"))
+        # Rows that are in the lake may be lost to another history of Postgres, with later rows in their place.
+        lineage = changed.lineage(self._stores.postgres)
+        earlier = {name: each for name, each in known.items() if each.position.get("lineage", lineage) == lineage}
         if self._files.exists(self._under_way):
             self._remove_all_but(before)
         self._files.touch(self._under_way)
@@ -119,8 +130,9 @@ class Exporter:
                 made["registrations"] = self._registrations(earlier.get(name))
             else:
                 made[name] = self._whole(name, schemas.ZNODES.names)
-        now = self._reading.as_of
-        after = before.with_exports(made, now, now - timedelta(seconds=KEEP_S))
+        # By the clock of this process: a standby that is behind has an earlier moment.
+        now = datetime.now(UTC)
+        after = before.with_exports(made, now, now - KEPT)
         for name in made:
             described = json.dumps(export_schema(name), ensure_ascii=False, indent=2) + "\n"
             self._files.update(f"{self._root}/_schemas/export={name}/{manifest.VERSION}.json", described)
@@ -167,7 +179,6 @@ class Exporter:
         rows = self._altered.of(frame) if name == "trail" else frame
         (
             rows.withColumns({"day": _day_of(name, self._reading), "export_id": F.lit(self._export_id)})
-            .repartition("day")
             .sortWithinPartitions("day", *_KEYS[name])
             .write.mode("append")
             .options(**UNMARKED, maxRecordsPerFile=_FILE_ROWS)
@@ -176,8 +187,10 @@ class Exporter:
         )
         try:
             written = self._spark.read.option("basePath", place).parquet(f"{place}/day=*/export_id={self._export_id}")
-        except AnalysisException:
-            return ()  # no row, no file
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return ()  # no row, no file
+            raise
         is_open = F.col("outcome") == schemas.OPEN if name == "trail" else F.lit(False)  # noqa: FBT003 - a value
         counted = written.groupBy("day").agg(F.count("*"), F.count_if(is_open)).orderBy("day")
         return tuple(Day(day, self._export_id, rows, is_open) for day, rows, is_open in counted.collect())

@@ -21,6 +21,9 @@ VERSION: Final = 1
 """The version of the columns of the exports (app/rollups/schemas.py), higher with each release that alters them."""
 
 
+_PATTERNS: Final = "{}[]*?\\"
+
+
 class UnreadableLakeError(ValueError):
     """A lake has no exports, or none that can be read here; the message says why."""
 
@@ -84,6 +87,17 @@ class Manifest:
         ]
         kept = (each for each in self.superseded if each.at >= keep)
         return replace(self, datasets={**self.datasets, **datasets}, superseded=(*kept, *dropped))
+
+
+def check_root(root: str) -> None:
+    """Check that Spark can read files below a directory of this name.
+
+    Raises:
+        UnreadableLakeError: It can't.
+    """
+    found = [each for each in _PATTERNS if each in root]
+    if found:
+        raise UnreadableLakeError(f"{root}: the path of a lake must not have {found[0]!r}, a pattern to Spark")
 
 
 def path_of(root: str, cluster: str) -> str:

@@ -44,6 +44,7 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
     Raises:
         UnreadableLakeError: The lake has nothing of the cluster that these jobs need.
     """
+    manifest.check_root(root)
     base = root.rstrip("/")
     found = manifest.read(Files(spark, root), base, cluster)
     needed = {_EXPORT_OF[frame] for job in jobs for frame in job.inputs if frame in _EXPORT_OF}

@@ -30,6 +30,7 @@ from app.domain.rollups import ROLLUPS
 from app.rollups.errors import SparkFailedError
 from app.rollups.sinks.files import Files
 from app.rollups.sinks.row_schema import row_schema
+from app.rollups.sources.tables import time_of
 from app.services.ports.rollups import KEEP_RUNS, KEEP_S
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _ASIDE: Final = "_incomplete"
 _CURRENT: Final = "_current"
 _SCHEMAS: Final = "_schemas"
 _ROWS: Final = "rows"
+_FORGOTTEN: Final = timedelta(days=7)
 UNMARKED: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """Options of a write without Spark's mark: it would mark files that do not count yet."""
 
@@ -132,6 +134,11 @@ class Output:
             except ValueError:
                 continue
         return found
+
+    @staticmethod
+    def is_forgotten(run_id: UUID) -> bool:
+        """Say whether a run that Postgres does not know began so long ago that no database is making it."""
+        return time_of(str(run_id)) < datetime.now(UTC) - _FORGOTTEN
 
     def _about(self, run: RollupRun) -> dict[str, Any]:
         assert run.finished_at is not None  # noqa: S101 - for the type checker: the run is complete

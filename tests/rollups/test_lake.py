@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import jsonschema_rs
 import pytest
@@ -14,20 +15,30 @@ from uuid_utils.compat import uuid7
 
 from app.audit.rollup_runs import RollupRuns
 from app.domain.rollups import ROLLUPS
+from app.rollups import stores
 from app.rollups.errors import SparkFailedError
-from app.rollups.runner import RunOptions
+from app.rollups.jobs import JOBS
+from app.rollups.origin import Origin
+from app.rollups.runner import RunOptions, runner
+from app.rollups.schemas import USAGE
 from app.rollups.sinks import parquet
 from app.rollups.sinks.files import Files
 from app.rollups.sinks.row_schema import OF_THE_RUN, row_schema
+from app.rollups.sources.tables import first_id_at
+from app.settings import ClusterSettings
 from tests.audit.rows import fetch
 from tests.audit.rows import run as execute
 from tests.rollups.lake import current, pointer, query, runs
 from tests.rollups.made import CLUSTER, START, Made, counted, reading
 from tests.rollups.published import plain, returned, run
+from tests.rollups.samples import TEAMS
+from tests.rollups.trail import fill
+from tests.support.stores import rate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
 
     from tests.support import servers
@@ -117,6 +128,48 @@ def test_others_read_the_rows_with_the_columns_that_the_schema_describes(
     for row in rows[:20]:
         check({name: plain(row[name]) for name in described["properties"]})
     assert files(lake / "_incomplete") == []
+
+
+def test_rows_of_every_rollup_are_in_the_lake_as_they_are_published_and_as_they_are_described(
+    spark: SparkSession, migrated: servers.Database, chroot: str, raw_zk: KazooClient, tmp_path: Path
+) -> None:
+    fill(migrated.service_dsn)
+    for number in range(4):
+        raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
+    raw_zk.create("/config/users/<default>", rate(9))
+    raw_zk.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)
+    raw_zk.create("/elsewhere/config/topics/t", b'{"version":1,"config":{"retention.ms":"8"}}', makepath=True)
+    measured = spark.createDataFrame([(START, "u1", "", "producer_byte_rate", 0.5)], USAGE)
+    origin = Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
+    other = Origin("other", ClusterSettings(zookeeper=f"{chroot}/elsewhere"), origin.dsn)
+    options = RunOptions("User:olga@cli", capacity={"producer_byte_rate": 1e6}, teams=TEAMS, output=str(tmp_path))
+    with (
+        stores.read(spark, origin, other=other, usage=measured) as at,
+        runner(spark, at, origin.dsn) as made,
+    ):
+        done = {name: made.run(job, options) for name, job in JOBS.items()}
+    for name, job in JOBS.items():
+        rows = query(f"FROM '{done[name].path}/*.parquet'")
+        published = fetch(
+            migrated.owner_dsn,
+            "SELECT item FROM rollup_rows WHERE run_id = %s ORDER BY part, ordinal", done[name].run.id,
+        )  # fmt: skip
+        assert [{column: plain(row[column]) for column in job.output.names} for row in rows] == [
+            item for (item,) in published
+        ]
+        assert rows
+        assert same_rows(rows, current(tmp_path, name))
+        described = json.loads((tmp_path / pointer(tmp_path, name, CLUSTER)["schema"]).read_text())
+        check = jsonschema_rs.validator_for(described).validate
+        for row in rows:
+            check({column: plain(row[column]) for column in described["properties"]})
+
+
+def same_rows(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    """Say whether two lists have the same rows in any order, without the columns that paths add."""
+    names = one[0].keys() & other[0].keys()
+    first, second = (sorted(repr([row[name] for name in sorted(names)]) for row in rows) for rows in (one, other))
+    return first == second
 
 
 def test_a_failed_run_leaves_the_files_of_the_run_before_and_none_of_its_own(
@@ -217,10 +270,10 @@ def test_a_small_file_is_replaced_in_the_way_of_each_file_system(
 def test_only_files_of_failed_runs_are_removed(spark: SparkSession, dsn: SecretStr, tmp_path: Path) -> None:
     at, options = reading(Made(spark), START), RunOptions("User:olga@cli", output=str(tmp_path))
     runs, under_way = RollupRuns(dsn.get_secret_value(), CLUSTER), uuid7()
-    # Of a run of another database, and of none at all.
-    others = {str(uuid7()), "notes"}
+    # Of a run of another database, of none at all, and of one that began long ago.
+    others, forgotten = {str(uuid7()), "notes"}, UUID(first_id_at(START - timedelta(days=1)))
     aside = tmp_path / "_incomplete" / CLUSTER / "activity"
-    for name in (*others, str(under_way)):
+    for name in (*others, str(under_way), str(forgotten)):
         (aside / name / "rows").mkdir(parents=True)
         (aside / name / "rows" / "part.parquet").touch()
     with runs.held(under_way):

@@ -20,6 +20,7 @@ from app.cli import rollup_commands
 from app.cli.commands import cli
 from app.domain.errors import UnavailableError
 from app.domain.rollups import ROLLUPS
+from app.rollups import session
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
 from tests.support.commands import Commands, Said
@@ -172,6 +173,16 @@ def test_all_of_them_by_spark_submit_with_a_table_and_parquet(
     _assert_seven_are_shown(commands)
     who = fetch(migrated.owner_dsn, "SELECT DISTINCT principal, state FROM rollup_runs WHERE state = 'complete'")
     assert who == [("User:olga@cli", "complete")]
+
+
+def test_a_driver_of_spark_submit_is_known_by_the_port_of_its_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Shells of Spark set this one, and an application master of YARN none of them.
+    monkeypatch.setenv("SPARK_ENV_LOADED", "1")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert not session.submitted()
+    monkeypatch.delenv("SPARK_ENV_LOADED")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert session.submitted()
 
 
 # -- what stands in the way is told, with what to do

@@ -18,6 +18,7 @@ from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Held, Refused, Sending
 from app.services.target import enforce
+from tests.audit.rows import run
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -310,6 +311,26 @@ async def test_each_sending_without_an_end_counts_for_one_late_value(opened: Ope
     await restore(one)
     assert await kinds(one, ALICE) == ["change", "change", "observed"]
     equal(one, kafka)
+
+
+async def test_values_that_an_earlier_release_sent_may_be_late_once(
+    opened: Opener, kafka: KafkaDouble, stage: Stage
+) -> None:
+    one = await opened()
+    for rate in (1000, 2000):
+        await alter(one, ALICE, producer_byte_rate=rate)
+        await apply(one)
+    # Its rows have values and times alone.
+    run(
+        stage.database.owner_dsn,
+        "UPDATE target_states SET sent ="
+        " (SELECT jsonb_agg(item - 'open' - 'taken') FROM jsonb_array_elements(sent) AS item)",
+    )
+    for _ in range(2):
+        kafka.alter(ALICE, {RATE: "1000"})
+        await restore(one)
+    equal(one, kafka)
+    assert (late(one), await kinds(one, ALICE)) == (1, ["change", "change", "observed"])
 
 
 @pytest.mark.parametrize("reason", ["away", "frozen", "held"])

@@ -272,14 +272,15 @@ async def test_ten_thousand_and_one_quotas_reach_the_cluster_each_with_one_row(
     with service:
         async with service.client(timeout_s=300.0) as http:
             await alter(http, {"key": RATE, "value": 1000})
-            await until(lambda: has(len(names)))
+            await until(lambda: has(len(names)), 400, pause_s=1.0)
             await until(rests)
             rows: list[str] = []
             token: str | None = ""
             while token is not None:
-                page = (await http.request("GET", "audit", params={"pageSize": "1000", "pageToken": token})).body
+                params = {"pageSize": "1000", **({"pageToken": token} if token else {})}
+                page = (await http.request("GET", "audit", params=params)).body
                 rows += [each["kind"] for each in page["items"] if names[0][:-1] in each["entities"][0]["id"]]
                 token = page.get("nextPageToken")
             assert rows == ["change"] * len(names)
             await alter(http, {"key": RATE, "remove": True})
-            await until(lambda: has(0))
+            await until(lambda: has(0), 400, pause_s=1.0)

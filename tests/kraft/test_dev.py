@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +31,33 @@ def run_line(line: str) -> Any:
     return json.loads(done.stdout)
 
 
+def deviations(output: str) -> str:
+    """Run the guide's line about them, as printed, and return what it shows."""
+    (line,) = [line.strip() for line in output.splitlines() if "rollups run drift" in line]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path},
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("who_deviates", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the lines that are printed are for curl")
-async def test_a_first_look_leaves_no_trace_in_the_cluster(kraft: KraftCluster, tmp_path: Path) -> None:
+async def test_a_first_look_leaves_no_trace_in_the_cluster(
+    kraft: KraftCluster, tmp_path: Path, *, who_deviates: bool
+) -> None:
+    """The guide's words are run as they are printed; in the long run those about who deviates, which start Spark."""
+    topics = [f"dev-{number}" for number in range(9)]
     async with KraftWriter(kraft.bootstrap[0]) as writer:
+        if who_deviates:
+            await writer.create_topics(*topics[:-1], configs={"retention.ms": "1000"})
+            await writer.create_topics(topics[-1], configs={"retention.ms": "2000"})
         await writer.quotas(({"user": "dev-alice"}, {"producer_byte_rate": 1000.0}))
         before = await offsets(kraft)
         # The login of another cluster, as somebody may have exported it, stays outside.
@@ -50,6 +76,9 @@ async def test_a_first_look_leaves_no_trace_in_the_cluster(kraft: KraftCluster, 
             assert (effective["value"], effective["source"]) == (1000, "user=dev-alice")
             assert "topic=NAME/effective" in topic
             assert run_line(freshness)["target"]["clusterId"] == kraft.cluster_id
+            if who_deviates:
+                shown = await asyncio.to_thread(deviations, output)
+                assert [each for each in topics if f"topic={each}" in shown] == topics[-1:], shown
             assert await offsets(kraft) == before
 
             await writer.quotas(({"user": "dev-alice"}, {"producer_byte_rate": 2000.0}))
@@ -61,6 +90,8 @@ async def test_a_first_look_leaves_no_trace_in_the_cluster(kraft: KraftCluster, 
             await until_thread(recorded)
             os.killpg(running.process.pid, signal.SIGINT)
             assert running.wait() == 0
+        if who_deviates:
+            await writer.delete_topics(*topics)
 
 
 def test_the_readme_has_this_command() -> None:

@@ -246,6 +246,24 @@ async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, 
     assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
 
 
+async def test_a_late_duplicate_between_two_equal_looks_is_put_right(opened: Opener, kafka: KafkaDouble) -> None:
+    """The cluster's answer is that of the look before, although a newer value was applied in between."""
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await apply(one)
+    await one.look()
+    equal(one, kafka)
+    await alter(one, ALICE, producer_byte_rate=2)
+    await apply(one)
+    kafka.arrive()
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await restore(one)
+    equal(one, kafka)
+    assert kafka.now.configs[ALICE][RATE] == "2"
+
+
 async def test_a_late_value_that_others_replaced_meanwhile_is_none_of_theirs(
     opened: Opener, kafka: KafkaDouble
 ) -> None:

@@ -87,6 +87,11 @@ class AreaState:
     brokers: dict[str, int] = field(default_factory=dict)
     """Such an offset of each broker's own configs, by entity id, as far as this leader knows one."""
     digest: bytes = b""
+    """The digest of the last look that counted; looks with the same one need no comparison."""
+    touched: int = 0
+    """The number of reasons to compare the next look, whatever its digest: callers' changes that were sent, for one."""
+    compared: int = 0
+    """The number of these before the last look that counted."""
     left: bool = False
     """The last look that showed other configs than the look before left changes by others where they were."""
     topics: Topics = field(default_factory=Topics)
@@ -100,9 +105,19 @@ class AreaState:
         """Take the permission for the area."""
         self.report = replace(self.report, permission=permission, reason=reason)
 
+    @property
+    def known_digest(self) -> bytes:
+        """The digest of a look without a difference; empty where none is known."""
+        return self.digest if self.compared == self.touched else b""
+
+    def touch(self) -> None:
+        """Have the next look compared whatever its digest, also where a look is under way."""
+        self.touched += 1
+
     def anew(self) -> None:
         """Look at everything as soon as possible."""
-        self.digest, self.due = b"", 0.0
+        self.touch()
+        self.due = 0.0
         self.topics = Topics()
 
     def covered(self, looked: Looked | None, entity_ids: Iterable[str]) -> set[str]:

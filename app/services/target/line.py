@@ -202,15 +202,9 @@ class Line:
         return await alter(alterations, deadline)
 
     def _compare(self, sent: Sequence[Sent], ends: Mapping[str, End]) -> None:
-        """Have the cluster looked at: applied configs, and znodes that others wrote, of which nothing is sent.
-
-        Client quotas are looked at every few seconds in any case.
-        """
+        """Have the cluster looked at: what was applied, and znodes that others wrote, of which nothing is sent."""
         seen = [
-            each.entity
-            for each in sent
-            if not each.sending.values
-            or (isinstance(ends[each.sending.entity_id], Applied) and area_of(each.entity) is not Area.QUOTAS)
+            each.entity for each in sent if not each.sending.values or isinstance(ends[each.sending.entity_id], Applied)
         ]
         if seen:
             self._parts.look(seen)

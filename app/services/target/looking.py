@@ -112,13 +112,13 @@ class Looking:
 
     async def _look(self, state: AreaState) -> bool:
         """Look at an area, or at a piece of the topics, and follow; return whether the look counts."""
-        began = time.monotonic()
+        began, touched = time.monotonic(), state.touched
         deadline = began + CALL_S
         since = None if state.since is None else self._recorded(state.since)
         brokers = {broker: self._recorded(offset) for broker, offset in state.brokers.items()}
         try:
             if state.area is Area.QUOTAS:
-                looked = await self._looks.quotas(state.digest, since, deadline)
+                looked = await self._looks.quotas(state.known_digest, since, deadline)
             elif state.area is not Area.TOPICS:
                 looked = await self._looks.area(state.area, since, deadline, brokers=brokers)
             else:
@@ -144,9 +144,10 @@ class Looking:
             await self._settle(state, looked)
         beside_log = self._beside_log(state.area)
         state.count(looked, followed.refused, cost, beside_log=beside_log, left=followed.left)
+        state.compared = touched
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
-            state.digest = b""
+            state.touch()
         return True
 
     async def _settle(self, state: AreaState, looked: Looked | None) -> None:
@@ -183,7 +184,7 @@ class Looking:
         """
         for entity in entities:
             if area_of(entity) is Area.QUOTAS:
-                self.areas[Area.QUOTAS].digest = b""
+                self.areas[Area.QUOTAS].touch()
             else:
                 self._wanted[entity.id] = entity
 

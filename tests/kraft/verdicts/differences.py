@@ -99,6 +99,14 @@ def _replicas(case: Case) -> bool:
     )
 
 
+def _padded_rates(case: Case) -> bool:
+    return case.kind == 4 and any(
+        ("throttled.rate" in key or "io.max.bytes" in key) and value != value.strip()
+        for key, value in case.given
+        if value
+    )
+
+
 def _not_a_number(case: Case) -> bool:
     return not case.quotas and any(value == "NaN" for _, value in case.given)
 
@@ -129,6 +137,7 @@ MEANT: Final = (
     Difference("whole quotas with a rest below 1e-6", _nearly_whole, _REFUSED),
     Difference("a quota of 2^63", _beyond_long, _REFUSED),
     Difference("throttled replicas with blanks between them, `*,`, numbers above INT", _replicas, _codes((0, 40))),
+    Difference("replication rates with blanks around them", _padded_rates, _REFUSED),
     Difference("NaN where a range applies", _not_a_number, _codes((0, 40), (0, 42))),
     Difference("other spellings of a broker's number", _other_spelling, _REFUSED),
     Difference(

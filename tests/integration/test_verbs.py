@@ -55,19 +55,21 @@ def configs(line: str) -> None:
 
 
 def test_the_list_of_what_is_not_applied_has_client_configs_that_clients_do_not_run_with(service: Service) -> None:
-    def report(revision: int) -> None:
-        body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": str(revision)}
-        url = f"{service.url}/v1/clusters/default/client-configs/user=unapplied/instances/one"
-        httpx.put(url, json=body, headers={"Authorization": f"Bearer {service.token}"}).raise_for_status()
+    url = f"{service.url}/v1/clusters/default/client-configs/user=unapplied"
+    headers = {"Authorization": f"Bearer {service.token}"}
+
+    def report(revision: str) -> None:
+        body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": revision}
+        httpx.put(f"{url}/instances/one", json=body, headers=headers).raise_for_status()
 
     configs("--alter --user unapplied --add-config producer_byte_rate=1024,acks=all")
     assert shown("get", "--not-applied", "--user", "unapplied") == []
-    report(1)
+    report("1")
     assert shown("get", "--not-applied", "--user", "unapplied") == [["user=unapplied", "acks", "all"]]
     assert items("get", "--not-applied", "--user", "unapplied", "--key", "acks") == [
         {"id": "user=unapplied", "client-configs": {"acks": "all"}}
     ]
-    report(2**62)
+    report(httpx.get(url, headers=headers).headers["Confplane-Revision"])
     assert shown("get", "--not-applied", "--user", "unapplied") == []
 
 

@@ -38,10 +38,16 @@ async def read_until(log: MetadataLog, key: str, after: int = -1) -> tuple[list[
             if isinstance(part, SnapshotPart) and part.first:
                 found = []
             found += part.records
-            if any(isinstance(each.message, ClientQuotaRecord) and each.message.key == key and not each.message.remove
-                   and each.message.value == 4321.0 for each in part.records):  # fmt: skip
+            if any(_marks(each, key) for each in part.records):
                 return found, part.after if isinstance(part, LogPart) else part.end_offset - 1
     raise AssertionError("the log has no end")
+
+
+def _marks(record: LogRecord, key: str) -> bool:
+    quota = record.message
+    if not isinstance(quota, ClientQuotaRecord) or quota.key != key or quota.remove:
+        return False
+    return [each.entity_name for each in quota.entity] == ["marker"] and quota.value == 4321.0
 
 
 async def mark(writer: KraftWriter, key: str) -> None:

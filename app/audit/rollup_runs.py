@@ -10,7 +10,7 @@ Not asynchronous: Spark's driver waits for it.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -122,6 +122,9 @@ class RollupRuns:
             try:
                 yield
             finally:
+                # The server notices a closed connection some time later, and another holder may come at once.
+                with suppress(psycopg.Error):
+                    connection.rollback()
                 connection.close()
 
     def current(self, job: str) -> RollupRun | None:

@@ -91,7 +91,8 @@ def outside_writers(
         log = log_up_to(marked, quorum, class_path, beyond=BEYOND, unshown=UNSHOWN)
         if following is not None:
             wait_for(partial(_followed, following, log[-1].offset), why="the log is not followed to its end")
-        described = {entity: meanings(config) for entity, config in writers.described().items()}
+        trees = {entity for side in sides for entity in side.tree()}
+        described = {entity: meanings(config) for entity, config in writers.described(trees).items()}
         for side in sides:
             tree = side.tree()
             behind = begun if side is following and begun is not None else float("inf")

@@ -11,11 +11,12 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from app.domain.entities import Entity
+from app.services.ports.kafka import Area, area_of
 from tests.interop.admin import Admin
 from tests.kraft.outside.log import mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from tests.kraft.outside.log import Mark
@@ -159,10 +160,16 @@ class Writers:
         """Make a last write, which all others are in front of."""
         return mark(self._admins[0])
 
-    def described(self) -> dict[str, dict[str, str]]:
-        """Return the declared configs by entity, as the AdminClient describes them; without what no znode holds."""
-        asked = [*resources(self._brokers), *(("TOPIC", name) for name in TOPICS)]
-        return declared(self._admins[0], asked)
+    def described(self, tree: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the declared configs by entity, as the AdminClient describes them; without what no znode holds.
+
+        Args:
+            tree: Entities of which some may be of other tests, and are described as well.
+        """
+        asked = {entity_of(kind, name).id: (kind, name) for kind, name in resources(self._brokers)}
+        asked |= {entity_of("TOPIC", name).id: ("TOPIC", name) for name in TOPICS}
+        others = [Entity.from_id(each) for each in tree if each not in asked]
+        return declared(self._admins[0], [*asked.values(), *(resource_of(each) for each in others if is_config(each))])
 
     # -- steps
 
@@ -232,10 +239,25 @@ def declared(admin: Admin, asked: Sequence[tuple[str, str]]) -> dict[str, dict[s
             for level, value, source in entry["synonyms"]
             if (level, source) == (key, _SOURCES[kind if name else "DEFAULT"]) and key not in UNSHOWN
         }
-        entity = Entity.from_components([(kind.lower().replace("_", "-"), name or None)])
         if own:
-            found[entity.id] = own
+            found[entity_of(kind, name).id] = own
     return found
+
+
+def entity_of(kind: str, name: str) -> Entity:
+    """Return the entity of a config resource."""
+    return Entity.from_components([(kind.lower().replace("_", "-"), name or None)])
+
+
+def is_config(entity: Entity) -> bool:
+    """Say whether an entity is a config resource."""
+    return area_of(entity) is not Area.QUOTAS
+
+
+def resource_of(entity: Entity) -> tuple[str, str]:
+    """Return the config resource of an entity."""
+    [(kind, name)] = entity.components
+    return kind.value.upper().replace("-", "_"), name or ""
 
 
 def _entities() -> list[dict[str, str | None]]:

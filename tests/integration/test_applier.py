@@ -34,6 +34,7 @@ from tests.support.adopting import (
     kill,
     kinds,
     opener,
+    overtake,
     restore,
     rows,
     shown_drift,
@@ -225,11 +226,7 @@ async def _nothing() -> None:
 
 async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await alter(one, ALICE, producer_byte_rate=1)
-    kafka.cut = "late"
-    await apply(one)
-    await alter(one, ALICE, producer_byte_rate=2)
-    await apply(one)
+    await overtake(one, kafka)
     assert kafka.now.configs[ALICE][RATE] == "2"
     kafka.arrive()
     kafka.alter(ALICE, {OTHER: "77"})
@@ -397,11 +394,7 @@ async def test_a_late_value_that_the_cluster_refuses_to_lose_is_none_of_theirs(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
-    await alter(one, ALICE, producer_byte_rate=1)
-    kafka.cut = "late"
-    await apply(one)
-    await alter(one, ALICE, producer_byte_rate=2)
-    await apply(one)
+    await overtake(one, kafka)
     kafka.arrive()
     kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
     await restore(one)
@@ -440,11 +433,7 @@ async def test_a_value_of_before_an_open_end_is_sent_behind_a_refusal_too(opened
 
 async def test_a_repetition_without_an_end_is_ended_by_the_next_leader(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await alter(one, ALICE, producer_byte_rate=1)
-    kafka.cut = "late"
-    await apply(one)
-    await alter(one, ALICE, producer_byte_rate=2)
-    await apply(one)
+    await overtake(one, kafka)
     # Another's change leaves a znode without altered keys.
     kafka.alter(ALICE, {OTHER: "77"})
     await one.look()

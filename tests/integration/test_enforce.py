@@ -27,6 +27,7 @@ from tests.support.adopting import (
     kill,
     kinds,
     opener,
+    overtake,
     restore,
     rows,
 )
@@ -246,11 +247,7 @@ async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka
 
 async def test_a_late_duplicate_of_ours_is_repaired_and_not_anothers(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await alter(one, ALICE, producer_byte_rate=1)
-    kafka.cut = "late"
-    await apply(one)
-    await alter(one, ALICE, producer_byte_rate=2)
-    await apply(one)
+    await overtake(one, kafka)
     kafka.arrive()
     await restore(one)
     equal(one, kafka)

@@ -28,6 +28,7 @@ from tests.support.adopting import (
     equal,
     kinds,
     opener,
+    overtake,
     restore,
     shown_drift,
 )
@@ -122,11 +123,7 @@ async def test_a_late_value_is_counted_once_however_long_its_repair_is_held_back
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
-    await alter(one, ALICE, producer_byte_rate=1)
-    kafka.cut = "late"
-    await apply(one)
-    await alter(one, ALICE, producer_byte_rate=2)
-    await apply(one)
+    await overtake(one, kafka)
     async with at_work(one):
         await freeze(one)
     kafka.arrive()

@@ -77,6 +77,15 @@ async def apply(one: Observing) -> bool:
     return await one.applier.round()
 
 
+async def overtake(one: Observing, kafka: KafkaDouble) -> None:
+    """Two changes by callers, of which the cluster has the second alone: the request of the first one is late."""
+    await alter(one, ALICE, {RATE: 1})
+    kafka.cut = "late"
+    await apply(one)
+    await alter(one, ALICE, {RATE: 2})
+    await apply(one)
+
+
 class Killed(BaseException):
     """The end of a process."""
 

@@ -174,12 +174,12 @@ class AlterService:
         Returns:
             The parts; a conditional edit of an area that can't be looked at is refused.
         """
-        resting: dict[Area, dict[str, Entity]] = {}
+        conditional: dict[Area, dict[str, Entity]] = {}
         for part in parts:
             if (edit := _conditional(part)) is not None:
-                resting.setdefault(area_of(edit.entity), {})[edit.entity.id] = edit.entity
+                conditional.setdefault(area_of(edit.entity), {})[edit.entity.id] = edit.entity
         refused: dict[Area, ConfplaneError] = {}
-        for area, entities in resting.items():
+        for area, entities in conditional.items():
             try:
                 await self._looks[parts[0].collection.store.name](list(entities.values()), caller.deadline)
             except UnavailableError as error:

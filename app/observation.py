@@ -103,12 +103,12 @@ class Observation:
     @cached_property
     def observer(self) -> Observer:
         """The observer, not started."""
-        return Observer(self._following(), self._store, self.applier, log=self._follows_log)
+        return Observer(self._following(), self._store, self.applier, log=self._follows_log, beside=self._at_the_moment)
 
     @cached_property
     def freshener(self) -> Freshener:
-        """The looks of reads with ``consistency=strong``."""
-        return Freshener(self._following(), self._store)
+        """The looks of reads with ``consistency=strong``, and of conditional writes."""
+        return Freshener(self._at_the_moment, self._store)
 
     @cached_property
     def importer(self) -> Importer:
@@ -119,6 +119,10 @@ class Observation:
     def drift(self) -> DriftService:
         """The drift."""
         return DriftService(self._store, self._states, self._rules, self._following().looks)
+
+    @cached_property
+    def _at_the_moment(self) -> Following:
+        return self._following()
 
     def _following(self) -> Following:
         return Following(self.kafka, self._store, self._runner, self._rules, self._redact, self._states)

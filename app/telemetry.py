@@ -171,6 +171,9 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     # callers' changes of a Kafka cluster
     "put_back_changes": Metric(_C, "Changes by others in a Kafka cluster that were put back", _CLUSTER),
+    "overwritten_changes": Metric(
+        _C, "Changes by others in a Kafka cluster that callers' changes of the same keys replace", _CLUSTER
+    ),
     "applied_changes": Metric(
         _C, "Entities that were sent to a Kafka cluster, by the end: applied, refused, or unknown", (*_CLUSTER, "end")
     ),

@@ -335,9 +335,9 @@ class PostgresTargetStates:
         """Decide what others changed, with the rows of the trail: see the port."""
         return await self._move(_CORRECT, cluster, corrections, _PUT_BACK)
 
-    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> None:
+    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
         """Note others' values that will be replaced, with the rows of the trail: see the port."""
-        await self._move(_OVERWRITE, cluster, changes, _OVERWRITTEN)
+        return await self._move(_OVERWRITE, cluster, changes, _OVERWRITTEN)
 
     async def _move(
         self, statement: TextClause, cluster: str, moves: Sequence[Correction | Overwriting], error: str

@@ -30,6 +30,7 @@ from tests.support.adopting import (
 )
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
+from tests.support.stores import soon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,6 +76,11 @@ async def nothing() -> None:
     """Wait for nothing."""
 
 
+def counted(one: Observing, name: str) -> Any:
+    """A metric of a process."""
+    return {sample.name: sample.value for sample in one.observer.metrics()}[name]
+
+
 async def replaced(one: Observing, entity: Entity) -> list[tuple[dict[str, str | None], dict[str, str | None]]]:
     """The rows of what was replaced, each with the values here and those of others, in order of time."""
     found = [each for each in await rows(one, entity) if each.kind == "put-back"]
@@ -97,6 +103,8 @@ async def test_a_value_of_others_that_a_waiting_change_replaces_has_a_row(opened
         kafka.alter(ALICE, {RATE: "7"})
         kafka.alter(TOPIC, {RETENTION: None})
         kafka.alter(BOB, {RATE: "8"})
+        # Strong reads look as the observer does.
+        await one.freshener.look_at([BOB], soon())
         for _ in range(2):
             await one.look()
         kafka.alter(ALICE, {RATE: "9"})
@@ -109,6 +117,7 @@ async def test_a_value_of_others_that_a_waiting_change_replaces_has_a_row(opened
     ]
     assert await replaced(one, TOPIC) == [({RETENTION: "2000"}, {})]
     assert await replaced(one, BOB) == [({RATE: "5"}, {RATE: "8"})]
+    assert (counted(one, "overwritten_changes"), counted(one, "put_back_changes")) == (4, 0)
     # Of what is applied by now others' changes are followed, or put back, as ever.
     assert [len(await kinds(one, each)) for each in (ALICE, TOPIC, BOB)] == [3, 2, 2]
     assert await drift(one) == []
@@ -143,6 +152,7 @@ async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> N
     await restore(two)
     equal(two, kafka)
     assert len(await replaced(one, ALICE)) == 1
+    assert [counted(each, "overwritten_changes") for each in (one, two)] == [1, 0]
 
 
 async def test_a_request_under_way_may_have_been_there_first(opened: Opener, kafka: KafkaDouble) -> None:

@@ -72,9 +72,10 @@ class Observing:
         asking = Asking(cast("AlteredCluster", kafka), store, secrets)
         replica.parts.alter._asked = {("default", FacetName.CONFIGS): asking.ask}
         self.applier = Applier(cast("AlteredCluster", kafka), store, states, secrets)
-        self.observer = Observer(own(), store, self.applier, log=log)
+        at_the_moment = own()
+        self.observer = Observer(own(), store, self.applier, log=log, beside=at_the_moment)
         self.importer = Importer(own(), store, self.targets)
-        self.freshener = Freshener(own(), store)
+        self.freshener = Freshener(at_the_moment, store)
         replica.parts.alter._looks = {"default": partial(look_first, store, self.freshener)}
         self.drift = DriftService(store, states, rules_of(kafka), own().looks)
 

@@ -309,10 +309,13 @@ class TargetStates(Protocol):
             The ids of the entities whose corrections count.
         """
 
-    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> None:
+    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
         """Write the rows of the trail for values of others that will be replaced, and note these values.
 
         All of it is one statement. An entity is left out where another process was first, or its change was applied.
+
+        Returns:
+            The ids of the entities whose values are noted.
         """
 
     async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:

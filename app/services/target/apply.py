@@ -104,7 +104,7 @@ class Follower:
         self._decisions = decisions
         self._states = states
         self.enforcer = Enforcer(store, decisions, states)
-        self._overwritten = Overwritten(store, decisions, states)
+        self.overwritten = Overwritten(store, decisions, states)
         self._revisions: dict[int, None] = {}
         self.written = 0
         """The number of entities written since the start."""
@@ -145,7 +145,7 @@ class Follower:
         if enforced or late:
             await self._correct(late, result)
         if result.waits:
-            await self._overwritten.note(result.waits)
+            await self.overwritten.note(result.waits)
         return result
 
     async def _correct(self, late: Sequence[Seen], result: Followed) -> None:

@@ -56,12 +56,22 @@ class Observer:
         store: The cluster's store, started.
         applier: Applies callers' changes, where the target takes any.
         log: Follow the metadata log: the settings name controllers.
+        beside: The parts of strong reads and conditional writes, whose changes are counted with the observer's.
     """
 
-    def __init__(self, following: Following, store: ObservedStore, applier: Applier, *, log: bool = False) -> None:
+    def __init__(
+        self,
+        following: Following,
+        store: ObservedStore,
+        applier: Applier,
+        *,
+        log: bool = False,
+        beside: Following | None = None,
+    ) -> None:
         self._cluster = following.cluster
         self._store = store
         self._follower = following.follower
+        self._counted = [self._follower, *([] if beside is None else [beside.follower])]
         self.looking = Looking(following, store, applier.again, log=log)
         applier.look = self.looking.look_at
         applier.tell = self._tell
@@ -262,8 +272,9 @@ class Observer:
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
-        yield Sample("observed_changes", self._follower.written)
-        yield Sample("put_back_changes", self._follower.enforcer.put_back)
+        yield Sample("observed_changes", sum(each.written for each in self._counted))
+        yield Sample("put_back_changes", sum(each.enforcer.put_back for each in self._counted))
+        yield Sample("overwritten_changes", sum(each.overwritten.rows for each in self._counted))
         for (area, result), count in self.looking.counts.items():
             if count:
                 yield Sample("observation_looks", count, (area.value, result))

@@ -33,12 +33,16 @@ class Overwritten:
         store: The cluster's store.
         decisions: Compares entities with their znodes.
         states: The states of entities in the Kafka cluster.
+
+    Attributes:
+        rows: The number of rows that this process wrote.
     """
 
     def __init__(self, store: ClusterStore, decisions: Decisions, states: TargetStates) -> None:
         self._store = store
         self._decisions = decisions
         self._states = states
+        self.rows = 0
 
     async def note(self, waiting: Sequence[Seen]) -> None:
         """Write the rows of entities whose changes wait.
@@ -62,7 +66,8 @@ class Overwritten:
             for each in waiting
             if (change := self._change(each, nodes[each.entity.id], theirs[each.entity.id], befores)) is not None
         ]
-        await self._states.overwrite(self._store.name, changes)
+        moved = await self._states.overwrite(self._store.name, changes)
+        self.rows += sum(each.intent is not None and each.entity_id in moved for each in changes)
 
     def _theirs(self, seen: Seen, node: Node | None) -> dict[str, str | None]:
         """Return the keys that wait, and that may have values of others in the cluster, with these values.

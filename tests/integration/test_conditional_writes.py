@@ -16,6 +16,7 @@ from app.domain.ops import Op, OpType
 from app.services.changes.alter import Part
 from app.services.changes.edits import Edit
 from app.services.etags import Precondition
+from app.services.ports.applying import Refused
 from app.services.ports.kafka import Area, area_of
 from tests.support.adopting import ALICE, BOB, GROUP, PAIR, RATE, TOPIC, alter, apply, kinds, opener
 from tests.support.kafka_double import KafkaDouble
@@ -157,6 +158,41 @@ async def test_an_area_that_may_not_be_described_fails_alone(opened: Opener, kaf
     assert isinstance(topic.error, UnavailableError)
     assert "DESCRIBE_CONFIGS is missing for topics" in topic.error.detail
     assert quotas.error is None
+
+
+async def test_a_cluster_without_a_target_has_no_look(stage: Stage) -> None:
+    replica = await stage.replica()
+    replica.parts.alter._looks = {}
+    made, again = Precondition(if_none_match=("*",)), Precondition(if_match=("*",))
+    collection = replica.parts.clusters.get("default").collections[QUOTAS]
+    for precondition in (made, again):
+        edit = Edit(BOB, (Op(RATE, OpType.SET, 9),), precondition=precondition)
+        [result] = await replica.parts.alter.alter(collection, [edit], caller())
+        assert result.error is None
+
+
+@pytest.mark.parametrize("enforced", [False, True])
+async def test_an_entity_whose_values_the_cluster_refuses_is_written_under_a_condition(
+    opened: Opener, kafka: KafkaDouble, *, enforced: bool
+) -> None:
+    one = await opened(enforced=enforced)
+    await alter(one, ALICE, {RATE: 3000})
+    await apply(one)
+    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    for value, theirs in ((4000, "2001"), (5000, "2002")):
+        await alter(one, ALICE, {RATE: value})
+        for _ in range(2):
+            # Neither what others set then nor what they set behind the refusal changes the version here.
+            kafka.alter(ALICE, {RATE: theirs})
+            seen = Precondition(if_match=(etag(one, ALICE),))
+            [result] = await write(one, (ALICE, {RATE: value + 1}, seen))
+            assert result.error is None
+            await apply(one)
+    kafka.refusals.clear()
+    [result] = await write(one, (ALICE, {RATE: 6000}, Precondition(if_match=(etag(one, ALICE),))))
+    assert result.error is None
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "6000"
 
 
 async def test_many_entities_are_looked_at_with_all(opened: Opener, kafka: KafkaDouble) -> None:

@@ -174,6 +174,8 @@ class AlterService:
         Returns:
             The parts; a conditional edit of an area that can't be looked at is refused.
         """
+        if not parts or parts[0].collection.store.target() is None:
+            return parts
         conditional: dict[Area, dict[str, Entity]] = {}
         for part in parts:
             if (edit := _conditional(part)) is not None:

@@ -219,7 +219,8 @@ def _end(answer: Answer | None) -> End:
         return Held(str(errors.RightsError("The alter", code, said)))
     if code in _REFUSALS:
         return Refused(code, said or errors.name_of(code))
-    text = f"{errors.name_of(code)}: {said}" if said else errors.name_of(code)
+    name = errors.NAMES.get(code, "An error that this release does not know")
+    text = f"{name}: {said}" if said else name
     return Unknown(text) if code in errors.PASSING else Unknown(f"{text} (code {code})", code)
 
 

@@ -242,18 +242,19 @@ class OtherAnswers:
 
 
 async def test_answers_in_another_order_with_more_and_less() -> None:
-    connection = OtherAnswers(("c", 0), ("b", 42), ("b", 42), ("stranger", 0), ("a", 7))
+    connection = OtherAnswers(("c", 0), ("b", 42), ("b", 42), ("stranger", 0), ("a", 7), ("e", 161))
 
     async def connect(_deadline: float) -> OtherAnswers:
         return connection
 
     made: alters.Alters[alters.Name, float] = alters.Alters(alters.ask_quotas, connect)  # type: ignore[arg-type]
-    asked: list[alters.QuotaOps] = [(user(name), {RATE: 1.0}) for name in ("a", "b", "c", "d")]
+    asked: list[alters.QuotaOps] = [(user(name), {RATE: 1.0}) for name in ("a", "b", "c", "d", "e")]
     assert await made.alter(asked, soon) == [
         Unknown("REQUEST_TIMED_OUT: said"),
         Refused(42, "said"),
         Applied(),
         Unknown("The answer of the broker left the entity out"),
+        Unknown("An error that this release does not know: said (code 161)", 161),
     ]
     assert len(connection.requests) == 1
 

@@ -28,6 +28,9 @@ async def _check(settings: Settings, cluster: str) -> int:
         identity = await found.identity(deadline)
         permissions = await found.permissions(deadline, alters=True)
         unproven = await found.unproven(deadline)
+        kafka_settings = settings.clusters[cluster].kafka
+        logged = kafka_settings is not None and bool(kafka_settings.controllers)
+        unfollowed = await found.unfollowed(deadline) if logged else None
     brokers = ", ".join(map(str, identity.brokers))
     typer.echo(
         f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
@@ -41,6 +44,11 @@ async def _check(settings: Settings, cluster: str) -> int:
         typer.echo(
             f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
             " until the broker has heard of changes twice"
+        )
+    if logged:
+        typer.echo(
+            "  metadata log    "
+            + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Looks do without it")
         )
     unaltered = [area for area, (permission, _) in permissions.items() if permission is not Permission.FULL]
     if unaltered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
@@ -37,7 +38,7 @@ from app.services.ports.kafka import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from app.connection_settings import KafkaSettings
     from app.domain.observed import Rules
@@ -294,18 +295,40 @@ class KraftCluster:
 
     async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
         """Follow the metadata log; see the port."""
-        with translated():
-            if after is None:
+        if after is None:
+            with translated():
                 now = await (await self._client()).features(time.monotonic() + self._timeout_s)
-                after = now.offset
-                yield LogPage(after, anew=True)
-            log = MetadataLog(self._controllers, self._options, cluster_id=self._expected())
+            after = now.offset
+            yield LogPage(after, anew=True)
+        async with aclosing(self._followed(after, self._expected())) as pages:
+            async for page in pages:
+                yield page
+
+    async def _followed(self, after: int, cluster_id: str | None) -> AsyncGenerator[LogPage, None]:
+        with translated():
+            log = MetadataLog(self._controllers, self._options, cluster_id=cluster_id)
             try:
                 pages = LogPages(self._sights, await self.topics(time.monotonic() + self._timeout_s))
                 async for part in log.follow(after, snapshots=False):
                     yield await pages.page(part)
+            except errors.RightsError as error:
+                raise NotPermittedError(f"{error}; needed: CLUSTER_ACTION on CLUSTER") from None
             finally:
                 await log.close()
+
+    async def unfollowed(self, deadline: float) -> str | None:
+        """Read the metadata log once; return the reason why it can't be followed, None where it can."""
+        try:
+            with translated():
+                client = await self._client()
+                now = await client.features(self._by(deadline))
+                # Of the brokers: a controller says it for more rights alone.
+                cluster_id = await client.cluster_id(self._by(deadline))
+            async with aclosing(self._followed(now.offset, cluster_id)) as pages:
+                await anext(pages)
+        except UnavailableError as error:
+            return error.detail
+        return None
 
     async def close(self) -> None:
         """Close the connections."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.commands import Said
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
@@ -52,11 +53,15 @@ def stores(zookeeper: ZooKeeper, postgres: Postgres) -> dict[str, Any]:
 def observing(directory: Path, stores: dict[str, Any], kafka: dict[str, Any], **more: Any) -> Iterator[Service]:
     """Import by the command, and run a service, both with the same variables."""
     service = Service(directory, settings=variables(kafka), **stores, **more)
-    arguments = ["target", "import", "--apply", "--cluster", "default"]
-    said = run(arguments, {**service._environment, "LOGNAME": "olga"})
+    said = commanded(service, "import", "--apply")
     assert said.code == 0, said
     with service:
         yield service
+
+
+def commanded(service: Service, *arguments: str) -> Said:
+    """Run a command about the target, with a service's variables."""
+    return run(["target", *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
 
 
 def secured(kraft: KraftCluster, sasl: dict[str, str]) -> dict[str, Any]:
@@ -178,6 +183,7 @@ async def test_without_the_right_to_the_log_looks_go_on_until_it_is_given(
                 assert not row["observed"]["exact"]
                 target = (await client.request("GET", "/v1/clusters/default")).body["target"]
                 assert target["logOffset"] is None
+                await _not_followed(service, client)
                 # CLUSTER_ACTION is 9.
                 await writer.allow("User:carol", [(4, "kafka-cluster", 9)])
 
@@ -186,15 +192,32 @@ async def test_without_the_right_to_the_log_looks_go_on_until_it_is_given(
                     return target["logOffset"] is not None
 
                 await until(log_followed)
+                said = commanded(service, "check")
+                assert "metadata log    yes: every write is in the trail" in said.out
                 await writer.quotas(({"user": "by-rights"}, {"producer_byte_rate": None}))
                 rows = await until(lambda: _several(seen))
                 assert rows[0]["observed"]["exact"]
+
+                async def nothing_missing() -> bool:
+                    target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+                    return target["logProblem"] is None
+
+                await until(nothing_missing)
     # Its id was not asked for, which needs more rights, and is compared all the same.
     options = Options(login=lambda: Plain("carol", PASSWORD))
     log = MetadataLog([Address.parse(node.controller_login)], options, cluster_id="TheClusterThatIsMeant_")
     with pytest.raises(AnswerError, match="INCONSISTENT_CLUSTER_ID"):
         await anext(log.follow(-1))
     await log.close()
+
+
+async def _not_followed(service: Service, client: ConfplaneClient) -> None:
+    """Expect the missing right wherever operators look."""
+    await until_warned(client, "metadata log of its Kafka cluster is not followed")
+    target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+    for told in (target["logProblem"], commanded(service, "status").err, commanded(service, "check").out):
+        assert "Fetch of the metadata log is not permitted" in told
+        assert "needed: CLUSTER_ACTION on CLUSTER" in told
 
 
 async def _several(seen: Any) -> Any:

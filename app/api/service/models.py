@@ -118,6 +118,9 @@ class TargetData(AnswerModel):
     metadata_version: str | None
     reported_at: Time | None = Field(description="The time of the leader's report, which all of this is from")
     log_offset: str | None = Field(description="The offset up to which the metadata log was followed; null: it is not")
+    log_problem: str | None = Field(
+        description="The reason why the metadata log is not followed, where the settings name controllers"
+    )
     problem: str | None = Field(description="The reason why nothing is followed now")
     areas: dict[EntityTypeName, ObservedArea] | None
     applying: ApplyingData | None = Field(description="null where callers write nothing, or nothing was heard yet")

@@ -225,6 +225,8 @@ class TargetData(TypedDict):
     reportedAt: str | None
     # The offset up to which the metadata log was followed; null: it is not
     logOffset: str | None
+    # The reason why the metadata log is not followed, where the settings name controllers
+    logProblem: str | None
     # The reason why nothing is followed now
     problem: str | None
     areas: dict[str, ObservedArea] | None

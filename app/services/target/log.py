@@ -47,6 +47,7 @@ class LogFollower:
     Attributes:
         offset: The offset up to which everything was followed; None: not known.
         at_ms: The time at which the log was read last; None: not yet.
+        problem: The reason why the log is not followed now; empty where it is, as far as known.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class LogFollower:
         self._moved = asyncio.Condition()
         self.offset: int | None = None
         self.at_ms: int | None = None
+        self.problem = ""
         self._read_at = float("-inf")
 
     @property
@@ -80,6 +82,7 @@ class LogFollower:
         if self._started:
             self._started = False
             await self._background.stop()
+            self.problem = ""
 
     async def reached(self, offset: int) -> None:
         """Wait until the log was followed up to an offset; for a few seconds at most."""
@@ -98,8 +101,10 @@ class LogFollower:
                     failures = 0
             except UnavailableError as error:
                 logger.warning("Cluster %s: its metadata log has to wait: %s", self._name, error.detail)
+                self.problem = error.detail
             except Exception:
                 logger.exception("Cluster %s: following its metadata log failed", self._name)
+                self.problem = "Following it failed; the leader's log has the error"
             self._read_at = float("-inf")
             failures += 1
             await asyncio.sleep(min(_SLOWEST_S, 2.0 ** min(failures, 10) / 2) * random.uniform(0.5, 1))  # noqa: S311 - no secret
@@ -115,6 +120,9 @@ class LogFollower:
                 await self._look(page.until)
         async with self._moved:
             self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()
+            if not page.anew:
+                # Such a page stands for a log that was not read.
+                self.problem = ""
             self._moved.notify_all()
 
 

@@ -41,6 +41,9 @@ def of(cluster: str, target: Target | None, report: Report | None) -> list[Notic
     if report.problem:
         text = f"{cluster}: its Kafka cluster is not observed now, and configs may be older than they look"
         found.append(Notice(text, f"{text}: {report.problem}"))
+    if report.log_problem:
+        text = f"{cluster}: the metadata log of its Kafka cluster is not followed, and looks go on as without it"
+        found.append(Notice(text, f"{text}: {report.log_problem}"))
     if report.applying is not None:
         found += _of_applying(cluster, report.applying)
     for area, each in report.areas.items():

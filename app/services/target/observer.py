@@ -250,6 +250,7 @@ class Observer:
             moved=self.looking.moved,
             log_offset=None if self.looking.log is None else self.looking.log.offset,
             log_at=None if self.looking.log is None else self.looking.log.at_ms,
+            log_problem="" if self.looking.log is None else self.looking.log.problem,
             areas={area: state.report for area, state in self.looking.areas.items()},
             applying=self._applying() if target.applies else None,
         )

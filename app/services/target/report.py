@@ -119,6 +119,8 @@ class Report:
     """The offset up to which the metadata log was followed; None: it is not followed."""
     log_at: int | None = None
     """The time at which the log was read last."""
+    log_problem: str = ""
+    """The reason why the log is not followed now, where the settings name controllers; empty where it is."""
     areas: Mapping[Area, AreaReport] = field(default_factory=dict)
     applying: Applying | None = None
     """The application of changes; None where the target takes none of callers."""
@@ -130,7 +132,12 @@ class Report:
             for area, each in self.areas.items()
         }
         applying = None if self.applying is None else replace(self.applying, problem=_cut(self.applying.problem))
-        told = asdict(replace(self, problem=_cut(self.problem), areas={}, applying=None))
+        told = asdict(
+            replace(self, problem=_cut(self.problem), log_problem=_cut(self.log_problem), areas={}, applying=None)
+        )
+        if not self.log_problem:
+            # Earlier releases read no report with a member that they do not know.
+            del told["log_problem"]
         while True:
             shown = {**told, "areas": {area.value: asdict(each) for area, each in areas.items()}}
             if applying is None:

@@ -14,7 +14,9 @@ _MANY = Names.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
 def test_a_report_of_any_content_is_short_enough() -> None:
     areas = {area: AreaReport(Permission.NONE, _LONG, problem=_LONG, unmanaged=_MANY, hidden=_MANY) for area in Area}
     applying = Applying(1, 1, _MANY, _MANY, _MANY, _MANY, _MANY, problem=_LONG)
-    data = Report(1, "writer", brokers=tuple(range(1_000)), problem=_LONG, areas=areas, applying=applying).encode()
+    data = Report(
+        1, "writer", brokers=tuple(range(1_000)), problem=_LONG, log_problem=_LONG, areas=areas, applying=applying
+    ).encode()
     assert len(data) <= 90_000
     found = parse(data)
     assert found is not None
@@ -35,3 +37,10 @@ def test_a_report_of_common_size_is_whole() -> None:
     data = report.encode()
     assert parse(data) == report
     assert json.loads(data)["problem"] == "away"
+
+
+def test_a_problem_with_the_log_is_a_member_only_where_there_is_one() -> None:
+    """Earlier releases know no such member, and read no report with it."""
+    assert "log_problem" not in json.loads(Report(1, "writer").encode())
+    report = Report(1, "writer", log_problem="a right is missing")
+    assert parse(report.encode()) == report

@@ -6,6 +6,7 @@ At the end cluster and tree are equal, each change has one row, and nothing of o
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import struct
@@ -20,6 +21,7 @@ from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_adopting_faults import active, adopting, configured, value_of
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
+from tests.support.kraft_writer import KraftWriter
 from tests.support.metrics import scrape
 from tests.support.proxy import proxy
 from tests.support.service import Service
@@ -28,7 +30,7 @@ from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from app.devstack.postgres import Postgres
@@ -64,6 +66,12 @@ class Named:
         if config:
             await configured(http, self.metrics, KEY, str(number))
 
+    async def set_by_others(self, kraft: KraftCluster, number: int) -> None:
+        """Set both in the cluster."""
+        async with KraftWriter(kraft.bootstrap[0]) as writer:
+            await writer.quotas(({"user": self._name}, {RATE: float(number)}))
+            await writer.configs((self._resource, {KEY: str(number)}))
+
     async def has(self, number: int) -> bool:
         """Say whether the cluster has a number in both."""
         quotas = await self._client.describe_quotas_of([("user", self._name)], soon())
@@ -76,13 +84,15 @@ class Named:
             looked.append(await _shows(http, f"configs/{self.metrics}", {"configs": {KEY: str(number)}}))
         return all(looked)
 
-    async def expect(self, http: ConfplaneClient, number: int, *, quotas: int, configs: int) -> None:
-        """Expect a number in cluster and tree, and just so many rows of callers; then remove both."""
+    async def expect(
+        self, http: ConfplaneClient, number: int, *, quotas: int, configs: int, last: Sequence[str] = ()
+    ) -> None:
+        """Expect a number in cluster and tree, and just so many rows of callers, then the last ones; remove both."""
         await until(lambda: self.has(number))
         await until(lambda: self.shows(http, number))
         assert await self.has(number)
-        assert await kinds(http, self.user) == ["change"] * quotas
-        assert await kinds(http, self.metrics) == ["change"] * configs
+        assert await kinds(http, self.user) == ["change"] * quotas + [*last]
+        assert await kinds(http, self.metrics) == ["change"] * configs + [*last]
         await http.request("DELETE", f"client-quotas/{self.user}")
         await http.request("DELETE", f"configs/{self.metrics}")
 
@@ -138,11 +148,14 @@ async def _applied(http: ConfplaneClient, both: Named) -> bool:
     return all(each.body["status"]["applied"]["state"] == "applied" for each in shown)
 
 
-LONG = [(step, kind) for step in ("claimed", "sending", "sent", "ended") for kind in ("quota", "config")]
-SHORT = LONG.pop(2)
+STOPS = list(itertools.product(("claimed", "sending", "sent", "ended"), ("quota", "config"), ("callers", "others")))
+SHORT = [("sending", "quota", "callers"), ("sending", "config", "others")]
 
 
-@pytest.mark.parametrize(("step", "kind"), [SHORT, *(pytest.param(*each, marks=pytest.mark.long) for each in LONG)])
+@pytest.mark.parametrize(
+    ("step", "kind", "newer"),
+    [*SHORT, *(pytest.param(*each, marks=pytest.mark.long) for each in STOPS if each not in SHORT)],
+)
 async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_nothing_back(
     kraft: KraftCluster,
     client: KraftClient,
@@ -151,9 +164,13 @@ async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_noth
     tmp_path: Path,
     step: str,
     kind: str,
+    newer: str,
 ) -> None:
-    """Its session ends meanwhile; it goes on behind a newer change that the other leader has applied."""
-    both = Named(f"stopped-{step}-{kind}", client)
+    """Its session ends meanwhile; it goes on behind a newer change: by callers, which the other leader has applied, or
+    by others in the cluster, which that one has followed.
+    """
+    both = Named(f"stopped-{step}-{kind}-{newer}", client)
+    alone = {"quota": kind == "quota", "config": kind == "config"}
     connect, dsn = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres).service_dsn
     files = [tmp_path / name / "step" for name in ("one", "other")]
     pair = [
@@ -179,14 +196,18 @@ async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_noth
             for file in files:
                 file.write_text(f"{step}:SIGSTOP")
             # Either of them leads, and stops. It may not answer then.
-            writing = asyncio.ensure_future(both.write(one, 2000, quota=kind == "quota", config=kind == "config"))
+            writing = asyncio.ensure_future(both.write(one, 2000, **alone))
             (stopped,) = await until(lambda: [at for at in (0, 1) if files[at].with_suffix(".taken").exists()])
             try:
                 files[1 - stopped].unlink()
                 beside = clients[1 - stopped]
                 # Once the other leader has ended what this one began.
-                await until(lambda: both.shows(beside, 2000, quota=kind == "quota", config=kind == "config"))
-                await both.write(beside, 3000)
+                await until(lambda: both.shows(beside, 2000, **alone))
+                if newer == "callers":
+                    await both.write(beside, 3000)
+                else:
+                    await both.set_by_others(kraft, 3000)
+                    await until(lambda: both.shows(beside, 3000))
                 await until(lambda: both.has(3000))
             finally:
                 os.kill(pair[stopped].pid, signal.SIGCONT)
@@ -194,7 +215,10 @@ async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_noth
             if step == "sending":
                 # Beside that of the first change.
                 await until(lambda: _requests(pair[stopped], alters, more_than=1))
-            await both.expect(beside, 3000, quotas=2 + (kind == "quota"), configs=2 + (kind == "config"))
+            callers, last = (2, []) if newer == "callers" else (1, ["observed"])
+            await both.expect(
+                beside, 3000, quotas=callers + alone["quota"], configs=callers + alone["config"], last=last
+            )
 
 
 async def _requests(service: Service, api: str, *, more_than: int) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import traceback
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -66,7 +69,7 @@ class Load:
 
     async def made(self, producers: int) -> None:
         """Wait until so many producers were made."""
-        await until(lambda: len(self.acks) >= producers)
+        await until(lambda: len(self.acks) >= producers, why=lambda: f"{self.acks} after {self.sent} records")
 
     def _in_a_thread(self) -> None:
         dynamic = DynamicProducerConfig(self.own, library=self.library, service=self.service)
@@ -151,7 +154,7 @@ class Numbers:
 
     def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_s: int) -> None:
         self._topic = topic
-        self._partitions = partitions
+        self.partitions = partitions
         self._per_turn = max(1, per_s // 20)
         self._producer = Producer({"bootstrap.servers": bootstrap})
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -160,8 +163,8 @@ class Numbers:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Send in the background; afterwards each record has arrived."""
-        if self._partitions > 1:
-            (made,) = self._admin.create_partitions([NewPartitions(self._topic, self._partitions)]).values()
+        if self.partitions > 1:
+            (made,) = self._admin.create_partitions([NewPartitions(self._topic, self.partitions)]).values()
             await asyncio.to_thread(made.result)
         sending = asyncio.create_task(self._send())
         try:
@@ -175,7 +178,7 @@ class Numbers:
         while True:
             for _ in range(self._per_turn):
                 value = b"%d" % self.sent
-                self._producer.produce(self._topic, value, value, partition=self.sent % self._partitions)
+                self._producer.produce(self._topic, value, value, partition=self.sent % self.partitions)
                 self.sent += 1
             self._producer.poll(0)
             await asyncio.sleep(0.05)
@@ -218,19 +221,35 @@ class Member:
 
     async def made(self, clients: int) -> None:
         """Wait until so many consumers were made."""
-        await until(lambda: self.clients >= clients or self._error, why=lambda: self.clients)
+        await until(lambda: self.clients >= clients or self._error, why=lambda: f"{clients} consumers: {self}")
 
     async def reading(self, clients: int) -> None:
         """Wait until that consumer has read records, or a later one was made."""
         await self.made(clients)
-        await until(lambda: self.reads or self.clients > clients or self._error)
+        await until(
+            lambda: self.reads or self.clients > clients or self._error,
+            why=lambda: f"records of consumer {clients}: {self}",
+        )
+
+    def __str__(self) -> str:
+        """Its state, and the place at which its thread is."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return (
+            f"{self.library.name} commits={self.commits} uncommitted={self.uncommitted} clients={self.clients}"
+            f" reads={self.reads} assigned={self.assigned} read={len(self.read)} error={self._error!r}\n"
+            + "".join(traceback.format_stack(frame))
+        )
 
     def start(self) -> None:
         self._thread.start()
 
+    def end(self) -> None:
+        """Have it end after its poll."""
+        self._ended.set()
+
     def stop(self) -> None:
         """End it; raises the exception that has ended it before."""
-        self._ended.set()
+        self.end()
         self._thread.join()
         self._last = None
         if self._error is not None:
@@ -295,6 +314,20 @@ class Member:
         await swapped.close()
 
 
+async def all_read(group: list[Member], numbers: Numbers) -> None:
+    """Wait until a group has read each record that was sent."""
+
+    def missing() -> list[int]:
+        return sorted(set(range(numbers.sent)).difference(*(member.read for member in group)))
+
+    def why() -> str:
+        lacking = missing()
+        by_partition = Counter(number % numbers.partitions for number in lacking)
+        return f"{lacking[:20]} of {numbers.sent}, by partition {dict(by_partition)}: " + "\n".join(map(str, group))
+
+    await until(lambda: not missing(), why=why, pause_s=0.2)
+
+
 _COMMITS: Final[dict[str, Callable[[Any], object]]] = {
     CONFLUENT_KAFKA.name: lambda consumer: consumer.commit(asynchronous=False),
     KAFKA_PYTHON.name: lambda consumer: consumer.commit(),
@@ -304,7 +337,8 @@ _POLLS: Final[dict[str, Callable[[Any], list[int]]]] = {
     CONFLUENT_KAFKA.name: lambda consumer: [
         int(message.value()) for message in [consumer.poll(0.1)] if message is not None and message.error() is None
     ],
+    # For long: a join of its group that ends between two polls is forgotten, and the consumer joins anew.
     KAFKA_PYTHON.name: lambda consumer: [
-        int(record.value) for each in consumer.poll(timeout_ms=100).values() for record in each
+        int(record.value) for each in consumer.poll(timeout_ms=5_000).values() for record in each
     ],
 }

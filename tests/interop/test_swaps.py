@@ -16,7 +16,7 @@ from app.client.dynamic import Service as Reached
 from app.client.dynamic.adapters import confluent_kafka, kafka_python
 from app.domain.entities import Entity
 from tests.interop.compare import new_topics
-from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, Numbers, arrived
+from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, Numbers, all_read, arrived
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
     library: Library,
     members: int,
     timeouts: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     user = f"group-{uuid.uuid4().hex}"
     await new_topics(client, admin, user)
@@ -135,11 +136,14 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
         """The number of members in each generation of the group."""
         return [int(count) for count in re.findall(rf"Stabilized group {user} .* with (\d+) members", broker.said())]
 
+    def states() -> str:
+        return f"generations of {generations()} members: " + "\n".join(map(str, group))
+
     try:
         async with numbers.running():
             for member in group:
                 member.start()
-            await until(lambda: members in generations())
+            await until(lambda: members in generations(), why=states)
             for change, timeout in enumerate(timeouts, 1):
                 for member in group:
                     await member.reading(change)
@@ -148,14 +152,15 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
                 for member in group:
                     await member.made(change + 1)
                 await asyncio.sleep(4)  # more than a heartbeat: a rebalance that is due begins
-                await until(lambda: generations()[-1] == members and any(member.assigned for member in group))
+                await until(
+                    lambda: generations()[-1] == members and any(member.assigned for member in group), why=states
+                )
                 assert 1 <= len(generations()) - before <= members
-        await until(lambda: set(range(numbers.sent)) == {each for member in group for each in member.read})
+        await all_read(group, numbers)
     finally:
-        for member in group:
-            await asyncio.to_thread(member.stop)
-        gc.collect()  # while the warning is none
-    assert sorted(each for member in group for each in member.read) == list(range(numbers.sent))
+        await _stopped(group)
+    if not _may_read_twice(user, broker, caplog):
+        assert sorted(each for member in group for each in member.read) == list(range(numbers.sent))
 
 
 # kafka-python leaves a socket open where a consumer is closed while it connects.
@@ -172,6 +177,7 @@ async def test_consumers_that_are_swapped_read_each_record_once(
     library: Library,
     size: tuple[int, int, int],
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Groups of one member and of many, in which the library commits, or the application does."""
     changes, many, per_s = size
@@ -202,14 +208,26 @@ async def test_consumers_that_are_swapped_read_each_record_once(
                 await client.put("client-configs", Entity.of(user=user), {"session.timeout.ms": str(20_000 + change)})
             for member in everyone:
                 await member.reading(changes + 1)
-        wanted = set(range(numbers.sent))
         for group in groups:
-            await until(lambda: wanted == {each for member in group for each in member.read})  # noqa: B023 - called at once
+            await all_read(group, numbers)
     finally:
-        for member in everyone:
-            await asyncio.to_thread(member.stop)
-        gc.collect()  # while the warning is none
-    for group in groups:
-        read = sorted(each for member in group for each in member.read)
-        if not sum(member.uncommitted for member in group):
-            assert read == list(range(numbers.sent))
+        await _stopped(everyone)
+    for number, group in enumerate(groups):
+        if not any(member.uncommitted for member in group) and not _may_read_twice(f"{user}-{number}", broker, caplog):
+            assert sorted(each for member in group for each in member.read) == list(range(numbers.sent))
+
+
+async def _stopped(members: list[Member]) -> None:
+    for member in members:
+        member.end()
+    for member in members:
+        await asyncio.to_thread(member.stop)
+    gc.collect()  # while the warning of open sockets is none
+
+
+def _may_read_twice(group: str, broker: Broker, caplog: pytest.LogCaptureFixture) -> bool:
+    """Return True where a group has lost a member on a slow machine, or where kafka-python could not commit in time.
+
+    Groups promise to read each record at least once.
+    """
+    return f"in group {group} has failed, removing it" in broker.said() or "duplicate message delivery" in caplog.text

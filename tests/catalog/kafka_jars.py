@@ -25,6 +25,7 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+_KEPT: Final = Path(__file__).resolve().parents[2] / ".tools"
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """Options of a JVM that runs for seconds: code that is compiled well takes longer to compile than it saves."""
 
@@ -34,17 +35,25 @@ class ToolError(Exception):
 
 
 def class_path(artifact: str, version: str, *, timeout_s: float) -> str:
-    """Return the class path of one of Kafka's artifacts.
+    """Return the class path of one of Kafka's artifacts; Maven is asked once, and again where a jar of it is gone.
 
     Raises:
         ToolError: Maven is missing or fails.
     """
+    kept = _KEPT / f"{artifact}-{version}.class-path"
+    if kept.is_file() and all(map(os.path.isfile, (known := kept.read_text()).split(os.pathsep))):
+        return known
     with tempfile.TemporaryDirectory() as folder:
         pom, output = Path(folder, "pom.xml"), Path(folder, "class-path")
         pom.write_text(_POM.format(artifact=artifact, version=version))
         goal = ["dependency:build-classpath", f"-Dmdep.outputFile={output}"]
         run("mvn", "--quiet", "--batch-mode", f"--file={pom}", *goal, timeout_s=timeout_s)
-        return output.read_text().strip()
+        found = output.read_text().strip()
+        _KEPT.mkdir(exist_ok=True)
+        beside = kept.with_suffix(f".{os.getpid()}")  # another process may ask at the same time
+        beside.write_text(found)
+        beside.replace(kept)
+        return found
 
 
 def run(*command: str, timeout_s: float) -> str:

@@ -112,7 +112,7 @@ def run(what: Literal["encode", "decode"], values: list[tuple[Encoder, str]]) ->
         file.write_text("\n".join(orders))
         source = Path(__file__).with_name("Passwords.java")
         version, *answers = kafka_jars.run(
-            "java", "-cp", _class_path(), str(source), str(file), timeout_s=_TIMEOUT_S
+            "java", *kafka_jars.SHORT_LIVED, "-cp", _class_path(), str(source), str(file), timeout_s=_TIMEOUT_S
         ).splitlines()
     if version != KAFKA_VERSION or len(answers) != len(orders):
         raise ToolError(f"Kafka {version} gave {len(answers)} answers to {len(orders)} orders")

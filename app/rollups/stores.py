@@ -41,6 +41,7 @@ _OTHER_ZNODES: Final = "other_znodes"
 _USAGE: Final = "usage"
 _MZXID: Final = "mzxid"
 _VERSION: Final = "version"
+_DAY: Final = timedelta(days=1)
 
 Side = Origin | datetime
 """The other side of a comparison: another cluster, or an earlier time of the same one, aware."""
@@ -302,15 +303,16 @@ class StoreFrames:
     def changes_of(self, days: Iterable[date]) -> DataFrame:
         """Return the changes whose ``created_at`` is on some days, UTC.
 
-        The newest days up to a gap, which are those with many new rows, are in parts of even size; each other day is a
-        part.
+        Each day is a part at least, and a large one is in parts of even size: of the newest days up to a gap, which are
+        those with many new rows, by a sample of the table; of the days before the gap by their index.
         """
         begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
-        ranges = [KeyRange(first_id_at(begin), first_id_at(begin + timedelta(days=1))) for begin in begins]
-        newest = begins[-1]
-        while newest - timedelta(days=1) in begins:
-            newest -= timedelta(days=1)
-        bounds = self._bounds_of("changes", first_id_at(newest))
+        ranges = [KeyRange(first_id_at(begin), first_id_at(begin + _DAY)) for begin in begins]
+        newest = len(begins) - 1
+        while newest and begins[newest] - begins[newest - 1] == _DAY:
+            newest -= 1
+        bounds = [key for each in ranges[:newest] for key in trail.cuts(self.postgres, TABLES["changes"], each)]
+        bounds += self._bounds_of("changes", ranges[newest].low)
         return self._ranges("changes", schemas.CHANGES.names, bounds, *ranges)
 
     def _ranges(self, name: str, columns: Sequence[str], begins: Sequence[str], *ranges: KeyRange) -> DataFrame:

@@ -87,6 +87,16 @@ SELECT page.keys FROM unnest('{{{given}}}'::bigint[]) AS number CROSS JOIN LATER
     AND ctid >= format('(%s,0)', number)::tid AND ctid < format('(%s,0)', number + 1)::tid
 ) AS page WHERE page.keys IS NOT NULL"""  # noqa: S608
 
+    def every(self, count: int, keys: KeyRange) -> str:
+        """Return the query of each so-many-th key of a range, in order, of all clusters together."""
+        table, key = self.sampled
+        column = key.partition("::")[0]
+        return f"""
+SELECT {key} FROM (
+  SELECT {column}, row_number() OVER (ORDER BY {column}) AS number FROM {table}
+  WHERE true{keys.of(column, self.key)}
+) AS numbered WHERE number % {count} = 0 ORDER BY number"""  # noqa: S608
+
     def size(self) -> str:
         """Return the query of the table's number of pages."""
         table = literal(self.sampled[0])

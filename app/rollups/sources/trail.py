@@ -134,6 +134,14 @@ def bounds(pages: Pages, parallelism: int, low: str | None = None) -> list[str]:
     return [str(key) for key in dict.fromkeys(begins)]
 
 
+def cuts(connection: Connection, table: Table, keys: KeyRange) -> list[str]:
+    """Return the keys that cut a range of a frame into parts of :data:`ROWS` rows, by a look at the index alone.
+
+    Other clusters' rows count too, so parts may be smaller.
+    """
+    return [str(key) for (key,) in connection.rows(table.every(ROWS, keys))]
+
+
 @dataclass(frozen=True, slots=True)
 class _Sample:
     """Keys on some pages of a stretch of a table."""

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the locks from pyproject.toml and .ci/build.in: every version with its hashes, for every platform and every
-# Python from 3.11, and no address of where they come from. Versions locked before are kept where they still fit.
+# Python from 3.11 (one lock from 3.10, on which the base package runs), and no address of where they come from. Versions locked before are kept where they still fit.
 #
 #   lock.sh [--upgrade]
 set -eu
@@ -13,11 +13,14 @@ python=.venv/bin/python
 "$work/venv/bin/python" -m pip --disable-pip-version-check install --quiet uv
 
 compile() {
-    "$work/venv/bin/python" -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+    oldest=$1
+    shift
+    "$work/venv/bin/python" -m uv pip compile --quiet --universal --python-version "$oldest" --generate-hashes \
         --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@"
 }
 
 # The project's own requirements first; what builds it must agree with them.
-compile "$@" --extra dev-stack --extra spark --extra test pyproject.toml -o .ci/requirements.lock
-compile "$@" --constraint .ci/requirements.lock .ci/build.in -o .ci/build.lock
+compile 3.11 "$@" --extra dev-stack --extra spark --extra test pyproject.toml -o .ci/requirements.lock
+compile 3.11 "$@" --constraint .ci/requirements.lock .ci/build.in -o .ci/build.lock
+compile 3.10 "$@" pyproject.toml .ci/python310.in -o .ci/python310.lock
 echo "Locked $(grep -c '==' .ci/requirements.lock) requirements and $(grep -c '==' .ci/build.lock) build tools"

@@ -171,7 +171,11 @@ def _absent(error: ModuleNotFoundError) -> typer.Exit:
     """
     if error.name is None or error.name.split(".")[0] == "app":
         raise error
-    typer.echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
+    if sys.version_info < (3, 11):
+        running = ".".join(map(str, sys.version_info[:3]))
+        typer.echo(f"This command needs the service, and thus Python 3.11 or later; this is Python {running}", err=True)
+    else:
+        typer.echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
     return typer.Exit(_FAILED)
 
 

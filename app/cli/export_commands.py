@@ -6,7 +6,6 @@ brokers ignore are known there alone. All other forms are read over the API.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ import typer
 
 from app.cli.options import SettingsFile
 from app.cli.remote.options import At, ClusterName, ProfileName
+from app.domain.enums import StrEnum
 
 commands = typer.Typer(add_completion=False)
 

@@ -5,7 +5,7 @@ Each reader raises ``typer.BadParameter`` for a value that is not valid, with th
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import urlsplit
 
@@ -61,7 +61,7 @@ def day_of(given: str | None) -> datetime | None:
         found = date.fromisoformat(given)
     except ValueError:
         raise typer.BadParameter("not a date such as 2026-01-31", param_hint="--since") from None
-    return datetime(found.year, found.month, found.day, tzinfo=UTC)
+    return datetime(found.year, found.month, found.day, tzinfo=timezone.utc)
 
 
 def moment_of(given: str | None) -> datetime | None:
@@ -71,7 +71,7 @@ def moment_of(given: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(given)
         if found.tzinfo is not None:
-            return found.astimezone(UTC)
+            return found.astimezone(timezone.utc)
     except (ValueError, OverflowError):
         pass
     raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")

@@ -10,7 +10,7 @@ Example::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -21,6 +21,8 @@ from app.client.families.all import Families
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
+
+    from typing_extensions import Self
 
     from app.client.tokens import Token
 

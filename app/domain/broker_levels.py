@@ -10,12 +10,12 @@ Source: core/src/main/scala/kafka/server/{DynamicBrokerConfig,ConfigHelper}.scal
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.domain.broker_keys import definition_of, is_read_only, is_sensitive, listener_key, synonyms_of
 from app.domain.definitions import ConfigType, ConfigValueError, Scope, canonical, parse
+from app.domain.enums import StrEnum
 from app.domain.texts import clipped
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache, lru_cache
 from importlib import resources
 from types import MappingProxyType
@@ -28,6 +27,7 @@ from app.domain.config_rules import (
     Range,
     ThrottledReplicas,
 )
+from app.domain.enums import StrEnum
 from app.domain.numbers import java_double, java_trim, parse_java_double
 from app.domain.releases import nearest, releases
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
+from app.domain.enums import StrEnum
 from app.domain.errors import InvalidEntityIdError, InvalidRequestError
 from app.domain.texts import clipped, shown, step
 

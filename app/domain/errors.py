@@ -53,8 +53,10 @@ Source: clients/src/main/java/org/apache/kafka/common/protocol/Errors.java.
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from app.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -7,8 +7,9 @@ brokers have the one facet ``configs``.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from app.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

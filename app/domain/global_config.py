@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.broker_keys import definition_of, is_password, is_sensitive
 from app.domain.broker_levels import PROVIDERS, Level, is_per_broker, printed
 from app.domain.brokers import check_level
+from app.domain.enums import StrEnum
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.texts import clipped
 

@@ -14,11 +14,11 @@ import ipaddress
 import math
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import EntityType
+from app.domain.enums import StrEnum
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.numbers import java_double, parse_java_double, plain_number

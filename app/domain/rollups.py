@@ -6,10 +6,10 @@ A test holds these equal to the results of the jobs (app/rollups/jobs), which de
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import EntityType
+from app.domain.enums import StrEnum
 from app.domain.quotas import QUOTA_KEYS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tools of other worlds that some tests need: found where they are installed, else built with Go or fetched with Maven.
+"""Tools of other worlds that some tests need: found where they are installed, else built with Go or fetched, as by Maven.
 
 What is built or fetched lies in ``.tools/`` of the checkout, named by its version, and is kept. A test gets a tool
 through :func:`obtain`, which skips it where there is none, or fails it when ``CONFPLANE_REQUIRE_INTEROP=1``.
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 TOOLS_DIR: Final = ROOT / ".tools"
 REQUIRE_VARIABLE: Final = "CONFPLANE_REQUIRE_INTEROP"
+
+PYTHON310_LOCK: Final = ROOT / ".ci" / "python310.lock"
 
 KAFKA_VERSION: Final = "3.9.1"
 """The last that has ZooKeeper."""
@@ -86,6 +88,7 @@ _CHROMIUMS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", 
 _LOOKUP_S: Final = 60
 _MAVEN_S: Final = 900
 _NPM_S: Final = 300
+_PIP_S: Final = 600
 _ARCHIVE_S: Final = 900
 _BUILD_S: Final = 1800
 # Tools run for seconds: optimizing them costs more than half of the build's time again. No C compiler is needed.
@@ -201,6 +204,43 @@ def chromium() -> Path:
     if found is None:
         raise ToolMissingError("No Chromium is on PATH; Debian has the package chromium-headless-shell")
     return Path(found)
+
+
+def python310() -> Path:
+    """Find Python 3.10, and make an environment of it for tests of the base package; return the file with its path.
+
+    Raises:
+        ToolMissingError: No Python 3.10, or no package index that it can reach.
+    """
+    kept = f"python-3.10-{hashlib.sha256(PYTHON310_LOCK.read_bytes()).hexdigest()[:12]}"
+    named = TOOLS_DIR / f"{kept}.path"
+    if named.is_file() and not Path(named.read_text()).is_file():
+        named.unlink(missing_ok=True)  # as with a class path
+    return _built(named.name, partial(_make_python310, kept))
+
+
+def _make_python310(kept_as: str, directory: Path) -> Path:
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = (shutil.which("python3.10"), *map(str, sorted(pyenv.glob("versions/3.10.*/bin/python3.10"))))
+    # Each is run: a name on PATH may be a shim of pyenv with nothing behind it.
+    found = next((each for each in candidates if each and _runs([each, "-c", "import ensurepip, venv"])), None)
+    if found is None:
+        raise ToolMissingError(
+            "Python 3.10 with venv, the oldest for the base package, is neither on PATH nor in pyenv"
+        )
+    kept = TOOLS_DIR / kept_as
+    shutil.rmtree(kept, ignore_errors=True)
+    _run([found, "-m", "venv", str(kept)], timeout_s=_PIP_S, cwd=directory)
+    python = kept / "bin" / "python"
+    options = ["--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"]
+    _run([str(python), "-m", "pip", "install", *options, "-r", str(PYTHON310_LOCK)], timeout_s=_PIP_S, cwd=directory)
+    named = directory / "path"
+    named.write_text(str(python))
+    return named
+
+
+def _runs(command: Sequence[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False, timeout=_LOOKUP_S).returncode == 0
 
 
 def typescript() -> Path:
@@ -353,7 +393,7 @@ def main() -> None:
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    for tool in (*kafka, spark_classes, oidc_provider, typescript, chromium, helm, manifestcheck):
+    for tool in (*kafka, spark_classes, oidc_provider, typescript, python310, chromium, helm, manifestcheck):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from app.cli.durations import seconds
 from app.domain.errors import InvalidRequestError
@@ -18,7 +18,7 @@ def moment_of(text: str) -> str:
     if ago is None:
         return text
     try:
-        moment = datetime.now(UTC) - timedelta(seconds=ago)
+        moment = datetime.now(timezone.utc) - timedelta(seconds=ago)
     except OverflowError:
         raise InvalidRequestError(f"{text} ago is before all time") from None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,7 +11,8 @@ from app.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 

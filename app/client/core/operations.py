@@ -24,7 +24,8 @@ from app.client.core.senders import Awaiting, Blocking, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Self
+
+    from typing_extensions import Self
 
 P = ParamSpec("P")
 S = TypeVar("S", bound=Blocking | Awaiting)

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
-    from typing import Self
+
+    from typing_extensions import Self
 
     from app.client.dynamic.names import Library
     from app.client.dynamic.reconfigurable import Reconfigurable

@@ -18,7 +18,8 @@ from app.client.errors import ProblemError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
-    from typing import Self
+
+    from typing_extensions import Self
 
     from app.client.awaiting import AsyncConfplane
     from app.client.dynamic.source import Registration
@@ -103,10 +104,12 @@ class Reporter:
     async def _run(self) -> None:
         await self._due.wait()
         while await self._report():
-            # Python 3.11's wait_for loses a cancellation that comes as the event is set.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REPEATED_AFTER_S):
-                    await self._due.wait()
+            # Not wait_for: up to Python 3.11 it loses a cancellation that comes as the event is set.
+            due = self._loop.create_task(self._due.wait())
+            try:
+                await asyncio.wait({due}, timeout=REPEATED_AFTER_S)
+            finally:
+                due.cancel()
 
     async def _report(self) -> bool:
         """Send a report that is worth it; False where the service takes none."""

@@ -11,7 +11,8 @@ from app.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call, Texts
     from app.client.types import (

@@ -11,7 +11,9 @@ from app.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Literal, Unpack
+    from typing import Literal
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call, Terms
     from app.client.types import AuditedChange, AuditPage, RevertedChanges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from app.client.core.calls import given
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class Change(NamedTuple, Generic[V]):
+@dataclass(frozen=True)
+class Change(Generic[V]):
     """New values of an entity: key to value, None to remove the key."""
 
     entity: Entity | str

@@ -10,7 +10,8 @@ from app.client.families.bodies import ClientChange, client_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call, Terms
     from app.client.types import AlteredClients

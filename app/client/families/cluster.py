@@ -11,7 +11,9 @@ from app.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Unpack
+    from typing import Any
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call, FreezeTerms, Freshness, Terms, Texts
     from app.client.types import (

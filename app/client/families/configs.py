@@ -11,7 +11,8 @@ from app.client.families.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call, Freshness, Terms
     from app.client.types import (  # noqa: F401 - bases of classes name some of them as texts

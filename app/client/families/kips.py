@@ -9,7 +9,8 @@ from app.client.core.operations import Family, S, operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call, Freshness, Terms
     from app.client.types import (

@@ -13,7 +13,8 @@ from app.client.errors import PreconditionFailedError, ResourceNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Answer, Call, Conditions, Freshness, Terms
     from app.client.core.senders import Steps

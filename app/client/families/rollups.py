@@ -11,7 +11,8 @@ from app.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Unpack
+
+    from typing_extensions import Unpack
 
     from app.client.core.calls import Call
     from app.client.types import (

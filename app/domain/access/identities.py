@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from app.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,9 +7,9 @@ Source: clients/src/main/java/org/apache/kafka/common/acl/AclOperation.java, res
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from app.domain.enums import StrEnum
 from app.domain.errors import ForbiddenError, GroupForbiddenError, TopicForbiddenError
 
 if TYPE_CHECKING:

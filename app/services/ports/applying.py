@@ -6,9 +6,10 @@ The cluster is implemented by ``app.kraft``, the states by ``app.audit``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
+
+from app.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

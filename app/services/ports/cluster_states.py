@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from app.domain.enums import StrEnum
 from app.services.ports.kafka import Area
 
 if TYPE_CHECKING:
@@ -43,7 +43,11 @@ class Freeze:
 
     def __str__(self) -> str:
         """Return the freeze as part of a sentence."""
-        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        since = (
+            datetime.fromtimestamp(self.since_ms / 1000, timezone.utc)
+            .isoformat(timespec="seconds")
+            .replace("+00:00", "Z")
+        )
         return f"since {since} by {self.principal or 'somebody'}: {self.reason}"
 
 

@@ -8,10 +8,10 @@ Nothing is ever sent but describes. Every call takes a deadline on ``time.monoto
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from app.domain.entities import EntityType
+from app.domain.enums import StrEnum
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:

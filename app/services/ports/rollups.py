@@ -7,8 +7,9 @@ job's complete runs the run with the latest ``as_of`` is **current**, whichever 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from app.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

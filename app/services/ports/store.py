@@ -7,9 +7,9 @@ Reads of a :class:`ClusterStore` are of the mirror: synchronous and free of I/O.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from app.domain.enums import StrEnum
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:

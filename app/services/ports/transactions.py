@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
+from app.domain.enums import StrEnum
 from app.domain.facets import full_path
 
 if TYPE_CHECKING:

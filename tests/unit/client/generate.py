@@ -141,15 +141,16 @@ def _file(home: str, names: list[str], schemas: dict[str, Any], homes: dict[str,
         title = f"Bodies of the operations of the family {home.replace('_', '-')}."
     classes = [_class(name, schemas[name]) for name in names]
     text = "\n\n".join(classes)
-    words = [
-        word for word in ("Any", "Literal", "NotRequired", "TypedDict") if re.search(rf"[ \[(]{word}[\[\])\n]", text)
-    ]
+    words = [word for word in ("Any", "Literal", "TypedDict") if re.search(rf"[ \[(]{word}[\[\])\n]", text)]
     others = sorted({each for name in names for each in _references(schemas[name]) if homes[each] != home})
-    lines = [
-        f"from typing import TYPE_CHECKING, {', '.join(words)}" if others else f"from typing import {', '.join(words)}"
-    ]
+    imports = ["    from typing_extensions import NotRequired"] if "NotRequired[" in text else []
+    if imports and others:
+        imports.append("")
     if others:
-        lines += ["", "if TYPE_CHECKING:", f"    from app.client.types.{_SHARED} import {', '.join(others)}"]
+        imports.append(f"    from app.client.types.{_SHARED} import {', '.join(others)}")
+    lines = [f"from typing import {', '.join((['TYPE_CHECKING'] if imports else []) + words)}"]
+    if imports:
+        lines += ["", "if TYPE_CHECKING:", *imports]
     return _HEAD.format(title=title) + "\n".join(lines) + "\n\n\n" + text
 
 

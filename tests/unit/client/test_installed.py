@@ -30,7 +30,10 @@ def test_a_type_checker_sees_the_types_of_the_installed_library(tmp_path: Path) 
     zipfile.ZipFile(wheel).extractall(packages)
     (tmp_path / "program.py").write_text(_PROGRAM)
     python = str(tmp_path / "venv" / "bin" / "python")
-    said = _run("mypy", "--strict", "--python-executable", python, "program.py", cwd=tmp_path, status=1)
+    said = _run(
+        "mypy", "--strict", "--python-version", "3.10", "--python-executable", python, "program.py",
+        cwd=tmp_path, status=1,
+    )  # fmt: skip
     assert 'program.py:4: note: Revealed type is "dict[str, float]"' in said.replace("builtins.", "")
     assert 'program.py:5: error: Dict entry 0 has incompatible type "str": "str"; expected "str": "float"' in said
     assert "Found 1 error in 1 file" in said

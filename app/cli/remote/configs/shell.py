@@ -6,7 +6,6 @@ runs the shell with plain input. The history ends with the shell: a file of it w
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ import typer
 from app.cli.remote import profiles, session
 from app.cli.remote.configs import command, usage
 from app.cli.remote.configs.completion import DELIMITERS, Completion
+from app.cli.remote.configs.runner import Runner
 from app.cli.remote.definitions import keys_of_type
 from app.domain.errors import InvalidRequestError
 
@@ -38,7 +38,7 @@ def run(profile: str | None, cluster: str | None) -> int:
 
 def _run(profile: str | None, cluster: str | None) -> int:
     chosen = profiles.chosen(profile, cluster)
-    with asyncio.Runner() as runner:
+    with Runner() as runner:
         client = session.client_of(chosen)
         try:
             if sys.stdin.isatty():
@@ -69,7 +69,7 @@ def _typed() -> Iterator[str]:
         yield line
 
 
-def _code_of(line: str, runner: asyncio.Runner, client: AsyncConfplane) -> int:
+def _code_of(line: str, runner: Runner, client: AsyncConfplane) -> int:
     """Run one line and return its exit code; errors are printed."""
     try:
         words = shlex.split(line, comments=True)
@@ -86,7 +86,7 @@ def _code_of(line: str, runner: asyncio.Runner, client: AsyncConfplane) -> int:
     return command.code_of(words, lambda read: _carried_out(read, runner, client))
 
 
-def _carried_out(read: Command, runner: asyncio.Runner, client: AsyncConfplane) -> int:
+def _carried_out(read: Command, runner: Runner, client: AsyncConfplane) -> int:
     if read.profile is not None or read.cluster is not None:
         raise InvalidRequestError(
             "The shell keeps to one service and one cluster: start another with --profile and --cluster"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.support import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 
@@ -58,6 +62,14 @@ def test_the_help_shows_all_commands_and_those_of_the_service_say_which_python_t
         assert said.startswith("This command needs the service, and thus Python 3.11 or later; this is Python 3.10.")
 
 
+def test_lines_of_the_shell_share_an_event_loop(python: str, installed: Path) -> None:
+    away = {**os.environ, "CONFPLANE_URL": "http://127.0.0.1:1"}
+    line = "--describe --entity-type topics\n"
+    said = _run(python, "-m", "app", "shell", cwd=installed, lines="help\n" + line, environment=away, status=1)
+    assert said.startswith("Usage: confplane configs")
+    assert "The service did not answer" in said
+
+
 def test_unit_tests_of_the_client_library_pass(python: str, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     folder = tools.ROOT / "tests" / "unit"
@@ -72,10 +84,13 @@ def test_unit_tests_of_the_client_library_pass(python: str, tmp_path: Path) -> N
     assert " passed" in said
 
 
-def _run(*command: str, cwd: Path, status: int = 0) -> str:
+def _run(
+    *command: str, cwd: Path, status: int = 0, lines: str = "", environment: Mapping[str, str] | None = None
+) -> str:
     """Run a program, and return its output."""
     done = subprocess.run(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=1200
-    )
+        command, cwd=cwd, env=environment, input=lines, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False, timeout=1200,
+    )  # fmt: skip
     assert done.returncode == status, done.stdout
     return done.stdout

@@ -33,7 +33,7 @@ print(app.__file__, found)
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    return tools.obtain(tools.python310).read_text()
+    return tools.obtain(tools.python310, fetched=False).read_text()
 
 
 @pytest.fixture(scope="module")

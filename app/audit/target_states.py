@@ -254,7 +254,8 @@ CROSS JOIN LATERAL (
 """)
 
 # The first of the changes that the cluster has not taken yet, and that nothing of the cluster followed, has the value
-# before them. Nothing is said of an entity of which some change has no outcome yet, or more are waiting than are read.
+# before them. A change has one outcome, that of its last attempt. Nothing is said of an entity of which some change has
+# no outcome yet, or more are waiting than are read.
 _BEFORES: Final = text("""
 SELECT asked.entity_id, asked.key, found."value"
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
@@ -269,7 +270,8 @@ CROSS JOIN LATERAL (
         WHERE target_states.cluster = :cluster AND target_states.entity_id = asked.entity_id
       )
     ) AS taken
-    FROM newest JOIN intents USING (change_id, attempt) LEFT JOIN outcomes USING (change_id, attempt)
+    FROM newest JOIN intents USING (change_id, attempt) LEFT JOIN outcomes USING (change_id)
+    WHERE outcomes.attempt IS NULL OR outcomes.attempt = newest.attempt
   )
   SELECT before ->> asked.key AS "value" FROM ended
   WHERE committed AND asked.key = ANY(keys) AND NOT coalesce(taken, false)

@@ -35,6 +35,8 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kazoo.client import KazooClient
+
     from app.domain.entities import Entity
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
@@ -140,6 +142,23 @@ async def test_what_was_applied_or_followed_before_is_no_value_of_others(opened:
     equal(one, kafka)
     assert await kinds(one, ALICE) == [*before, *["change"] * 3]
     assert await kinds(one, GROUP) == ["change"] * 2
+
+
+async def test_a_change_that_took_two_attempts_has_the_values_in_front_of_it_too(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    one = await opened()
+    path = "/config/users/alice"
+    raw_zk.set(path, raw_zk.get(path)[0])  # not notified
+    await alter(one, ALICE, producer_byte_rate=2048)
+    [change] = await rows(one, ALICE)
+    assert change.intent.attempt == 2
+    async with frozen(one):
+        kafka.alter(ALICE, {RATE: "7"})
+        await one.look()
+    await restore(one)
+    equal(one, kafka)
+    assert await replaced(one, ALICE) == [({RATE: "2048", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
 
 
 async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> None:

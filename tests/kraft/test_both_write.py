@@ -2,7 +2,8 @@
 
 Under ``adopt`` tree and cluster are equal at the end, under ``enforce`` what was set here stands. Every record of others
 is in a row, or in a row's run, or a caller's change replaced it; none of this service's own is in a row of others; each
-alter by a caller has one outcome. Processes are killed meanwhile, and in the long tests controllers too.
+alter by a caller has one outcome. What others set during a freeze, while changes of callers wait, is in rows without
+exception. Processes are killed meanwhile, and in the long tests controllers too.
 """
 
 from __future__ import annotations
@@ -18,22 +19,25 @@ from app.domain.entities import EntityType
 from tests.interop.admin import Admin
 from tests.kraft.outside.both import Callers, Others, Values, clear, keys
 from tests.kraft.outside.judge import meanings
-from tests.kraft.outside.log import log_up_to, mark
+from tests.kraft.outside.log import log_up_to, mark, offset_of
 from tests.kraft.outside.shared import judge
 from tests.kraft.outside.side import Side
-from tests.kraft.outside.writers import declared
+from tests.kraft.outside.writers import BEYOND, UNSHOWN, declared
 from tests.kraft.test_adopting_faults import active
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
     from tests.kraft.outside.both import Key
+    from tests.kraft.outside.log import Mark
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
+_CLUSTER = "/v1/clusters/default"
 SOON = {
     "app.services.target.areas.QUOTAS_S": 0.5,
     "app.services.target.areas.INTERVALS_S": {"brokers": 1.0, "groups": 1.0, "client-metrics": 1.0, "topics": 1.0},
@@ -94,6 +98,8 @@ class Both:
         self._topics = sorted({each.resource[1] for each in self._keys if each.entity.types[0] is EntityType.TOPIC})
         self._values = Values(self._keys)
         self._constants: dict[str, Any] = dict(SOON)
+        # A freeze finds changes that wait.
+        self._constants |= {"app.services.target.applier.EVERY_S": 0.25, "app.services.target.resting.BEFORE_S": 0.0}
         # Others write the same few keys all the time, and are not to be let alone for that.
         self._constants["app.services.target.enforce.TIMES"] = 1_000_000 if most is None else most
 
@@ -125,7 +131,8 @@ class Both:
                 kills = await self._disturb(side, seconds, failovers)
                 stopped.set()
                 await writing
-                await self._judge(side, admin, callers, repeats=kills)
+                shown = [await self._frozen(side, admin, callers, others) for _ in range(2)]
+                await self._judge(side, admin, callers, repeats=kills, shown=shown)
             finally:
                 await clear(admin, self._keys, self._topics)
 
@@ -144,13 +151,41 @@ class Both:
         await asyncio.sleep(seconds / (steps + 1))
         return steps
 
-    async def _judge(self, side: Side, admin: Admin, callers: Callers, *, repeats: int) -> None:
+    async def _frozen(self, side: Side, admin: Admin, callers: Callers, others: Others) -> Mark:
+        """Have others write while changes of callers wait, in a freeze; return a mark that a look was made behind."""
+        async with side.services[0].client() as http:
+
+            async def waiting() -> bool:
+                """Write, and freeze at once; say whether some of it waits."""
+                await until(lambda: self._equal(side, admin, http), why=side.service.tail)
+                await callers.write_each(http)
+                rest: dict[str, Any] = {"rested": False}
+                while not rest["rested"]:
+                    rest = (await http.request("POST", f"{_CLUSTER}:freeze", json={"reason": "a test"})).body[
+                        "applying"
+                    ]
+                if not rest["pending"]:
+                    await http.request("POST", f"{_CLUSTER}:thaw", json={"reason": "a test"})
+                return bool(rest["pending"])
+
+            await until(waiting)
+            await others.write_each()
+            # The values in front of a change are known once it has an outcome.
+            await asyncio.to_thread(side.settled)
+            shown = await asyncio.to_thread(mark, admin)
+            await until(lambda: asyncio.to_thread(side.look))
+            await http.request("POST", f"{_CLUSTER}:thaw", json={"reason": "a test"})
+        return shown
+
+    async def _judge(self, side: Side, admin: Admin, callers: Callers, *, repeats: int, shown: Sequence[Mark]) -> None:
         async with side.services[0].client() as http:
             await until(lambda: self._equal(side, admin, http), why=side.service.tail)
             last = await asyncio.to_thread(mark, admin)
             # Nothing of the end is to come behind the mark.
             await until(lambda: self._equal(side, admin, http))
-        log = await asyncio.to_thread(log_up_to, last, self._kafka, self._class_path, begun=self._begun)
+        log = await asyncio.to_thread(
+            log_up_to, last, self._kafka, self._class_path, begun=self._begun, beyond=BEYOND, unshown=UNSHOWN
+        )
         rows = await asyncio.to_thread(side.rows)
         chosen: dict[str, list[str]] = {}
         for each in self._keys:
@@ -163,12 +198,14 @@ class Both:
             is_ours=self._values.is_ours,
             enforced=self._mode == "enforce",
             repeats=repeats,
+            shown=[offset_of(log, each) for each in shown],
         )
         shares.faults += callers.faults(await asyncio.to_thread(side.settled), rows)
         sys.stdout.write(f"{self._mode}, seed {self._seed}: {shares}, {len(callers.asked)} alters by callers\n")
         assert not shares.faults, "\n".join(shares.faults)
         assert shares.named
         assert shares.ours
+        assert shares.shown
 
     async def _equal(self, side: Side, admin: Admin, http: ConfplaneClient) -> bool:
         """Look at everything; say whether nothing waits, and whether the cluster has what the tree has."""

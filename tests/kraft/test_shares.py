@@ -11,7 +11,7 @@ from tests.kraft.outside.judge import Happening, Kind, Row
 from tests.kraft.outside.shared import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tests.kraft.outside.shared import Shares
 
@@ -44,7 +44,15 @@ def seen(revision: int | None, before: str | None, after: str | None, lower: int
     )  # fmt: skip
 
 
-def judged(log: list[Happening], rows: Trail, end: str | None, *, enforced: bool = False, repeats: int = 0) -> Shares:
+def judged(
+    log: list[Happening],
+    rows: Trail,
+    end: str | None,
+    *,
+    enforced: bool = False,
+    repeats: int = 0,
+    shown: Collection[int] = (),
+) -> Shares:
     """Values below 100 are those of callers, and nobody removes but others."""
     return judge(
         log,
@@ -54,6 +62,7 @@ def judged(log: list[Happening], rows: Trail, end: str | None, *, enforced: bool
         is_ours=lambda _entity, _key, value: value is not None and float(value) < 100,
         enforced=enforced,
         repeats=repeats,
+        shown=shown,
     )
 
 
@@ -93,6 +102,20 @@ def test_a_value_whose_end_is_not_known_may_be_sent_again_as_often_as_somebody_d
     log = [put(10, "1"), put(20, "101"), put(30, "1")]
     assert judged(log, [change(1, None, "1")], "1", repeats=1).faults == []
     assert judged(log, [change(1, None, "1")], "1").faults
+
+
+def test_a_value_that_a_look_showed_while_a_change_waited_is_in_a_row() -> None:
+    row = seen(None, "2", "103", 45, 55)
+    # Nobody knows of a look, or only of one behind a value that has a row.
+    assert judged(LOG, ADOPTED, "3").faults == []
+    assert judged(LOG, ADOPTED, "3", shown=[15, 35, 45]).faults == []
+    assert judged(LOG, ADOPTED, "3", shown=[55]).faults
+    found = judged(LOG, [*ADOPTED, row], "3", shown=[35, 55])
+    assert (found.faults, found.named, found.overwritten, found.shown) == ([], 2, 0, 2)
+    assert judged(BACK, ENFORCED, "2", enforced=True, shown=[55]).faults
+    assert judged(BACK, [*ENFORCED, replace(row, before={KEY: "1"})], "2", enforced=True, shown=[55]).faults == []
+    # A key that was never set here has no row.
+    assert judged([put(20, "101")], [], None, enforced=True, shown=[25]).faults == []
 
 
 ADOPT_FAULTS: list[tuple[str, Callable[[Trail], Trail]]] = [

@@ -156,6 +156,14 @@ class Callers:
                 )
             )
 
+    async def write_each(self, client: ConfplaneClient) -> None:
+        """Write each key: the quotas last, in one request."""
+        values: dict[Key, int | None] = {each: self._values.fresh(each, ours=True) for each in self._keys}
+        for each, value in values.items():
+            if not each.of_quotas:
+                await self._alter(client, {each: value})
+        await self._alter(client, {each: value for each, value in values.items() if each.of_quotas})
+
     def _step(self, client: ConfplaneClient) -> Callable[[random.Random], Awaitable[None]]:
         async def step(dice: random.Random) -> None:
             first = dice.choice(self._keys)
@@ -168,22 +176,25 @@ class Callers:
                 else self._values.fresh(each, ours=True)
                 for each in chosen
             }
-            asked = Asked(
-                f"alter {len(self.asked)}", {(each.entity.id, each.name): value for each, value in values.items()}
-            )
-            self.asked.append(asked)
-            try:
-                await self._send(client, asked.reason, values)
-            except ProblemError as error:
-                # Of a server's error the end is not known here. A process that has just started knows no release.
-                asked.answer = "refused" if error.status < 500 else ""
-                assert error.status in {409, 503} or "this cluster has Kafka 3.9" in str(error), error
-            except ClientError:
-                pass
-            else:
-                asked.answer = "done"
+            await self._alter(client, values)
 
         return step
+
+    async def _alter(self, client: ConfplaneClient, values: Mapping[Key, int | None]) -> None:
+        asked = Asked(
+            f"alter {len(self.asked)}", {(each.entity.id, each.name): value for each, value in values.items()}
+        )
+        self.asked.append(asked)
+        try:
+            await self._send(client, asked.reason, values)
+        except ProblemError as error:
+            # Of a server's error the end is not known here. A process that has just started knows no release.
+            asked.answer = "refused" if error.status < 500 else ""
+            assert error.status in {409, 503} or "this cluster has Kafka 3.9" in str(error), error
+        except ClientError:
+            pass
+        else:
+            asked.answer = "done"
 
     async def _send(self, client: ConfplaneClient, reason: str, values: Mapping[Key, int | None]) -> None:
         first = next(iter(values))
@@ -267,6 +278,12 @@ class Others:
         """Write until stopped."""
         dice = [random.Random(f"{self._seed} {name}") for name in ("admin", "wire")]  # noqa: S311 - a seed's choices
         await asyncio.gather(_until(stopped, dice[0], self._admin_step), _until(stopped, dice[1], self._wire_step))
+
+    async def write_each(self) -> None:
+        """Set each key once."""
+        for each in self._keys:
+            outcome = await self._by_admin({each: self._values.fresh(each, ours=False)})
+            assert not outcome["code"], outcome
 
     async def _admin_step(self, dice: random.Random) -> None:
         key = dice.choice(self._keys)

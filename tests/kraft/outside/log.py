@@ -94,10 +94,18 @@ def log_up_to(
     return logs[0]
 
 
+def offset_of(found: Iterable[Happening], made: Mark) -> int:
+    """Return the offset of a mark."""
+    return next(each.offset for each in found if (each.entity, each.key, each.value) == _written(made))
+
+
 def _behind(found: Sequence[Happening], made: Mark) -> int:
     """Return the place behind a mark; 0 where it is not there yet."""
-    written = (made.entity, made.key, made.value)
-    return next((at for at, each in enumerate(found, 1) if (each.entity, each.key, each.value) == written), 0)
+    return next((at for at, each in enumerate(found, 1) if (each.entity, each.key, each.value) == _written(made)), 0)
+
+
+def _written(made: Mark) -> tuple[str, str, str]:
+    return made.entity, made.key, made.value
 
 
 def happenings(

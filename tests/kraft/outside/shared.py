@@ -5,6 +5,9 @@ and a row of the trail names the record that it stands for. Of each key the reco
 records of this service. A run is in rows up to its last record; or the records behind those of its rows left the value
 as the rows have it; or a caller's change replaced them; or, under ``enforce``, what put back the rows' records replaced them too, or
 the key was never set here.
+
+A value of others that was there when everything was looked at, while nothing was under way and changes of callers
+waited, is in a row: nothing replaces it unseen.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ class Shares:
     """A value without a known end was sent again over them."""
     left: int = 0
     """The key was never set here, and they are left alone."""
+    shown: int = 0
+    """Each was there when everything was looked at."""
     ours: int = 0
     """Records of this service."""
 
@@ -58,6 +63,7 @@ def judge(
     is_ours: Owner,
     enforced: bool,
     repeats: int = 0,
+    shown: Collection[int] = (),
 ) -> Shares:
     """Judge a trail and the tree at its end.
 
@@ -69,6 +75,7 @@ def judge(
         is_ours: Says of an entity, a key and its value whether a caller wrote it; of None whether a caller removed it.
         enforced: What others change is put back; it is followed otherwise.
         repeats: How often a value of a key may have been sent again since its end was not known.
+        shown: Offsets at which everything was looked at while nothing was under way.
     """
     happened: dict[tuple[str, str], list[Happening]] = {}
     for each in happenings:
@@ -86,7 +93,7 @@ def judge(
             shares.faults.append(f"{entity}: nobody wrote {strange}, and rows have it")
         for key in chosen:
             one = _Key(entity, key, happened.get((entity, key), []), of_entity, is_ours, shares, enforced=enforced)
-            one.judge(tree.get(entity, {}).get(key), repeats=repeats)
+            one.judge(tree.get(entity, {}).get(key), repeats=repeats, shown=shown)
     return shares
 
 
@@ -151,7 +158,7 @@ class _Key:
         told = [each for each in rows if _value(each[-1]) in values]
         self._shares.faults.append(f"{self._name}: {text}; the records are {shown}, their rows {told}")
 
-    def judge(self, tree: str | None, *, repeats: int) -> None:
+    def judge(self, tree: str | None, *, repeats: int, shown: Collection[int]) -> None:
         """Add the key's findings."""
         changes = [row for row in self._rows if row.kind == "change"]
         self._committed = {_value(row.after.get(self._key)): row for row in changes}
@@ -165,6 +172,8 @@ class _Key:
         # Nothing removes or replaces a key that was never set here.
         left = self._enforced and not self._imported and not changes
         self._runs(named.keys(), left=left, repeats=repeats)
+        if not left:
+            self._shown(named.keys(), shown)
         end = self._values[-1] if self._values else self._begin
         if end != _value(tree) and not left:
             self._fault(f"the tree has {tree}, the log ends with {end}")
@@ -194,6 +203,17 @@ class _Key:
             behind = fitting[-1]
             named[behind] = row
         return named
+
+    def _shown(self, named: Collection[int], offsets: Iterable[int]) -> None:
+        """Expect a row of each value of others that was there at some offset."""
+        for offset in offsets:
+            at = bisect_right(self._records, offset, key=lambda each: each.offset) - 1
+            # A removal may have found nothing.
+            if at < 0 or self._ours[at] or self._values[at] is None:
+                continue
+            self._shares.shown += 1
+            if at not in named:
+                self._fault(f"{self._values[at]} was there at {offset}, a look showed it, and no row has it", at=offset)
 
     def _in_order(self, named: Mapping[int, Row]) -> None:
         """Expect no older change over a followed value, and no followed value over a change that was never sent."""

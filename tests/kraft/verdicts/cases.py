@@ -23,6 +23,7 @@ TOPICS: Final = ("verdicts-a", "verdicts-b", "verdicts-c")
 GROUPS: Final = ("verdicts", "\u00fc/g", "a b")
 METRICS: Final = ("verdicts", "m x")
 _TOPIC, _BROKER, _METRICS, _GROUP = 2, 4, 16, 32
+_GOOD_NAMES: Final = {_TOPIC: TOPICS[0], _BROKER: "1", _METRICS: METRICS[0], _GROUP: GROUPS[0]}
 _TYPES: Final = (_TOPIC, _GROUP, _METRICS, _BROKER)
 _GOOD_OF_GROUPS: Final = {
     "consumer.session.timeout.ms": "50000",
@@ -101,6 +102,28 @@ class Case:
             and len({op["name"] for op in ops}) == len(ops)
             and all(op["configOperation"] in {0, 1, 2, 3} for op in ops)
         )
+
+    @property
+    def parts(self) -> list[Case]:
+        """The operations one by one, each on the entity as named, and on one with a good name."""
+        ops, name = ("ops", "entity") if self.quotas else ("configs", "resourceName")
+        good: Any = _GOOD_NAMES.get(self.kind)
+        if self.quotas:
+            of_ip = any(item["entityType"] == "ip" for item in self.part["entity"])
+            good = [
+                {"entityType": "ip", "entityName": "10.1.2.3"} if of_ip else {"entityType": "user", "entityName": "x"}
+            ]
+        return [
+            Case(self.method, {**self.part, name: each, ops: [op]})
+            for each in (self.part[name], good)
+            for op in self.part[ops]
+        ]
+
+    @property
+    def repeats(self) -> bool:
+        """True where a key is named twice, which is a fault of the whole."""
+        keys = [op["key"] for op in self.part["ops"]] if self.quotas else [op["name"] for op in self.part["configs"]]
+        return len(set(keys)) < len(keys)
 
     def step(self) -> Step:
         """Return the request with this case alone."""

@@ -121,6 +121,7 @@ def _several(case: Case) -> bool:
     return ops + sum(name is not None and name not in _NAMED for name in _names(case)) > 1
 
 
+SEVERAL: Final = "several faults in one alter"
 _REFUSED: Final = _codes((0, 42))
 
 MEANT: Final = (
@@ -141,7 +142,7 @@ MEANT: Final = (
     Difference("NaN where a range applies", _not_a_number, _codes((0, 40), (0, 42))),
     Difference("other spellings of a broker's number", _other_spelling, _REFUSED),
     Difference(
-        "several faults in one alter",
+        SEVERAL,
         _several,
         _codes(*((one, other) for one in (-1, 3, 17, 40, 42) for other in (3, 40, 42) if one != other)),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
@@ -16,7 +16,7 @@ from app.services.target.asking import Asking
 from tests.interop.admin import JavaCalls
 from tests.interop.differential.sides import SOURCE
 from tests.kraft.verdicts.cases import ROUND, TOPICS, Cases
-from tests.kraft.verdicts.differences import MEANT, UNASKED
+from tests.kraft.verdicts.differences import MEANT, SEVERAL, UNASKED
 from tests.kraft.verdicts.sides import Confplane, Kafka, verdicts
 from tests.support.commands import Commands
 from tests.support.inside import running_inside
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 
+_INVALID_REQUEST: Final = 42
+
+
 @dataclass(slots=True)
 class Result:
     """The findings of a run."""
@@ -44,6 +47,8 @@ class Result:
     """Rows that explained differences."""
     unexplained: list[str] = field(default_factory=list)
     """A line for each difference that none explains: the codes of Kafka, of the service, and of its own rules."""
+    several: list[tuple[Case, dict[int, int]]] = field(default_factory=list)
+    """Cases that several faults explain, with the codes: 0 is Kafka's, 1 the service's, 2 that of its own rules."""
 
     def note(self, case: Case, theirs: int, ours: int, alone: int) -> None:
         """Judge one case."""
@@ -53,6 +58,11 @@ class Result:
         if None in rows:
             self.unexplained.append(f"{theirs} | {ours} | {alone}: {case.part}")
         self.met.update({row for row in rows if row})
+        if SEVERAL in rows:
+            codes = {0: theirs, 1: ours, 2: alone}
+            self.several.append(
+                (case, {side: code for side, code in codes.items() if not side or rows[side - 1] == SEVERAL})
+            )
 
 
 def _explained(case: Case, theirs: int, ours: int, differences: Sequence[Difference]) -> str | None:
@@ -86,15 +96,29 @@ class Stage:
         while result.cases < count:
             await self._have(cases.present())
             some = [cases.next() for _ in range(min(ROUND, count - result.cases))]
-            theirs = await verdicts(self._kafka.ask, some)
-            ours = await verdicts(self._confplane.ask, some)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Asking, "_request", _taken)
-                alone = await verdicts(self._confplane.ask, some)
-            for each in zip(some, theirs, ours, alone, strict=True):
-                result.note(*each)
+            for case, codes in zip(some, await self._verdicts(some), strict=True):
+                result.note(case, *codes)
+            for case, found in result.several:
+                result.unexplained += await self._strange(case, found)
+            result.several.clear()
         await self._have({})
         return result
+
+    async def _verdicts(self, some: Sequence[Case]) -> list[tuple[int, int, int]]:
+        """Return the codes of Kafka, of the service, and of its own rules alone."""
+        theirs = await verdicts(self._kafka.ask, some)
+        ours = await verdicts(self._confplane.ask, some)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Asking, "_request", _taken)
+            alone = await verdicts(self._confplane.ask, some)
+        return list(zip(theirs, ours, alone, strict=True))
+
+    async def _strange(self, case: Case, codes: Mapping[int, int]) -> list[str]:
+        """Return a line if an alter with several faults has a code that is that of none of its parts."""
+        parts = await self._verdicts(case.parts)
+        of_whole = {_INVALID_REQUEST} if case.repeats else set()
+        strange = {side: code for side, code in codes.items() if code not in of_whole | {each[side] for each in parts}}
+        return [f"{strange} is of no part, whose codes are {parts}: {case.part}"] if strange else []
 
     async def _have(self, configs: Mapping[tuple[int, str], Mapping[str, str]]) -> None:
         """Have exactly these configs in the cluster, and followed by the service."""

@@ -282,9 +282,24 @@ CROSS JOIN LATERAL (
 ) AS found
 """).bindparams(bindparam("following", type_=ARRAY(Text)))
 
-_FORGET: Final = text("""
-DELETE FROM target_states WHERE cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)
-""").bindparams(bindparam("types", type_=ARRAY(Text)))
+_OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)"
+_MAY_ARRIVE: Final = f"""(
+  SELECT coalesce(jsonb_agg(item ORDER BY number), '[]')
+  FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number) WHERE {_OF_TODAY} AND {_UNENDED} > 0
+)"""  # noqa: S608 - constants
+# What may arrive yet is known by its values, whatever the ensemble. An end of before finds no claim.
+_FORGET: Final = [
+    text(each).bindparams(bindparam("types", type_=ARRAY(Text)))
+    for each in (
+        f"DELETE FROM target_states WHERE {_OF_TYPES} AND {_MAY_ARRIVE} = '[]'",  # noqa: S608 - constants
+        f"""
+UPDATE target_states SET sent_mzxid = 0, applied_mzxid = 0, applied_offset = -1, applied = '{{}}', sent = {_MAY_ARRIVE},
+  refused_code = NULL, refused_text = NULL, reapply = '[]', drift = '{{}}', put_back_at = '{{}}', claim = NULL,
+  base = '{{}}'
+WHERE {_OF_TYPES}
+""",  # noqa: S608 - constants
+    )
+]
 
 
 class PostgresTargetStates:
@@ -418,7 +433,8 @@ class PostgresTargetStates:
         types = [kind.value for kind in EntityType if area_of_type(kind) in areas]
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_FORGET, {"cluster": cluster, "types": types})
+            for statement in _FORGET:
+                await connection.execute(statement, {"cluster": cluster, "types": types, "day_s": _DAY_S})
 
         await self._database.read(work)
 

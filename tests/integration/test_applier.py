@@ -757,6 +757,32 @@ async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened:
     assert set(await one.states.known("default", [ALICE.id])) == {ALICE.id}
 
 
+async def test_a_late_value_of_an_earlier_time_of_the_mode_is_none_of_theirs(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await one.targets.observe(caller())
+    await one.aware()
+    await one.look()
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    await alter(one, ALICE, producer_byte_rate=4096)
+    await apply(one)
+    kafka.arrive()
+    await restore(one)
+    equal(one, kafka)
+    assert one.config(ALICE) == {RATE: "4096", OTHER: "1"}
+    # The first change was undone with the end of the mode.
+    assert await kinds(one, ALICE) == ["change", "observed", "change"]
+    assert late(one) == 1
+    # Nothing else is known of the time before.
+    state = (await one.states.known("default", [ALICE.id]))[ALICE.id]
+    assert state.applied == {RATE: "4096"}
+
+
 async def test_a_mode_needs_a_complete_import(stage: Stage, kafka: KafkaDouble) -> None:
     one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
     with pytest.raises(NotFoundError):

@@ -367,4 +367,4 @@ class TargetStates(Protocol):
         """
 
     async def forget(self, cluster: str, areas: Collection[Area]) -> None:
-        """Drop the states of some of a cluster's entity types."""
+        """Drop the states of some of a cluster's entity types, but for the values that may arrive yet."""

@@ -81,7 +81,7 @@ class TargetService:
         """Let callers write quotas and configs. Once this returns, every process takes them.
 
         The states of earlier sendings are forgotten, where callers wrote none until now: they may be of another
-        ZooKeeper ensemble, whose revisions say nothing of this one.
+        ZooKeeper ensemble, whose revisions say nothing of this one. Values that may arrive yet are remembered.
 
         Args:
             states: The states of earlier sendings.

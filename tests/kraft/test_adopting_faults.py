@@ -9,6 +9,7 @@ import pytest
 
 from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
+from app.kraft.wire.errors import UnreachableError
 from app.kraft.wire.options import Address, Options
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_by_settings import variables
@@ -68,12 +69,18 @@ def adopting(
 
 
 async def active(kafka: KraftCluster) -> KraftNode:
-    """Return the node with the active controller."""
+    """Return the node with the active controller; amid an election, and of brokers that are busy, wait for it."""
     client = KraftClient([Address.parse(each) for each in kafka.bootstrap], Options())
+
+    async def leader() -> KraftNode | None:
+        found = (await client.quorum(soon(60))).leader_id
+        return None if found == -1 else kafka.node(found)
+
     try:
-        return kafka.node((await client.quorum(soon(60))).leader_id)
+        found: KraftNode = await until(leader, refused=(UnreachableError,))
     finally:
         await client.close()
+    return found
 
 
 async def configured(http: ConfplaneClient, entity: str, key: str, value: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tarfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
 """The commit of the earlier release. A newer one takes its place when no process of it can be running any more."""
+EARLIER_TARGETS: Final = "0b5667406625b3565e1bfda034969f2df9aa245f"
+"""The commit of an earlier release that applies changes to Kafka clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ PRESENT: Final = Release(
 )
 
 
-def _git() -> Path:
+def _git(commit: str) -> Path:
     """Find git in a checkout with its history.
 
     Raises:
@@ -61,24 +64,34 @@ def _git() -> Path:
     git = shutil.which("git")
     if git is None:
         raise ToolMissingError("git, which has the files of the earlier release, is not on PATH")
-    known = subprocess.run([git, "cat-file", "-e", EARLIER], cwd=ROOT, capture_output=True, check=False)
+    known = subprocess.run([git, "cat-file", "-e", commit], cwd=ROOT, capture_output=True, check=False)
     if known.returncode != 0:
         raise ToolMissingError(
-            f"This checkout came without its history: git does not know the earlier release {EARLIER[:7]}. Fetch the"
+            f"This checkout came without its history: git does not know the earlier release {commit[:7]}. Fetch the"
             " history: `git fetch --unshallow`"
         )
     return Path(git)
 
 
-def earlier(directory: Path) -> Release:
-    """Lay out the files of the earlier release; a checkout without its history skips the test, or fails it."""
-    git = obtain(_git)
+def _lay_out(commit: str, directory: Path) -> None:
+    git = obtain(partial(_git, commit))
     wanted = ["app", "migrations", "tests/support"]
-    packed = subprocess.run([git, "archive", EARLIER, *wanted], cwd=ROOT, capture_output=True, check=True)
+    packed = subprocess.run([git, "archive", commit, *wanted], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         files.extractall(directory, filter="data")
-    for ours in (zygote.__file__, earlier_stepping.__file__):
-        shutil.copy(ours, directory / "tests" / "support")
+    shutil.copy(zygote.__file__, directory / "tests" / "support")
+
+
+def earlier_of_targets(directory: Path) -> Path:
+    """Lay out the files of :data:`EARLIER_TARGETS`, as :func:`earlier` does; return their directory."""
+    _lay_out(EARLIER_TARGETS, directory)
+    return directory
+
+
+def earlier(directory: Path) -> Release:
+    """Lay out the files of the earlier release; a checkout without its history skips the test, or fails it."""
+    _lay_out(EARLIER, directory)
+    shutil.copy(earlier_stepping.__file__, directory / "tests" / "support")
     return Release(
         "earlier",
         directory,

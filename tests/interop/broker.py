@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 
 from app.devstack.java import find_java
 from app.devstack.process import Server
+from tests.support import kafka_classes
 from tests.support.java import java_environment
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Broker(Server):
     # A slow machine with two cores may need minutes for what takes four seconds elsewhere.
     start_seconds = 180.0
     stop_seconds = 30.0
-    java_options: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    """Of a JVM that starts soon and takes little."""
+    java_options: Sequence[str] = ()
+    """Options of the JVM; by default those of one that starts soon and takes little."""
 
     def __init__(self, data_dir: Path, *, class_path: str, connect: str, broker_id: int = BROKER_ID) -> None:
         super().__init__(data_dir)
@@ -156,7 +157,7 @@ controlled.shutdown.enable=false
     def _command(self) -> Sequence[str]:
         return [
             str(find_java()),
-            *self.java_options,
+            *(self.java_options or kafka_classes.options(self._class_path, "512m")),
             "-XX:+ExitOnOutOfMemoryError",
             "-Dfile.encoding=UTF-8",
             "-Djava.net.preferIPv4Stack=true",

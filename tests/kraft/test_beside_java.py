@@ -19,6 +19,7 @@ from app.kraft.wire import errors
 from app.kraft.wire.options import Address, Options
 from app.services.ports.applying import Applied, Refused
 from tests.interop.admin import Admin
+from tests.support import kafka_classes
 from tests.support.java import java_environment
 from tests.support.kraft_writer import KraftWriter
 
@@ -59,7 +60,7 @@ QUOTAS: Final[list[tuple[dict[str, str | None], dict[str, float | None]]]] = [
 def of_java(class_path: str, bootstrap: str) -> Any:
     names = [f"{each.type.name}={each.name}" for each in VALUES]
     source = Path(__file__).with_name("Describe.java")
-    command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
+    command = [str(find_java()), *kafka_classes.options(class_path), "-Dfile.encoding=UTF-8"]
     done = subprocess.run(
         [*command, "-Dsun.jnu.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", class_path, str(source), bootstrap, *names],
         capture_output=True, check=False, timeout=300, env={**java_environment(), "LC_ALL": "C.UTF-8"},

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
 from app.devstack.process import Server, free_port, port_is_free
+from tests.support import kafka_classes
 from tests.support.certificates import CN, Authority
 from tests.support.certificates import name as subject_name
 from tests.support.java import java_environment
@@ -294,7 +295,7 @@ class KraftNode(Server):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _java(self) -> list[str]:
-        small = ("-Xmx384m" if self.broker else "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        small = kafka_classes.options(self._shape.class_path, "384m" if self.broker else "256m")
         return [
             str(find_java()),
             *(self._shape.java or small),

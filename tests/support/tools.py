@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.support import kafka_classes
 from tests.support import spark_classes as classes
 
 if TYPE_CHECKING:
@@ -162,6 +163,35 @@ def _class_path(version: str) -> Path:
     if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
         kept.unlink(missing_ok=True)  # the checkout was moved, or somebody tidied up
     return _built(name, partial(_fetch_kafka, version))
+
+
+def kafka_archive() -> Path:
+    """Have Java archive the classes that Kafka's programs load in ZooKeeper mode; return the archive.
+
+    Raises:
+        ToolMissingError: No Kafka, or no Java that can.
+    """
+    return _archive_kafka(kafka_class_path())
+
+
+def kraft_archive() -> Path:
+    """Have Java archive the classes that Kafka's programs load in KRaft mode; return the archive.
+
+    Raises:
+        ToolMissingError: No Kafka, or no Java that can.
+    """
+    return _archive_kafka(kraft_class_path())
+
+
+def _archive_kafka(class_path: Path) -> Path:
+    jars = class_path.read_text()
+
+    def archive(directory: Path) -> Path:
+        made = directory / "classes"
+        _run([sys.executable, "-m", kafka_classes.__name__, jars, str(made)], timeout_s=_ARCHIVE_S, cwd=ROOT)
+        return made
+
+    return _built(kafka_classes.name(jars), archive)
 
 
 def spark_classes() -> Path:
@@ -393,7 +423,18 @@ def main() -> None:
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    for tool in (*kafka, spark_classes, oidc_provider, typescript, python310, chromium, helm, manifestcheck):
+    for tool in (
+        *kafka,
+        spark_classes,
+        kraft_archive,
+        kafka_archive,
+        oidc_provider,
+        typescript,
+        python310,
+        chromium,
+        helm,
+        manifestcheck,
+    ):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

@@ -12,6 +12,7 @@ from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.differential.runner import Runner
 from tests.interop.differential.sides import SOURCE, Confplane, Kafka
 from tests.interop.differential.vocabulary import TOPICS
+from tests.support import kafka_classes
 from tests.support.servers import make_chroot, make_migrated
 from tests.support.service import Service
 
@@ -37,7 +38,7 @@ def started(directory: Path, *, hosts: str, postgres: Postgres, class_path: str)
                 directory / "rpc.log",
                 class_path=class_path,
                 bootstrap=broker.bootstrap,
-                options=("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                options=kafka_classes.options(class_path),
             )
         )
         with Admin(directory, class_path=class_path, bootstrap=broker.bootstrap) as admin:

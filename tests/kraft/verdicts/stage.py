@@ -18,6 +18,7 @@ from tests.interop.differential.sides import SOURCE
 from tests.kraft.verdicts.cases import ROUND, TOPICS, Cases
 from tests.kraft.verdicts.differences import MEANT, SEVERAL, UNASKED
 from tests.kraft.verdicts.sides import Confplane, Kafka, verdicts
+from tests.support import kafka_classes
 from tests.support.commands import Commands
 from tests.support.inside import running_inside
 from tests.support.kraft_writer import KraftWriter
@@ -161,7 +162,7 @@ async def staged(
     }
     commands = Commands(directory, connect=chroot, dsn=database.service_dsn, cluster=cluster)
     with ExitStack() as stack:
-        java = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        java = kafka_classes.options(class_path)
         log, bootstrap = directory / "rpc.log", kraft.bootstrap[0]
         rpc = stack.enter_context(JavaCalls(SOURCE, log, class_path=class_path, bootstrap=bootstrap, options=java))
         async with KraftWriter(bootstrap) as writer:

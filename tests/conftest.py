@@ -64,6 +64,15 @@ FIRST: Final = (
 )
 
 
+# A Kafka takes processor time while nobody uses it: each such fixture ends with the last test of its work.
+RESTLESS: Final = ("kraft", "quorum", "broker")
+
+
+def work_of(test: str) -> str:
+    """Return the name of the work of one process that a test, named by its id, belongs to."""
+    return next((work[0] for work in ONE_PROCESS if test.startswith(work)), test.partition("::")[0])
+
+
 class Files(LoadScopeScheduling):
     """Hands out whole files, or whole folders, in the order in which they were collected."""
 
@@ -72,7 +81,7 @@ class Files(LoadScopeScheduling):
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((work[0] for work in ONE_PROCESS if nodeid.startswith(work)), nodeid.partition("::")[0])
+        return work_of(nodeid)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - pluggy passes it by this name
@@ -109,6 +118,15 @@ def pytest_runtest_setup() -> None:
     """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests."""
     if SPARK_OPTIONS is None:
         os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None) -> None:
+    """End what is restless, and with it all that uses it, behind the last test of a work."""
+    if nextitem is None or work_of(item.nodeid) != work_of(nextitem.nodeid):
+        for name in RESTLESS:
+            for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
+                fixture.finish(item._request)  # type: ignore[arg-type]  # any request names the test
 
 
 @pytest.fixture(scope="session", autouse=True)

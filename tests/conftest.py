@@ -41,8 +41,10 @@ os.environ.setdefault("PGCONNECT_TIMEOUT", "120")
 # Kafka broker. Files are named by the begin of their paths; the first that fits counts. The rollups are two such works,
 # either of which is worth a session, beside files without one.
 ONE_PROCESS: Final = (
-    *((f"tests/rollups/test_{name}.py",) for name in ("command", "parts", "znodes_source")),
-    tuple(f"tests/rollups/test_{name}.py" for name in ("compare", "edges", "exports", "fold", "killed_exports")),
+    *((f"tests/rollups/test_{name}.py",) for name in ("parts", "znodes_source")),
+    tuple(
+        f"tests/rollups/test_{name}.py" for name in ("command", "compare", "edges", "exports", "fold", "killed_exports")
+    ),
     *(("tests/rollups/",), ("tests/interop/",), ("tests/kraft/",)),
 )
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema_rs
 import psycopg
@@ -244,41 +244,43 @@ def test_only_days_that_changed_are_written_and_none_where_nothing_did(
     assert_is_the_tables(tmp_path, migrated, "trail")
 
 
-@pytest.mark.parametrize("end", ["amid the files", "before the manifest", "before the end"])
+ENDS: Final[dict[str, tuple[Any, str]]] = {
+    "amid the files": (Exporter, "_whole"),
+    "before the manifest": (manifest, "write"),
+    "before the end": (Files, "delete"),
+}
+
+
 def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
-    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(migrated.service_dsn)
     origin = origin_of(migrated)
     before = export(spark, origin, tmp_path)
-    shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
-    write(migrated.service_dsn, [own(60)], [committed(own(60))])
-    where: tuple[Any, str] = {
-        "amid the files": (Exporter, "_whole"),
-        "before the manifest": (manifest, "write"),
-        "before the end": (Files, "delete"),
-    }[end]
-    with monkeypatch.context() as patch:
-        patch.setattr(*where, lambda *_: pytest.fail("the end of the process"))
-        with pytest.raises(pytest.fail.Exception, match="the end of the process"):
-            export(spark, origin, tmp_path)
-    if end == "before the end":
+    for number, (end, where) in enumerate(ENDS.items(), 60):
+        shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
+        write(migrated.service_dsn, [own(number)], [committed(own(number))])
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, lambda *_: pytest.fail("the end of the process"))
+            with pytest.raises(pytest.fail.Exception, match="the end of the process"):
+                export(spark, origin, tmp_path)
+        if end == "before the end":
+            assert_is_the_tables(tmp_path, migrated)
+        else:
+            assert {name: exported(tmp_path, name, CLUSTER) for name in FRAMES} == shown, end
+        # Spark's own writer leaves such a directory, where it is killed.
+        (tmp_path / "export=trail" / f"cluster={CLUSTER}" / "_temporary").mkdir()
+        after = export(spark, origin, tmp_path)
         assert_is_the_tables(tmp_path, migrated)
-    else:
-        assert {name: exported(tmp_path, name, CLUSTER) for name in FRAMES} == shown
-    # Spark's own writer leaves such a directory, where it is killed.
-    (tmp_path / "export=trail" / f"cluster={CLUSTER}" / "_temporary").mkdir()
-    after = export(spark, origin, tmp_path)
-    assert_is_the_tables(tmp_path, migrated)
-    named = {(name, each.export_id) for name, found in after.datasets.items() for each in found.days}
-    named |= {(each.name, each.export_id) for each in after.superseded}
-    there = {
-        (path.parents[2].name.removeprefix("export="), path.name.removeprefix("export_id="))
-        for path in tmp_path.glob("export=*/cluster=*/day=*/export_id=*")
-    }
-    assert there == named
-    assert ("trail", before.datasets["trail"].export_id) in named
-    assert not list(tmp_path.glob("export=*/cluster=*/_*"))
+        named = {(name, each.export_id) for name, found in after.datasets.items() for each in found.days}
+        named |= {(each.name, each.export_id) for each in after.superseded}
+        there = {
+            (path.parents[2].name.removeprefix("export="), path.name.removeprefix("export_id="))
+            for path in tmp_path.glob("export=*/cluster=*/day=*/export_id=*")
+        }
+        assert there == named, end
+        assert ("trail", before.datasets["trail"].export_id) in named
+        assert not list(tmp_path.glob("export=*/cluster=*/_*"))
     # Hours later a job may still read what was superseded, and a day later none does.
     for hours in (20, 25):
         found = json.loads((tmp_path / "_exports" / f"{CLUSTER}.json").read_text())

@@ -195,34 +195,36 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", [*ENDS, "amid the copying"])
 def test_files_of_a_complete_run_whose_process_ended_are_put_in_place_by_the_next(
-    spark: SparkSession, dsn: SecretStr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    spark: SparkSession, dsn: SecretStr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, job, options = reading(Made(spark), START), counted(50), RunOptions("User:olga@cli", output=str(tmp_path))
-    before = run(spark, at, dsn, job, options)
-    run_id = uuid7()
-    with monkeypatch.context() as patch:
-        patch.setattr(*ENDS.get(end, ENDS["before the rename"]), lambda *_: pytest.fail("the end of the process"))
-        with pytest.raises(pytest.fail.Exception, match="the end of the process"):
-            run(spark, at, dsn, job, options, run_id=run_id)
-    place = tmp_path / "job=activity" / "as_of_date=2026-01-01" / f"run_id={run_id}"
-    if end == "amid the copying":
-        rows = tmp_path / "_incomplete" / CLUSTER / "activity" / str(run_id) / "rows"
-        place.mkdir(parents=True)
-        (place / files(rows)[0].name).write_bytes(b"PAR1, of which the rest is")
-    # Readers see the run before, whole, or this one where nothing of it is missing.
-    is_done = end == "before the end"
-    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(run_id if is_done else before.run.id)
-    assert (str(run_id) in runs(tmp_path, "activity")) == (end in {"before the pointer", "before the end"})
-    if end != "amid the copying":
-        assert len(current(tmp_path, "activity")) == 50
-    after = run(spark, at, dsn, job, options)
-    assert runs(tmp_path, "activity") == {str(before.run.id), str(run_id), str(after.run.id)}
-    for path in (place, after.path):
-        assert query(f"SELECT count(*) AS rows FROM '{path}/*.parquet'") == [{"rows": 50}]  # noqa: S608
-    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(after.run.id)
-    assert files(tmp_path / "_incomplete") == []
+    last = run(spark, at, dsn, job, options)
+    made = {str(last.run.id)}
+    for end in (*ENDS, "amid the copying"):
+        run_id = uuid7()
+        with monkeypatch.context() as patch:
+            patch.setattr(*ENDS.get(end, ENDS["before the rename"]), lambda *_: pytest.fail("the end of the process"))
+            with pytest.raises(pytest.fail.Exception, match="the end of the process"):
+                run(spark, at, dsn, job, options, run_id=run_id)
+        place = tmp_path / "job=activity" / "as_of_date=2026-01-01" / f"run_id={run_id}"
+        if end == "amid the copying":
+            rows = tmp_path / "_incomplete" / CLUSTER / "activity" / str(run_id) / "rows"
+            place.mkdir(parents=True)
+            (place / files(rows)[0].name).write_bytes(b"PAR1, of which the rest is")
+        # Readers see the run before, whole, or this one where nothing of it is missing.
+        is_done = end == "before the end"
+        assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(run_id if is_done else last.run.id), end
+        assert (str(run_id) in runs(tmp_path, "activity")) == (end in {"before the pointer", "before the end"}), end
+        if end != "amid the copying":
+            assert len(current(tmp_path, "activity")) == 50
+        last = run(spark, at, dsn, job, options)
+        made |= {str(run_id), str(last.run.id)}
+        assert runs(tmp_path, "activity") == made, end
+        for path in (place, last.path):
+            assert query(f"SELECT count(*) AS rows FROM '{path}/*.parquet'") == [{"rows": 50}]  # noqa: S608
+        assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(last.run.id), end
+        assert files(tmp_path / "_incomplete") == []
 
 
 def test_a_lake_keeps_as_many_runs_as_postgres_and_its_pointer_names_the_newest_moment(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # Compiling well takes longer than what it saves on the few rows of a test, and collecting beside the work costs more.
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# The quick compiler alone is given 48 MB for its code, which a session of many tests fills: Java would drop code, and
+# compile it again.
+_ROOM: Final = ("-XX:ReservedCodeCacheSize=240m",)
 # Java and Python give each other 15 seconds to connect, which a busy machine may need.
 _PATIENT: Final = ("-Dspark.python.authenticate.socketTimeout=120s",)
 
@@ -40,7 +43,7 @@ def options(directory: Path) -> str:
         directory: Where the archive is kept. Without one there Java loads from the jars.
     """
     archive = directory / name()
-    return " ".join([*_QUICK, *_PATIENT, *(class_archive.using(archive) if archive.is_file() else ())])
+    return " ".join([*_QUICK, *_ROOM, *_PATIENT, *(class_archive.using(archive) if archive.is_file() else ())])
 
 
 def archiving(archive: Path) -> str:

@@ -150,13 +150,17 @@ def test_both_tools_print_the_same_and_do_the_same(
     for case in _cases():
         results = []
         for tool in (theirs, ours):
-            for line in case.before:
-                assert theirs(line)[0] == 0, line
-            seen(ours, theirs, case.shown)
+            alters = case.line.startswith("--alter")
+            # A describe leaves for the other tool what it found.
+            if alters or tool is theirs:
+                for line in case.before:
+                    assert theirs(line)[0] == 0, line
+                seen(ours, theirs, case.shown)
             code, lines = tool(case.line)
             # Entities come in the order of a hash map there.
             results.append((code, sorted(lines) if "users" in case.line else lines))
-            seen(ours, theirs, case.shown)
+            if alters:
+                seen(ours, theirs, case.shown)
         ends[results[0][0]] = ends.get(results[0][0], 0) + 1
         if results[0] != results[1]:
             differences.append(f"{case.line}\n  {results[0]}\n  {results[1]}")

@@ -24,7 +24,7 @@ FULL: Final = Plan(entities=20_000, events=100_000, seed=2)
 @pytest.mark.parametrize(
     "plan",
     [
-        PLAN,
+        Plan(entities=2_000, events=10_000),
         Plan(entities=2_000, events=10_000, recorded=False),
         Plan(entities=0, events=10),
         pytest.param(FULL, marks=pytest.mark.long),
@@ -104,7 +104,7 @@ def test_another_ensemble_under_the_old_name_is_told(spark: SparkSession, tmp_pa
 
 
 def test_a_zookeeper_that_was_restored_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    cluster = Cluster(Plan(entities=3_000, events=15_000))
+    cluster = Cluster(Plan(entities=1_500, events=7_500))
     revisions = sorted(revision for _, revision in cluster.revisions())
     end = revisions[len(revisions) * 3 // 4]
     gone = cluster.restore(end)
@@ -119,7 +119,7 @@ def test_a_zookeeper_that_was_restored_is_told(spark: SparkSession, tmp_path: Pa
 
 
 def test_pending_is_what_a_recorder_that_is_behind_has_not_seen(spark: SparkSession, tmp_path: Path) -> None:
-    cluster = Cluster(Plan(entities=5_000, events=20_000))
+    cluster = Cluster(Plan(entities=2_000, events=8_000))
     revisions = sorted(revision for _, revision in cluster.revisions())
     watermark, end = revisions[len(revisions) // 2], cluster.trail.zxid + 1
     pending = set()

@@ -423,18 +423,8 @@ def main() -> None:
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    for tool in (
-        *kafka,
-        spark_classes,
-        kraft_archive,
-        kafka_archive,
-        oidc_provider,
-        typescript,
-        python310,
-        chromium,
-        helm,
-        manifestcheck,
-    ):
+    awaited = (*kafka, spark_classes, oidc_provider, typescript, python310, chromium, helm, manifestcheck)
+    for tool in (*awaited, kraft_archive, kafka_archive):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

@@ -11,8 +11,8 @@ import jsonschema_rs
 import pytest
 import schemathesis
 
-from app.api.app import specification
 from tests.contract.api import FILE
+from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,12 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from app.api.app import FAMILIES, specification
+from app.api.app import FAMILIES
 from app.api.routing.operations import Effect, Operation
 from app.services.limits import LimitClass
 from app.serving import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
+from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

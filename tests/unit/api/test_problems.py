@@ -12,10 +12,10 @@ import pytest
 from starlette.requests import Request
 
 from app.api import problems
-from app.api.app import specification
 from app.api.incoming import INCOMING, Incoming
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
+from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,12 @@ from app.services.ports.kafka import Area, Permission
 from app.services.target.report import Applying, AreaReport, Names, Report, parse
 
 _LONG = "\x01\U0001f600" * 100_000
-_MANY = Names.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
 
 
 def test_a_report_of_any_content_is_short_enough() -> None:
-    areas = {area: AreaReport(Permission.NONE, _LONG, problem=_LONG, unmanaged=_MANY, hidden=_MANY) for area in Area}
-    applying = Applying(1, 1, _MANY, _MANY, _MANY, _MANY, _MANY, problem=_LONG)
+    many = Names.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
+    areas = {area: AreaReport(Permission.NONE, _LONG, problem=_LONG, unmanaged=many, hidden=many) for area in Area}
+    applying = Applying(1, 1, many, many, many, many, many, problem=_LONG)
     data = Report(
         1, "writer", brokers=tuple(range(1_000)), problem=_LONG, log_problem=_LONG, areas=areas, applying=applying
     ).encode()

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 SEED = 20
 ROUNDS = 20
+CLIENTS = 40
+"""Fewer than in a long run, so that the rounds are what takes the time."""
 
 
 @pytest.mark.timeout(1_500)
 async def test_twenty_rounds(tmp_path: Path) -> None:
-    plan = Plan(SEED, ROUNDS, tmp_path / "run", pause_s=0.8, gap_s=0.8, longest_s=7.5)
+    plan = Plan(SEED, ROUNDS, tmp_path / "run", clients=CLIENTS, pause_s=0.8, gap_s=0.8, longest_s=7.5)
     report = await run(plan, check)
     assert not report.violations, f"{report}\nkept in {plan.directory}"
     assert report.rounds == sum(report.faults.values()) == ROUNDS

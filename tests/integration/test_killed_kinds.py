@@ -75,6 +75,7 @@ async def _until_settled(replica: Replica, database: Database) -> None:
         database.owner_dsn, "SELECT 1 FROM intents WHERE change_id NOT IN (SELECT change_id FROM outcomes) LIMIT 1"
     ):
         assert soon(0) < deadline
+        await asyncio.sleep(0.1)  # the session of the killed may have seconds left
         await replica.reconciler.round()
 
 

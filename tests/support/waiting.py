@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 120.0
 """Long after the slowest machine has done it."""
+_GROWTH: Final = 1.25
+_LONGEST_S: Final = 0.2
+"""Of a pause between two questions. A question may be a request, which takes the service and Postgres some time too."""
 
 
 async def until(
@@ -31,7 +34,7 @@ async def until(
         seconds: How long, at most.
         why: What to say when it does not come about; if this is a function, what it returns then.
         refused: Exceptions that mean "not yet"; the last one is raised when it does not come about.
-        pause_s: Between two questions.
+        pause_s: Between the first two questions; each pause after that is longer by a quarter, up to 0.2 seconds.
 
     Raises:
         AssertionError: It did not come about.
@@ -49,6 +52,7 @@ async def until(
                 raise
         assert time.monotonic() < deadline, _text(why, seconds)
         await asyncio.sleep(pause_s)
+        pause_s = _longer(pause_s)
 
 
 async def until_warned(client: ConfplaneClient, text: str) -> None:
@@ -72,7 +76,12 @@ def wait_for(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: objec
     while not (found := what()):
         assert time.monotonic() < deadline, _text(why, seconds)
         time.sleep(pause_s)
+        pause_s = _longer(pause_s)
     return found
+
+
+def _longer(pause_s: float) -> float:
+    return max(pause_s, min(pause_s * _GROWTH, _LONGEST_S))
 
 
 def _text(why: object, seconds: float) -> str:

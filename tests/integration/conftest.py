@@ -8,8 +8,9 @@ import pytest
 import pytest_asyncio
 
 from app.audit.migrate import upgrade
-from app.devstack.postgres import OWNER, SERVICE, Postgres
+from app.devstack.postgres import OWNER, SERVICE
 from tests.support import servers
+from tests.support.forgetful import Forgetful
 from tests.support.service import Service
 from tests.support.stage import Stage
 
@@ -19,16 +20,24 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
 
 
-@pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
-    """A server of the test's own, to be stopped and started, with a migrated database ``trail``."""
-    with Postgres(tmp_path / "postgres", durable=False) as server:
+@pytest.fixture(scope="session")
+def migrated_server(tmp_path_factory: pytest.TempPathFactory) -> Forgetful:
+    """A server with a migrated database ``trail``, stopped, to be copied."""
+    with Forgetful(tmp_path_factory.mktemp("migrated")) as server:
         server.create_database("trail")
         upgrade(server.dsn(OWNER, "trail"), SERVICE)
+    return server
+
+
+@pytest.fixture
+def own_postgres(migrated_server: Forgetful, tmp_path: Path) -> Iterator[Postgres]:
+    """A server of the test's own, to be stopped and started, with a migrated database ``trail``."""
+    with migrated_server.copy(tmp_path / "postgres") as server:
         yield server
 
 

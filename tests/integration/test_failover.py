@@ -12,14 +12,13 @@ import pytest_asyncio
 
 from app.audit import database as audit_database
 from app.audit import open_changes
-from app.audit.migrate import upgrade
 from app.devstack.postgres import OWNER, SERVICE
 from app.domain.errors import UnavailableError
 from app.services.upkeep import reconcile
 from app.services.upkeep.dropping import Dropper
 from tests.audit.rows import fetch, past_the_trigger
 from tests.support import servers
-from tests.support.forgetful import Forgetful, marked_by_reading
+from tests.support.forgetful import marked_by_reading
 from tests.support.replicas import answered, shown
 from tests.support.sampling import sampled
 from tests.support.stage import Stage
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from app.devstack.postgres import Postgres
     from app.services.changes.edits import EditResult
     from app.services.ports.trail import AuditRecord
+    from tests.support.forgetful import Forgetful
     from tests.support.replicas import Replica
 
 COMMITS = "/confplane/commits"
@@ -92,15 +92,6 @@ class Loss(NamedTuple):
 
 LOSSES = ("server", "one backend", "promotion")
 """Postgres is killed; one of its processes is; its synchronous standby, which was cut off, is promoted."""
-
-
-@pytest.fixture(scope="module")
-def migrated_server(tmp_path_factory: pytest.TempPathFactory) -> Forgetful:
-    """A server with a migrated database ``trail``, stopped, to be copied."""
-    with Forgetful(tmp_path_factory.mktemp("migrated")) as server:
-        server.create_database("trail")
-        upgrade(server.dsn(OWNER, "trail"), SERVICE)
-    return server
 
 
 @pytest_asyncio.fixture

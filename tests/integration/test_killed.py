@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from app.client import ClientError
 from app.domain.entities import Entity
 from tests.support.service import Service
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 WRITERS = 16
 
 
-async def test_kill_and_restart(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> None:
+@pytest.mark.parametrize("acknowledgements", [120, pytest.param(300, marks=pytest.mark.long)])
+async def test_kill_and_restart(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database, acknowledgements: int
+) -> None:
     acknowledged: dict[int, list[tuple[int, str]]] = {index: [] for index in range(WRITERS)}
 
     async def writer(client: ConfplaneClient, index: int, first: int) -> None:
@@ -40,7 +45,7 @@ async def test_kill_and_restart(tmp_path: Path, chroot: str, raw_zk: KazooClient
             async with service.client() as client:
                 writers = [asyncio.create_task(writer(client, index, 1 + run * 100_000)) for index in range(WRITERS)]
                 before = sum(map(len, acknowledged.values()))
-                while sum(map(len, acknowledged.values())) < before + 300:  # noqa: ASYNC110 - many tasks feed it
+                while sum(map(len, acknowledged.values())) < before + acknowledgements:  # noqa: ASYNC110 - many feed it
                     await asyncio.sleep(0.01)
                 service.stop(kill=True)
                 await asyncio.gather(*writers)

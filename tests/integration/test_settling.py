@@ -257,8 +257,9 @@ async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
         agrees(trail, raw_zk)
 
 
+@pytest.mark.parametrize("values", [24, pytest.param(40, marks=pytest.mark.long)], ids=["few", "many"])
 async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_they_ended(
-    scene: Stage, line: Proxy, raw_zk: KazooClient
+    scene: Stage, line: Proxy, raw_zk: KazooClient, values: int
 ) -> None:
     async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
         answered: dict[str, int] = {}
@@ -266,7 +267,7 @@ async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_th
 
         async def writer(index: int) -> None:
             nonlocal unknown
-            for value in range(1, 41):
+            for value in range(1, values + 1):
                 try:
                     answer = await client.put(
                         "client-quotas", Entity.of(user=f"w{index}"), {"producer_byte_rate": value}

@@ -36,7 +36,18 @@ def _znode(stack: Stack, path: str, *, create: bool) -> bool:
     raise AssertionError
 
 
-def test_a_second_start_finds_the_data_and_the_token_again(tmp_path: Path) -> None:
+def _assert_secrets_are_for_the_owner_only(stack: Stack) -> None:
+    for path in (stack.token_file, stack.settings_file, stack.data_dir / "postgres" / "passwords.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    shown = [
+        argument for pid in (stack.zookeeper.pid, stack.postgres.pid) for argument in psutil.Process(pid).cmdline()
+    ]
+    passwords = json.loads((stack.data_dir / "postgres" / "passwords.json").read_text())
+    assert len(passwords) == 3
+    assert not any(secret in argument for argument in shown for secret in passwords.values())
+
+
+def test_secrets_are_for_the_owner_and_a_second_start_finds_the_data_and_the_token_again(tmp_path: Path) -> None:
     directory = _long_path(tmp_path)
     with Stack(directory, durable=False) as first:
         token = first.token_file.read_text()
@@ -47,6 +58,7 @@ def test_a_second_start_finds_the_data_and_the_token_again(tmp_path: Path) -> No
         assert endpoints["zookeeper"]["pid"] == first.zookeeper.pid
         assert endpoints["postgres"]["address"] == f"127.0.0.1:{first.postgres.port}"
         assert endpoints["pid"] == os.getpid()
+        _assert_secrets_are_for_the_owner_only(first)
     assert not first.endpoints_file.exists()
     with Stack(directory, durable=False) as second:
         assert second.token_file.read_text() == token
@@ -55,30 +67,7 @@ def test_a_second_start_finds_the_data_and_the_token_again(tmp_path: Path) -> No
             assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
 
 
-def test_secrets_are_for_the_owner_only(tmp_path: Path) -> None:
-    with Stack(tmp_path / "d", durable=False) as stack:
-        for path in (stack.token_file, stack.settings_file, stack.data_dir / "postgres" / "passwords.json"):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        shown = [
-            argument for pid in (stack.zookeeper.pid, stack.postgres.pid) for argument in psutil.Process(pid).cmdline()
-        ]
-        passwords = json.loads((stack.data_dir / "postgres" / "passwords.json").read_text())
-        assert len(passwords) == 3
-        assert not any(secret in argument for argument in shown for secret in passwords.values())
-
-
-def test_sigterm_ends_every_server(tmp_path: Path) -> None:
-    with program([DRIVER, tmp_path / "d"]) as running:
-        running.read_until("ready")
-        started = running.children()
-        assert {child.name() for child in started} >= {"java", "postgres"}
-        os.killpg(running.process.pid, signal.SIGTERM)
-        assert running.wait() == 0
-        wait_gone(started)
-    assert not (tmp_path / "d" / "postgres" / "data" / "postmaster.pid").exists()
-
-
-def test_servers_end_by_themselves_after_kill_9(tmp_path: Path) -> None:
+def test_servers_end_by_themselves_after_kill_9_and_on_sigterm(tmp_path: Path) -> None:
     with program([DRIVER, tmp_path / "d"]) as running:
         running.read_until("ready")
         started = running.children()
@@ -87,6 +76,12 @@ def test_servers_end_by_themselves_after_kill_9(tmp_path: Path) -> None:
         wait_gone(started)
     with program([DRIVER, tmp_path / "d"]) as again:
         again.read_until("ready")
+        started = again.children()
+        assert {child.name() for child in started} >= {"java", "postgres"}
+        os.killpg(again.process.pid, signal.SIGTERM)
+        assert again.wait() == 0
+        wait_gone(started)
+    assert not (tmp_path / "d" / "postgres" / "data" / "postmaster.pid").exists()
 
 
 def lasting(processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -158,21 +153,15 @@ def test_a_recorded_id_that_another_process_has_now_is_left_alone(tmp_path: Path
     assert not record.exists()
 
 
-def test_postgres_starts_over_a_left_lock_whose_id_came_round_again(tmp_path: Path) -> None:
+def test_postgres_starts_on_its_port_over_a_left_lock_whose_id_came_round_again(tmp_path: Path) -> None:
     with Postgres(tmp_path, durable=False) as server:
+        port = server.port
         server.query("CREATE TABLE kept AS SELECT 42 AS answer")
         content = (tmp_path / "data" / "postmaster.pid").read_text().splitlines()
         server.kill()
         (tmp_path / "data" / "postmaster.pid").write_text("\n".join([str(os.getppid()), *content[1:]]) + "\n")
         server.start()
         assert server.query("SELECT answer FROM kept") == "42"
-
-
-def test_a_server_keeps_its_port_when_it_is_started_again(tmp_path: Path) -> None:
-    with Postgres(tmp_path, durable=False) as server:
-        port = server.port
-        server.kill()
-        server.start()
         assert server.port == port
 
 

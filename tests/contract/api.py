@@ -198,6 +198,8 @@ def _load(max_examples: int) -> OpenApiSchema:
                 "positive_data_acceptance": {"enabled": False},
                 # Also a body above the limit and a precondition that does not hold, which come before the schema.
                 "negative_data_rejection": {"expected-statuses": _REFUSALS},
+                # Sends cases again, without the token and with a wrong one, which test_answers.py does.
+                "ignored_auth": {"enabled": False},
             },
         }
     )

@@ -45,9 +45,13 @@ class Recorder:
         """Operations and the headers of theirs by which an answer says what was done."""
 
     def send(self, operation_id: str, status: int, url: str, **options: Any) -> httpx.Response:
-        """Send one request, and check that its answer has this status and is as described."""
+        """Send one request, without a token for ``token=False``, and check its status, and that it is as described."""
         operation = self._operations[operation_id]
-        response = self._http.request(operation.method.upper(), url, **options)
+        token = options.pop("token", True)
+        request = self._http.build_request(operation.method.upper(), url, **options)
+        if not token:
+            del request.headers["Authorization"]
+        response = self._http.send(request)
         assert response.status_code == status, (operation_id, response.status_code, response.text)
         assert str(status) in operation.definition.raw["responses"], f"{operation_id} does not document {status}"
         operation.validate_response(response)
@@ -870,13 +874,15 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "protectedResource", "readyz"}))
-def test_without_a_token(recorder: Recorder, operation_id: str) -> None:
+def test_without_a_token_or_with_a_wrong_one(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
     url = operation.path.format(
         cluster="default", id="user=alice", changeId=MADE_UP, tokenId=MADE_UP, grantId=MADE_UP, instanceId="one"
     )
-    refused = recorder.send(operation_id, 401, url, headers={"Authorization": "Bearer wrong"})
-    assert refused.headers["www-authenticate"].startswith("Bearer")
+    cases: tuple[dict[str, Any], ...] = ({"headers": {"Authorization": "Bearer wrong"}}, {"token": False})
+    for wrong in cases:
+        refused = recorder.send(operation_id, 401, url, **wrong)
+        assert refused.headers["www-authenticate"].startswith("Bearer")
 
 
 def test_every_operation_was_answered_with_success_and_with_a_problem(recorder: Recorder) -> None:

@@ -23,8 +23,9 @@ Incremental: the days from ``since`` on are counted anew from the changes of the
 and all earlier days are kept. So changes that are recorded late, or settled late, are counted on the right day. The
 teams of all days are those of this run.
 
-Costs one pass over the changes, one shuffle of two narrow rows per change and key, sorted by revision within the states
-of a key. No entity's history is held in memory, of any length.
+Costs one pass over the changes, one shuffle of two narrow rows per change and key and a few more, sorted by revision
+within the states of a key. No entity's history is held in memory, of any length. An entity that is changed all the time
+is no single task: a task has the changes of :data:`SPAN_DAYS` days, at most, that found or left a key in one state.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 
 WINDOW_DAYS: Final = 7
 """Days after a change in which setting it back counts as a revert."""
+
+SPAN_DAYS: Final = 28
+"""The days of a span. A change can set back those of its own span and of the window before; so the ends of a span are
+looked at in the next one, too."""
+_SKEW_DAYS: Final = 1
+"""The longest time by which a change may have begun before another one and commit after it, with room to spare."""
 
 _KEY: Final = ("day", "principal", "kind", "entity_type", "config_key", "error_code")
 _COUNTS: Final = ("committed", "rejected", "open", "reverts")
@@ -90,12 +97,17 @@ def transform(
         "after",
     )
     is_committed = F.col("outcome") == COMMITTED
-    left = _side(_state("after"), is_result=True)
+    created, day = F.col("created_at"), F.expr("INTERVAL 1 DAY")
+    left = _side(_state("after"), _span(created), is_result=True)
     # The states of a key before and after each change: of both, in the order of revisions, those of one state of one
     # key are neighbours. So the last "before" above an "after" is the change that it sets back.
-    sides = F.when(is_committed, F.array(_side(_state("before"), is_result=False), left)).otherwise(F.array(left))
+    spans = F.array_distinct(
+        F.array(_span(created), _span(created + WINDOW_DAYS * day), _span(created - _SKEW_DAYS * day))
+    )
+    found = F.transform(spans, lambda span: _side(_state("before"), span, is_result=False))
+    sides = F.when(is_committed, F.array_append(found, left)).otherwise(F.array(left))
     steps = altered.withColumn("side", F.explode(sides)).drop("before", "after")
-    of_state = Window.partitionBy("path", "config_key", "side.state").orderBy("revision")
+    of_state = Window.partitionBy("path", "config_key", "side.state", "side.span").orderBy("revision")
     left_behind = F.max(F.when(~F.col("side.is_result"), F.col("created_at"))).over(
         of_state.rowsBetween(Window.unboundedPreceding, -1)
     )
@@ -146,8 +158,13 @@ def _like(pattern: str) -> str:
     return pattern.replace(ANY, "%")
 
 
-def _side(state: Column, *, is_result: bool) -> Column:
-    return F.struct(state.alias("state"), F.lit(is_result).alias("is_result"))
+def _span(time: Column) -> Column:
+    """Return the number of the span of a time."""
+    return F.floor(F.unix_seconds(time) / (SPAN_DAYS * 86_400))
+
+
+def _side(state: Column, span: Column, *, is_result: bool) -> Column:
+    return F.struct(state.alias("state"), span.alias("span"), F.lit(is_result).alias("is_result"))
 
 
 def _state(config: str) -> Column:

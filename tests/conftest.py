@@ -21,6 +21,7 @@ from tests.support.proxy import Proxy, proxy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from _pytest.fixtures import SubRequest
     from kazoo.client import KazooClient
 
     from app.devstack.postgres import Postgres
@@ -67,7 +68,8 @@ FIRST: Final = (
 
 
 # A Kafka takes processor time while nobody uses it: each such fixture ends with the last test of its work.
-RESTLESS: Final = ("kraft", "quorum", "broker")
+RESTLESS: Final = ("kraft", "quorum", "broker", "both")
+_running: Final[list[tuple[pytest.FixtureDef[Any], SubRequest]]] = []
 
 
 def work_of(test: str) -> str:
@@ -122,13 +124,20 @@ def pytest_runtest_setup() -> None:
         os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: SubRequest) -> None:
+    """Note the restless fixtures that run."""
+    if fixturedef.argname in RESTLESS:
+        _running.append((fixturedef, request))
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None) -> None:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End what is restless, and with it all that uses it, behind the last test of a work."""
     if nextitem is None or work_of(item.nodeid) != work_of(nextitem.nodeid):
-        for name in RESTLESS:
-            for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
-                fixture.finish(item._request)  # type: ignore[arg-type]  # any request names the test
+        while _running:
+            fixture, request = _running.pop()
+            fixture.finish(request)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,11 +27,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks end with 
 
 # Each ends without a change, so that it can be run twice. A start as shipped takes seconds of a processor.
 COMMANDS = (
-    ("--version",),
     ("thaw", "--cluster", "default", "--reason", "none"),
     ("layout", "--help"),
 )
 MORE_COMMANDS = (
+    ("--version",),
     ("migrate",),
     ("export", "--format", "properties", "--cluster", "default", "--broker", "1"),
     ("import", "kip5", "--cluster", "default"),

@@ -38,6 +38,10 @@ _IMPORTED: Final = (
     # What uvicorn and psycopg import when they start.
     *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", "uvicorn.protocols.http.httptools_impl"),
     "psycopg_binary",
+    # What commands over the API import when they run.
+    "anyio._backends._asyncio",
+    *(f"app.cli.remote.{name}" for name in ("alter", "applied", "configs.command", "entities", "export.command")),
+    *(f"app.cli.remote.{name}" for name in ("audit", "drift", "get", "load", "profiles", "session")),
 )
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Variables that begin so are read when Python starts, too early for a fork."""
@@ -280,11 +284,24 @@ def _report(file: int, number: int) -> None:
         os.write(file, number.to_bytes(4, "little", signed=True))
 
 
-def _serve(channel: socket.socket) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for those who run the tests
+def _make_ready() -> None:
+    """Import what programs need, and make what each would make anew when it starts: its commands and the catalog."""
     for name in _IMPORTED:
         with contextlib.suppress(ModuleNotFoundError):  # another release may lack it
             importlib.import_module(name)
+    with contextlib.suppress(ImportError, AttributeError):  # as may this
+        from app.cli import commands  # noqa: PLC0415 - the importing is what is done here
+        from app.domain.definitions import catalog_of  # noqa: PLC0415
+        from app.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415
+
+        for _, module in commands._PLACES.values():
+            commands._commands_of(module)
+        catalog_of(ON_ZOOKEEPER)
+
+
+def _serve(channel: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for those who run the tests
+    _make_ready()
     if threading.active_count() > 1:
         raise RuntimeError(f"A fork would lose threads: {threading.enumerate()}")
     gc.collect()

@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
 
+from app.audit import exchange
 from app.audit.applied import SERIAL_LOCK
 from app.audit.registration_statements import SERIAL_LOCK as REGISTRATIONS_LOCK
 from app.client import ConnectionFailedError, ProblemError
@@ -253,8 +256,16 @@ async def test_a_stop_loses_no_report_and_no_registration(stage: Stage, many: in
                     assert set(loaded.statuses) == {"200"}
                     load = replace(load, seconds=2 * load.seconds)  # noqa: PLW2901 - as long as some had no turn
                 assert count(dsn, table) == 0, "all wait to be written"
+        stops = time.monotonic()
         await asyncio.to_thread(service.stop)
-        assert (count(dsn, "registrations"), count(dsn, "applied_reports")) == (many, many)
+        stopped_s = time.monotonic() - stops
+        said = re.findall(r"(\d+) (registrations|applied_reports) were not written", service.log.read_text())
+        unwritten = Counter({table: int(rows) for rows, table in said})
+        for table in ("registrations", "applied_reports"):
+            # A statement that is cut off may be done.
+            assert many <= count(dsn, table) + unwritten[table] <= many + exchange._ROWS_PER_INSERT
+        # Where others have the processors, Postgres does not take all of 100,000 in time.
+        assert not unwritten or (many == _MANY and stopped_s >= exchange._CLOSE_PATIENCE_S), unwritten
         await asyncio.to_thread(service.start)
         await until(lambda: _counted(client, "user=app-000001", 1))
 

@@ -79,8 +79,9 @@ def test_unit_tests_of_the_client_library_pass(python: str, tmp_path: Path) -> N
     )  # fmt: skip
     # Without the fixtures of all tests, for which the requirements of the service are needed.
     options = ("-q", "-p", "no:cacheprovider", "--noconftest", "--import-mode=importlib", f"--rootdir={tools.ROOT}")
+    places = ("-c", str(tmp_path / "pytest.ini"), f"--basetemp={tmp_path / 'tests'}")
     tests = [str(folder / name) for name in names]
-    said = _run(python, "-m", "pytest", *options, "-c", str(tmp_path / "pytest.ini"), *tests, cwd=tools.ROOT)
+    said = _run(python, "-m", "pytest", *options, *places, *tests, cwd=tools.ROOT)
     assert " passed" in said
 
 

@@ -22,7 +22,7 @@ from tests.bench.sample.files import write_frame
 from tests.rollups import effective
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -67,9 +67,15 @@ def frames(spark: SparkSession, directory: Path) -> dict[str, DataFrame]:
 
 def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
     """Run a job on the columns that it says it reads; the cluster is on ZooKeeper unless the options say otherwise."""
+    return made(name, given, **options)[0]
+
+
+def made(name: str, given: Mapping[str, DataFrame], **options: Any) -> tuple[DataFrame, Any]:
+    """Run a job as :func:`run`, and return its rows and its fold; ``carried`` and ``settled`` are among the options."""
     job, options = JOBS[name], {"release": ON_ZOOKEEPER, "teams": TEAMS, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
-    return job(**inputs, **{key: value for key, value in options.items() if key in job.options})
+    known = {*job.options, *(("carried", "settled") if job.fold is not None else ())}
+    return job.made(**inputs, **{key: value for key, value in options.items() if key in known})
 
 
 def seen(
@@ -108,10 +114,30 @@ def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity
     """Compare a job's rows with its reference on the saved frames, exactly; return how many there are."""
     ours = str(scratch / name)
     rows.write.mode("overwrite").option("parquet.enable.dictionary", "false").parquet(ours)
+    return compare_files(name, f"{ours}/*.parquet", directory, capacity)
+
+
+def compare_files(
+    name: str,
+    ours: str,
+    directory: Path,
+    capacity: Mapping[str, float],
+    *,
+    fill: Callable[[duckdb.DuckDBPyConnection], None] = effective.fill,
+) -> int:
+    """Compare a job's rows in Parquet files with its reference on the saved frames, exactly; return how many there are.
+
+    Args:
+        name: The job.
+        ours: The pattern of the files.
+        directory: The directory of the frames.
+        capacity: Quota key -> the capacity of one broker.
+        fill: Makes the effective values that the reference of ``drift`` counts.
+    """
     with duckdb.connect() as database:
         query = prepare(database, name, directory, capacity)
         if name == "drift":
-            effective.fill(database)
+            fill(database)
         columns = ", ".join(
             f"epoch_us({field.name}) AS {field.name}" if isinstance(field.dataType, TimestampType) else field.name
             for field in JOBS[name].output.fields
@@ -119,7 +145,7 @@ def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity
         database.execute(
             f"CREATE TABLE reference AS SELECT {columns} FROM ({query})"  # noqa: S608
         )
-        database.execute(f"CREATE TABLE ours AS SELECT {columns} FROM read_parquet('{ours}/*.parquet')")  # noqa: S608
+        database.execute(f"CREATE TABLE ours AS SELECT {columns} FROM read_parquet('{ours}')")  # noqa: S608
         missing = database.execute("FROM reference EXCEPT ALL FROM ours LIMIT 5").fetchall()
         unexpected = database.execute("FROM ours EXCEPT ALL FROM reference LIMIT 5").fetchall()
         assert (missing, unexpected) == ([], [])

@@ -1,0 +1,255 @@
+"""A made-up cluster of any size with rows and znodes that do not fit, in real stores; and the references of all jobs."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from app.domain.entities import Entity
+from app.rollups import past, schemas
+from app.rollups.jobs import JOBS
+from tests.bench.sample import clients
+from tests.bench.sample.files import write_frame
+from tests.bench.sample.trail import Trail
+from tests.rollups import samples
+from tests.rollups.loaded import load
+from tests.rollups.references import compare, drift, integrity, usage
+from tests.support import zookeeper_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tests.bench.sample.trail import Plan
+
+Row = dict[str, Any]
+
+CLUSTER: Final = "default"
+CAPACITY: Final = {"producer_byte_rate": 2.5e9, "request_percentage": 800.0}
+BY_SQL: Final = ("compatibility", "drift", "impact", "quotas", "activity")
+OF_THE_TRAIL: Final = (*BY_SQL, "integrity")
+"""The jobs that a lake has all frames of."""
+SECRET: Final = "told to nobody"
+
+_MADE_UP: Final = "made.up.key"
+_MINUTES: Final = 12
+
+
+@dataclass
+class AtSize:
+    """The cluster.
+
+    Attributes:
+        plan: The size.
+        directory: The directory of the frames as the stores have them, and of the options' files.
+        odds: One of so many changes is tampered with, and one of so many znodes, in each way.
+    """
+
+    plan: Plan
+    directory: Path
+    odds: int = 500
+
+    def make(self, zookeeper: Path) -> None:
+        """Write the frames and the options' files, and the files of a ZooKeeper that is not started yet."""
+        chosen = random.Random(self.plan.seed)  # noqa: S311 - of no use to an attacker
+        trail = Trail(self.plan)
+        self.directory.mkdir()
+        self._write("changes", _tampered(trail.rows(), chosen, self.odds))
+        self._write("registration_events", clients.events(self.plan, trail.members))
+        self._write("reports", ())  # a lake has none
+        self._write("states", trail.states())
+        znodes = [_as_stored(row) for row in _by_hand(_named("znodes", trail.znodes()), chosen, trail.zxid, self.odds)]
+        self._write("znodes", (tuple(row[name] for name in schemas.ZNODES.names) for row in znodes))
+        zookeeper_files.write(zookeeper, map(_stored, znodes), trail.zxid + 100)
+        self._trail = trail
+        self._write_options(znodes, chosen)
+
+    def fill(self, database: Any) -> None:
+        """Write the rows of the tables."""
+        load(database.owner_dsn, self.directory, CLUSTER)
+        with psycopg.connect(database.owner_dsn) as connection:
+            connection.execute(
+                "INSERT INTO watermarks (cluster, revision, complete, since, since_at) VALUES (%s, %s, true, %s, %s)",
+                [CLUSTER, self._trail.zxid, self._trail.since, self.plan.begin - timedelta(days=1)],
+            )
+
+    @property
+    def revisions(self) -> dict[str, Any]:
+        """The options of a run that takes the trail and the znodes as they are, and a recorder that has seen less."""
+        trail = self._trail
+        reached = trail.zxid + 100
+        return {
+            "begin": trail.begin, "ceiling": reached, "floor": reached, "horizon": reached,
+            "recorded_since": trail.since, "watermark": trail.zxid,
+        }  # fmt: skip
+
+    @property
+    def capacity(self) -> Path:
+        return self.directory / "capacity.yaml"
+
+    @property
+    def teams(self) -> Path:
+        return self.directory / "teams.yaml"
+
+    @property
+    def usage(self) -> Path:
+        """The measurements."""
+        return self.directory / "usage.parquet"
+
+    @property
+    def earlier(self) -> datetime:
+        """The time with which the cluster is compared."""
+        return self.plan.begin + (self.plan.end - self.plan.begin) / 3
+
+    def _write(self, name: str, rows: Any) -> None:
+        write_frame(self.directory / name, samples.STORED[name], rows)
+
+    def _write_options(self, znodes: list[Row], chosen: random.Random) -> None:
+        self.capacity.write_text(yaml.safe_dump(dict(CAPACITY)))
+        found = samples.TEAMS
+        teams: dict[str, list[str]] = {}
+        for team, names in found.names:
+            teams.setdefault(team, []).extend(names)
+        for pattern, team in found.patterns:
+            teams.setdefault(team, []).append(pattern)
+        self.teams.write_text(yaml.safe_dump({"teams": teams, "default": found.default}, sort_keys=False))
+        pq.write_table(measured([row["entity_id"] for row in znodes], chosen), self.usage)
+
+    # -- the references
+
+    def check(self, name: str, files: str) -> int:
+        """Compare a job's rows in Parquet files with its reference, and return how many there are."""
+        if name in BY_SQL:
+            return samples.compare_files(name, files, self.directory, CAPACITY, fill=drift.fill)
+        wanted = self.expected(name)
+        columns = [field.name for field in JOBS[name].output.fields]
+        with duckdb.connect() as database:
+            rows = database.execute(f"SELECT {', '.join(columns)} FROM read_parquet('{files}')").fetchall()  # noqa: S608
+        found = {_plain(name, row) for row in rows}
+        assert len(found) == len(rows)
+        assert (sorted(wanted - found, key=repr)[:5], sorted(found - wanted, key=repr)[:5]) == ([], [])
+        return len(found)
+
+    def expected(self, name: str) -> set[tuple[Any, ...]]:
+        """The rows of the references in Python."""
+        return {"integrity": self._integrity, "compare": self._compare, "usage": self._usage}[name]
+
+    @cached_property
+    def _integrity(self) -> set[tuple[Any, ...]]:
+        options = integrity.Options(**self.revisions)
+        places = {
+            frame: {(row["tree"], row["entity_id"]): row for row in self._rows(frame)} for frame in ("znodes", "states")
+        }
+        changes = self._rows("changes", integrity.COLUMNS, order="path, entity_id")
+        rows = integrity.integrity(changes, places["znodes"], places["states"], options)
+        return {_plain("integrity", row) for row in rows}
+
+    @cached_property
+    def _compare(self) -> set[tuple[Any, ...]]:
+        then = compare.znodes_at(self._rows("changes", past.CHANGE_COLUMNS), self._rows("znodes"), self.earlier)
+        return compare.compare(self._rows("znodes"), then, self.earlier.isoformat())
+
+    @cached_property
+    def _usage(self) -> set[tuple[Any, ...]]:
+        names = [field.name for field in JOBS["usage"].output.fields]
+        measured = pq.read_table(self.usage).rename_columns(schemas.USAGE.names).to_pylist()
+        rows = usage.usage(measured, self._rows("znodes"), CAPACITY)
+        return {_plain("usage", tuple(row[name] for name in names)) for row in rows}
+
+    def _rows(self, frame: str, columns: tuple[str, ...] | None = None, order: str = "") -> Iterator[Row]:
+        """Yield the rows of a frame, maps as dictionaries."""
+        kinds = samples.STORED[frame]
+        names = columns or tuple(kinds.names)
+        maps = [name for name in names if kinds[name].dataType.typeName() == "map"]
+        table = pq.read_table(self.directory / frame, columns=list(names))
+        if order:
+            table = table.sort_by([(name, "ascending") for name in order.split(", ")])
+        for batch in table.to_batches(10_000):
+            for row in batch.to_pylist():
+                yield row | {name: dict(row[name]) for name in maps}
+
+
+def _named(frame: str, rows: Any) -> Iterator[Row]:
+    return (dict(zip(samples.STORED[frame].names, row, strict=True)) for row in rows)
+
+
+def _tampered(rows: Any, chosen: random.Random, odds: int) -> Iterator[tuple[Any, ...]]:
+    """Yield changes; a few are missing, and a few have another value than was written."""
+    for row in _named("changes", rows):
+        draw = chosen.random() * odds
+        if draw < 1:
+            continue
+        known = [key for key, value in row["after"].items() if value is not None]
+        if draw < 2 and known:
+            row["after"] = {**row["after"], known[0]: "31"}
+        yield tuple(row.values())
+
+
+def _by_hand(znodes: Iterator[Row], chosen: random.Random, zxid: int, odds: int) -> Iterator[Row]:
+    """Yield znodes; a few were deleted, written again, or made anew, which nobody recorded."""
+    for row in znodes:
+        draw = chosen.random() * odds
+        is_leaf = "/clients/" in row["path"] or not row["path"].startswith("/config/users/")
+        if draw < 1 and is_leaf:
+            continue
+        if draw < 2:
+            row |= {"version": row["version"] + 1}
+        elif draw < 3:
+            row |= {"config": {**row["config"], _MADE_UP: None}, "version": row["version"] + 1, "mzxid": zxid + 1}
+        elif draw < 4 and is_leaf:
+            row |= {"czxid": zxid + 2, "mzxid": zxid + 2, "version": 0}
+        elif draw < 6 and row["entity_id"].startswith("topic="):
+            yield {**row, "entity_id": f"{row['entity_id']}.by-hand", "path": f"{row['path']}.by-hand"}
+        yield row
+
+
+def _as_stored(row: Row) -> Row:
+    """The row of a znode whose secrets have no key by which they could be distinguished."""
+    secrets = [key for key, value in row["config"].items() if value is None]
+    return row | {"fingerprints": dict.fromkeys(secrets if row["entity_id"].startswith("broker") else ())}
+
+
+def _stored(row: Row) -> zookeeper_files.Stored:
+    config = {key: SECRET if value is None else value for key, value in row["config"].items()}
+    content = json.dumps({"version": 1, "config": config}).encode()
+    return zookeeper_files.Stored(
+        row["path"], content, row["czxid"], row["mzxid"], row["mtime"] // 1000, row["version"]
+    )
+
+
+def measured(entity_ids: Iterable[str], chosen: random.Random) -> pa.Table:
+    """Measurements of some clients on two brokers; the values are eighths, so that sums are exact in any order."""
+    found = [each for each in entity_ids if each.startswith(("user=", "client-id="))]
+    rows: list[tuple[Any, ...]] = []
+    for entity_id in chosen.sample(found, min(len(found), 20_000)):
+        parts = dict(Entity.from_id(entity_id).components)
+        if None in parts.values():
+            continue
+        named = {kind.value: name for kind, name in parts.items()}
+        metric, most = chosen.choice(usage.KEYS), 8 * 10 ** chosen.randrange(1, 7)
+        for minute in range(_MINUTES):
+            at = datetime(2026, 5, 1, 12, minute, tzinfo=UTC)
+            rows += [(at, named.get("user"), named.get("client-id"), metric, chosen.randrange(most) / 8) for _ in "ab"]
+    kinds = (pa.timestamp("us", tz="UTC"), pa.string(), pa.string(), pa.string(), pa.float64())
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, names=["time", "user", "client-id", "metric", "value"])
+
+
+def _plain(name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row whose numbers that were added up in another order, and whose JSON, are alike."""
+    if name != "usage":
+        return row
+    *cells, proposal = row
+    body = proposal and json.dumps(json.loads(proposal), sort_keys=True)
+    return (*(float(f"{cell:.12g}") if isinstance(cell, float) else cell for cell in cells), body)

@@ -1,24 +1,23 @@
 """The rollups: how long Spark takes, on one core and on two, at one size and ten times that; and DuckDB beside it.
 
-Besides: a run that continues beside a run from the beginning, and the most memory that each engine had.
-
-Also the step of an incremental run beside a run from the beginning, and the most memory that each engine has had.
+Besides, in processor seconds: a run that continues beside a run from the beginning; and the most memory of each engine.
 
 ``python -m tests.bench.rollups JSON`` is one engine, which runs a job on a made-up cluster when it is told both. All read
 the same Parquet and throw the rows away. DuckDB runs the references of the tests, which answer the same
-question; ``drift`` and ``integrity`` have none that is SQL alone.
+question; ``drift``, ``integrity``, ``compare`` and ``usage`` have none that is SQL alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import psutil
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import IO
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_JOBS: Final = ("compatibility", "drift", "impact", "quotas", "activity", "integrity")
+_JOBS: Final = ("compatibility", "drift", "impact", "quotas", "activity", "integrity", "compare", "usage")
 _REFERENCED: Final = ("compatibility", "impact", "quotas", "activity")
-_INCREMENTAL: Final = ("compatibility", "activity")
+_CONTINUED: Final = ("compatibility", "activity", "integrity")
 _STEP: Final = 100_000
 """The changes that are new to a run that continues; a tenth of them all at most."""
 _EVENTS_OF_ENTITY: Final = 10
@@ -71,18 +70,24 @@ def measure(directory: Path, *, rounds: int, events: int) -> Iterator[Figure]:
                     ("Spark on one core", "DuckDB, same rows"), references, strict=False
                 ):
                     yield Figure(title, "s", ours, reference_name, reference, decimals=1, less_is_better=True)
-                if name in _INCREMENTAL:
-                    step = min(_STEP, size // 10)
-                    task = json.dumps({"job": name, "sample": str(sample), "step": step})
-                    title = f"Rollup `{name}`: the last {step:,} of {size:,} changes, {cores} cores"
-                    steps = [engines[0](task) for _ in range(rounds)]
-                    yield Figure(title, "s", steps, "from the beginning", ours, decimals=1, less_is_better=True)
+                if name in _CONTINUED:
+                    yield _continued(engines[0], name, sample, min(_STEP, size // 10), rounds)
                 rates[name].append([size / each for each in ours])
         for name, engine in zip((f"Spark, {cores} cores", "Spark, one core", "DuckDB"), engines, strict=True):
             yield Figure(f"Rollups: most memory at a time, {name}", "MB", [engine(json.dumps({"memory": True}))])
     for name in _JOBS if len(sizes) > 1 else ():
         small, large = rates[name]
         yield Figure(f"Rollup `{name}`, {sizes[1]:,} changes: changes a second", "/s", large, f"{sizes[0]:,}", small)
+
+
+def _continued(engine: Callable[[str], float], name: str, sample: Path, step: int, rounds: int) -> Figure:
+    """Return the processor seconds of a run that continues, beside those of a run from the beginning."""
+    job = {"job": name, "sample": str(sample), "processor": True}
+    tasks = [json.dumps({**job, "step": step}), json.dumps(job)]
+    title = f"Rollup `{name}`: the last {step:,} changes of {sample.name}, processor"
+    found = alternate(title, rounds, *[_side(engine, task) for task in tasks], decimals=1)
+    ours, whole = (column(samples) for samples in found)
+    return Figure(title, "s", ours, "from the beginning", whole, decimals=1, less_is_better=True)
 
 
 def _in_turn(
@@ -109,7 +114,6 @@ def _side(engine: Callable[[str], float], task: str) -> Callable[[int], tuple[fl
 
 def _spark(cores: int, replies: IO[str]) -> None:
     from app.rollups.session import session  # noqa: PLC0415 - DuckDB's process has no use for it
-    from tests.rollups import samples  # noqa: PLC0415 - as above
 
     settings = {"spark.driver.memory": _MEMORY, "spark.sql.shuffle.partitions": str(2 * cores)}
     spark = session(f"local[{cores}]", name="bench", settings=settings)
@@ -119,14 +123,13 @@ def _spark(cores: int, replies: IO[str]) -> None:
         asked = json.loads(task)
         if "memory" in asked:
             return _most_memory()
-        name, sample = asked["job"], Path(asked["sample"])
-        if "step" in asked:
-            return _step(spark, name, sample, asked["step"])
-        about = json.loads((sample / "reading" / "part-00000.txt").read_text())["options"]
-        rows = samples.run(name, samples.frames(spark, sample), capacity=_CAPACITY, **about)
-        rows.write.format("noop").mode("overwrite").save()
+        name, sample, step = asked["job"], Path(asked["sample"]), asked.get("step")
+        rows = _whole(spark, name, sample) if step is None else _step(spark, name, sample, step)
+        begun = _processor()
+        for each in rows:
+            each.write.format("noop").mode("overwrite").save()
         spark.catalog.clearCache()
-        return None
+        return _processor() - begun if "processor" in asked else None
 
     serve(run, replies)
     spark.stop()
@@ -147,19 +150,75 @@ def _duckdb(cores: int, replies: IO[str]) -> None:
     serve(run, replies)
 
 
-def _step(spark: SparkSession, name: str, sample: Path, step: int) -> float:
-    """Return the seconds of a run that continues where the newest changes were not there yet."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - DuckDB's process has no use for it
-
+def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
+    """Return the rows of a run from the beginning, and its fold where it has one."""
+    from app.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415 - DuckDB's process has no use for it
+    from app.rollups import past, schemas  # noqa: PLC0415 - as above
     from app.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
-    job, given = JOBS[name], samples.frames(spark, sample)
-    options = {"teams": samples.TEAMS} if "teams" in job.options else {}
+    frames, options = samples.frames(spark, sample), _about(sample)
+    if name == "compare":
+        at = datetime.fromisoformat(options["as_of"]) - timedelta(days=60)
+        frames["other_znodes"] = past.znodes_at(frames["changes"], frames["znodes"], at)
+        options |= {"other": at.isoformat(), "other_release": ON_ZOOKEEPER}
+    elif name == "usage":
+        frames["usage"] = spark.read.schema(schemas.USAGE).parquet(str(_usage(sample)))
+    if JOBS[name].fold is None:
+        return [samples.run(name, frames, capacity=_CAPACITY, **options)]
+    rows, fold = samples.made(name, frames, carried=None, settled=options["floor"], **options)
+    return [rows, fold]
+
+
+def _about(sample: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((sample / "reading" / "part-00000.txt").read_text())["options"]
+    return found
+
+
+def _usage(sample: Path) -> Path:
+    """Return the measurements of a sample, made up where there are none yet."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - DuckDB's process has no use for it
+
+    from app.rollups import schemas  # noqa: PLC0415 - as above
+    from tests.rollups.at_size import measured  # noqa: PLC0415 - as above
+
+    found = sample / "usage.parquet"
+    if not found.exists():
+        entity_ids = pq.read_table(sample / "znodes", columns=["entity_id"])["entity_id"].to_pylist()
+        table = measured(entity_ids, random.Random(1))  # noqa: S311 - made-up data
+        pq.write_table(table.rename_columns(schemas.USAGE.names), found)
+    return found
+
+
+def _step(spark: SparkSession, name: str, sample: Path, step: int) -> list[DataFrame]:
+    """Return the rows, and the fold, of a run that continues where the newest changes were not there yet."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - DuckDB's process has no use for it
+
+    from app.rollups.job import Carried  # noqa: PLC0415 - as above
+    from app.rollups.jobs import JOBS  # noqa: PLC0415 - as above
+    from tests.rollups import samples  # noqa: PLC0415 - as above
+
+    job, given, about = JOBS[name], samples.frames(spark, sample), _about(sample)
     newest = F.percentile_approx(F.unix_micros("recorded_at"), F.lit(1 - step / given["changes"].count()))
     [(micros,)] = given["changes"].agg(newest).collect()
     then = datetime.fromtimestamp(micros / 1e6, UTC)
     kept = sample / f"before-{name}"
+    if job.fold is not None:
+        # The changes of the three days before are read again.
+        is_settled = F.col("time") <= F.lit(then - timedelta(days=3))
+        [(settled,)] = given["changes"].where(is_settled).agg(F.max("revision")).collect()
+        if not kept.exists():
+            samples.made(name, given, carried=None, settled=settled, **about)[1].write.parquet(str(kept))
+            spark.catalog.clearCache()
+        [(first,)] = (
+            given["changes"].where(F.col("revision") > settled).agg(F.unix_micros(F.min("created_at"))).collect()
+        )
+        unfolded = datetime.fromtimestamp(first / 1e6, UTC)
+        carried = Carried(spark.read.schema(job.fold.schema).parquet(str(kept)), settled, unfolded)
+        later = {**given, "changes": given["changes"].where(F.col("created_at") >= F.lit(unfolded))}
+        rows, fold = samples.made(name, later, carried=carried, settled=about["floor"], **about)
+        return [rows, fold]
+    options = {"teams": samples.TEAMS} if "teams" in job.options else {}
     if not kept.exists():
         inputs, _ = samples.seen(job, given, None, then)
         job(**inputs, **options, previous=None, since=None).write.parquet(str(kept))
@@ -167,11 +226,17 @@ def _step(spark: SparkSession, name: str, sample: Path, step: int) -> float:
     previous = spark.read.schema(job.output).parquet(str(kept))
     # A run asks Postgres' index for the oldest change that is new.
     inputs, since = samples.seen(job, given, then, None)
-    begun = time.monotonic()
-    job(**inputs, **options, previous=previous, since=since).write.format("noop").mode("overwrite").save()
-    seconds = time.monotonic() - begun
-    spark.catalog.clearCache()
-    return seconds
+    return [job(**inputs, **options, previous=previous, since=since)]
+
+
+def _processor() -> float:
+    """Return the processor seconds of this process and of those that it started, those that ended among them."""
+    there = psutil.Process()
+    found = 0.0
+    for each in (there, *there.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            found += sum(each.cpu_times()[:4])
+    return found
 
 
 def _most_memory() -> float:

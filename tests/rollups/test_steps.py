@@ -268,7 +268,7 @@ def world(postgres: Postgres, migrated: servers.Database, tmp_path: Path) -> Any
 
 SELDOM: Final = ("back_up", "move_layout", "restore_zookeeper", "restore_postgres")
 FIRST: Final = (("back_up",), ("move_layout", "restore_postgres"), ("restore_zookeeper",))
-"""What happens at the first steps; later it is chosen at random."""
+"""The events of the first steps; those of later steps are chosen at random."""
 
 
 @pytest.mark.usefixtures("few_rows")

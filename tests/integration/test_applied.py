@@ -267,7 +267,8 @@ async def test_a_stop_loses_no_report_and_no_registration(stage: Stage, many: in
         # Where others have the processors, Postgres does not take all of 100,000 in time.
         assert not unwritten or (many == _MANY and stopped_s >= exchange._CLOSE_PATIENCE_S), unwritten
         await asyncio.to_thread(service.start)
-        await until(lambda: _counted(client, "user=app-000001", 1))
+        if not unwritten:  # this one's may be among those
+            await until(lambda: _counted(client, "user=app-000001", 1))
 
 
 async def _counted(client: ConfplaneClient, entity: str, instances: int) -> bool:

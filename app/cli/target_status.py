@@ -47,7 +47,7 @@ def _show_report(report: Report) -> None:
         f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
         f" {brokers}; told {_ago(report.at)}"
     )
-    if report.log_offset is not None:
+    if report.log_offset is not None and not report.log_problem:
         read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
         typer.echo(f"The metadata log is followed up to offset {report.log_offset}{read}")
     for area, each in report.areas.items():

@@ -181,8 +181,6 @@ async def test_without_the_right_to_the_log_looks_go_on_until_it_is_given(
 
                 (row,) = await until(seen)
                 assert not row["observed"]["exact"]
-                target = (await client.request("GET", "/v1/clusters/default")).body["target"]
-                assert target["logOffset"] is None
                 await _not_followed(service, client)
                 # CLUSTER_ACTION is 9.
                 await writer.allow("User:carol", [(4, "kafka-cluster", 9)])
@@ -215,6 +213,7 @@ async def _not_followed(service: Service, client: ConfplaneClient) -> None:
     """Expect the missing right wherever operators look."""
     await until_warned(client, "metadata log of its Kafka cluster is not followed")
     target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+    assert target["logOffset"] is None
     for told in (target["logProblem"], commanded(service, "status").err, commanded(service, "check").out):
         assert "Fetch of the metadata log is not permitted" in told
         assert "needed: CLUSTER_ACTION on CLUSTER" in told

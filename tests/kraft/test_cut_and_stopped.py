@@ -88,9 +88,11 @@ class Named:
         self, http: ConfplaneClient, number: int, *, quotas: int, configs: int, last: Sequence[str] = ()
     ) -> None:
         """Expect a number in cluster and tree, and just so many rows of callers, then the last ones; remove both."""
-        await until(lambda: self.has(number))
-        await until(lambda: self.shows(http, number))
-        assert await self.has(number)
+
+        async def rests() -> bool:
+            return await self.has(number) and await self.shows(http, number) and await self.has(number)
+
+        await until(rests)
         assert await kinds(http, self.user) == ["change"] * quotas + [*last]
         assert await kinds(http, self.metrics) == ["change"] * configs + [*last]
         await http.request("DELETE", f"client-quotas/{self.user}")
@@ -185,7 +187,6 @@ async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_noth
     ]
     await asyncio.to_thread(command, pair[0], "import", "--apply")
     await asyncio.to_thread(command, pair[0], "adopt", "--reason", "a test")
-    alters = "AlterClientQuotas" if kind == "quota" else "IncrementalAlterConfigs"
     with pair[0], pair[1]:
         async with pair[0].client() as one, pair[1].client() as other:
             clients = one, other
@@ -213,16 +214,16 @@ async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_noth
                 os.kill(pair[stopped].pid, signal.SIGCONT)
             await asyncio.gather(writing, return_exceptions=True)
             if step == "sending":
-                # Beside that of the first change.
-                await until(lambda: _requests(pair[stopped], alters, more_than=1))
+                # Beside those of the first change.
+                await until(lambda: _applied_by(pair[stopped], more_than=2))
             callers, last = (2, []) if newer == "callers" else (1, ["observed"])
             await both.expect(
                 beside, 3000, quotas=callers + alone["quota"], configs=callers + alone["config"], last=last
             )
 
 
-async def _requests(service: Service, api: str, *, more_than: int) -> bool:
-    return (await asyncio.to_thread(scrape, service)).total("target_requests_total", api=api) > more_than
+async def _applied_by(service: Service, *, more_than: int) -> bool:
+    return (await asyncio.to_thread(scrape, service)).total("applied_changes_total") > more_than
 
 
 @pytest.mark.timeout(600)

@@ -37,7 +37,7 @@ def test_without_helm_and_go_a_test_is_skipped(empty_path: Path) -> None:
 
 
 def test_without_maven_a_test_of_kafka_is_skipped(empty_path: Path) -> None:
-    with pytest.raises(pytest.skip.Exception, match="Maven, which fetches Kafka, is not on PATH"):
+    with pytest.raises(pytest.skip.Exception, match="Maven, which fetches jars, is not on PATH"):
         tools.obtain(tools.kafka_class_path)
     script(empty_path / "mvn", "echo '[ERROR] Unknown host'; exit 1")
     with pytest.raises(pytest.skip.Exception, match=r"`mvn dependency:copy-dependencies` failed.*Unknown host"):

@@ -81,6 +81,9 @@ _HELM_KUBERNETES: Final = ("1", "37")
 _HELM_MODULE: Final = "helm.sh/helm/v3"
 MANIFESTCHECK_SOURCE: Final = ROOT / "tests" / "deploy" / "manifestcheck"
 
+OPENLINEAGE: Final = "io.openlineage:openlineage-spark_2.13:1.53.0"
+"""The listener of docs/rollups-platform.md, one jar with all that it needs."""
+
 ISSUER_SOURCE: Final = ROOT / "tests" / "identities" / "issuer"
 
 TYPESCRIPT_SOURCE: Final = ROOT / "tests" / "typescript"
@@ -192,6 +195,16 @@ def _archive_kafka(class_path: Path) -> Path:
         return made
 
     return _built(kafka_classes.name(jars), archive)
+
+
+def openlineage() -> Path:
+    """Have Maven fetch OpenLineage's listener for Spark; return its jar.
+
+    Raises:
+        ToolMissingError: No Maven, or no repository that it can reach.
+    """
+    _, name, version = OPENLINEAGE.split(":")
+    return _built(f"{name}-{version}.jar", _fetch_openlineage)
 
 
 def spark_classes() -> Path:
@@ -320,15 +333,12 @@ def _fetch_modules(source: Path, kept_as: str, directory: Path) -> Path:
 
 
 def _fetch_kafka(version: str, directory: Path) -> Path:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ToolMissingError("Maven, which fetches Kafka, is not on PATH")
     pom, jars, class_path = directory / "pom.xml", directory / "jars", directory / "class-path"
     kept = TOOLS_DIR / f"kafka-{version}"
     pom.write_text(_KAFKA_POMS[version])
     goals = ["dependency:copy-dependencies", "dependency:build-classpath"]
     options = [f"-DoutputDirectory={jars}", f"-Dmdep.outputFile={class_path}", f"-Dmdep.prefix={kept}"]
-    _run([maven, *goals, *options, "--quiet", "--batch-mode", f"--file={pom}"], timeout_s=_MAVEN_S, cwd=directory)
+    _run([_maven(), *goals, *options, "--quiet", "--batch-mode", f"--file={pom}"], timeout_s=_MAVEN_S, cwd=directory)
     text = class_path.read_text().strip()
     missing = [jar for jar in text.split(os.pathsep) if not (jars / Path(jar).name).is_file()]
     if missing:
@@ -337,6 +347,21 @@ def _fetch_kafka(version: str, directory: Path) -> Path:
     jars.rename(kept)
     class_path.write_text(text)
     return class_path
+
+
+def _fetch_openlineage(directory: Path) -> Path:
+    options = [f"-Dartifact={OPENLINEAGE}", f"-DoutputDirectory={directory}", "-Dmdep.stripVersion=true"]
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+    _run([_maven(), goal, *options, "--quiet", "--batch-mode"], timeout_s=_MAVEN_S, cwd=directory)
+    [jar] = directory.glob("*.jar")
+    return jar
+
+
+def _maven() -> str:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ToolMissingError("Maven, which fetches jars, is not on PATH")
+    return maven
 
 
 def _build_helm(directory: Path) -> Path:

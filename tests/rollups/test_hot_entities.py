@@ -29,6 +29,8 @@ def rows_of_tasks(spark: SparkSession, name: str, action: Callable[[], Any]) -> 
         action()
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # how it is unset
+    # The store hears of the ends of tasks a little later.
+    context._jsc.sc().listenerBus().waitUntilEmpty(300_000)
     store, tracker = context._jsc.sc().statusStore(), context.statusTracker()
     infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(name)]
     stages = {stage for info in infos if info is not None for stage in info.stageIds}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
 """The commit of the earlier release. A newer one takes its place when no process of it can be running any more."""
-EARLIER_TARGETS: Final = "0b5667406625b3565e1bfda034969f2df9aa245f"
+EARLIER_TARGETS: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
 
 

@@ -29,6 +29,7 @@ from app.audit import (
     PostgresRollups,
     PostgresTrailHistory,
 )
+from app.audit.exchange import close_together
 from app.security.book import Book
 from app.security.entrance import Entrance
 from app.security.events import EventLog
@@ -122,9 +123,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
-            for exchanged in (registrations, applied):
-                await exchanged.start()
-                stack.push_async_callback(exchanged.close)
+            exchanges = (registrations, applied)
+            stack.push_async_callback(close_together, exchanges)
+            for exchange in exchanges:
+                await exchange.start()
             for work in (
                 book,
                 events,

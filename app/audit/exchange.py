@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import orjson
 
@@ -22,7 +22,7 @@ from app.domain.errors import UnavailableError
 from app.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 
     from sqlalchemy import Row, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -53,6 +53,18 @@ class Pace:
     """Pause between reads of other replicas' rows."""
     max_pending: int = 100_000
     """Most rows that wait to be written."""
+
+
+class Closing(Protocol):
+    """Rows that a stop has to write."""
+
+    async def close(self) -> None:
+        """Write them."""
+
+
+async def close_together(exchanges: Iterable[Closing]) -> None:
+    """Close exchanges side by side, so that a stop takes as long as the slowest; those on one lane take turns."""
+    await asyncio.gather(*(each.close() for each in exchanges))
 
 
 class Exchange(Generic[K]):

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from app.audit.exchange import Exchange, Pace
+from app.audit.exchange import Exchange, Pace, close_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +58,23 @@ async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
     assert slow.rows == written
     lost = [f"{rows - written} rows were not written; clients will send them again"] if rows > written else []
     assert [record.getMessage() for record in caplog.records] == lost
+
+
+async def test_a_stop_with_rows_of_several_kinds_gives_up_all_after_twenty_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchanges: list[Exchange[int]] = [
+        Exchange(cast("Any", None), text("SELECT 1"), kind=kind, pace=Pace()) for kind in ("rows", "others")
+    ]
+    slow = Slow(2.0, monkeypatch)
+    for exchange in exchanges:
+        monkeypatch.setattr(exchange, "_writer", slow)
+        for number in range(50_000):
+            exchange.add(number, {"number": number})
+    begun = asyncio.get_running_loop().time()
+    await close_together(exchanges)
+    assert 18 <= asyncio.get_running_loop().time() - begun <= 24
+    assert 8_000 <= slow.rows <= 12_000
 
 
 async def test_a_row_waits_for_one_pause_and_one_statement_while_postgres_keeps_up(

@@ -46,6 +46,8 @@ def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tm
         script = f'set -eu\nconfplane() {{ "{sys.executable}" -m app "$@"; }}\n' + "echo '#'\n".join(blocks)
         # The service and each command take a moment; in the guide a person reads in between.
         script = script.replace("http://127.0.0.1:8080", service.url).replace("portal() {", "sleep 3\nportal() {")
+        who = 'portal "$CONFPLANE/v1/whoami"'
+        script = script.replace(f"\n{who}", f"\nuntil {who} | grep -q principal; do sleep 0.2; done\n{who}")
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=tmp_path,

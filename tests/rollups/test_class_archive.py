@@ -160,6 +160,7 @@ def test_without_a_directory_of_ones_own_or_room_there_is_none(
 def test_its_path_reaches_java_through_sparks_launcher_whatever_its_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own session has options of its own
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a  b'c\"d\\\\e$f"))
     given = archive()
     jars = f"{PACKAGES / 'pyspark' / 'jars'}/*"

@@ -47,9 +47,9 @@ def _show_report(report: Report) -> None:
         f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
         f" {brokers}; told {_ago(report.at)}"
     )
-    if report.log_offset is not None and not report.log_problem:
+    if report.followed_offset is not None:
         read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
-        typer.echo(f"The metadata log is followed up to offset {report.log_offset}{read}")
+        typer.echo(f"The metadata log is followed up to offset {report.followed_offset}{read}")
     for area, each in report.areas.items():
         typer.echo(_line(area, each))
     if report.applying is not None:

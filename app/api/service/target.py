@@ -32,9 +32,7 @@ def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
         "release": None if report is None else report.release or None,
         "metadataVersion": None if report is None else report.metadata_version or None,
         "reportedAt": None if report is None else timestamp(report.at),
-        "logOffset": None
-        if report is None or report.log_offset is None or report.log_problem
-        else str(report.log_offset),
+        "logOffset": None if report is None or report.followed_offset is None else str(report.followed_offset),
         "logProblem": None if report is None else _problem(report.log_problem, named=named),
         "problem": None if report is None else _problem(report.problem, named=named),
         "areas": None

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 from app.cli.durations import seconds
 from app.domain.errors import InvalidRequestError
+from app.domain.texts import rfc3339
 
 
 def moment_of(text: str) -> str:
@@ -21,7 +22,7 @@ def moment_of(text: str) -> str:
         moment = datetime.now(timezone.utc) - timedelta(seconds=ago)
     except OverflowError:
         raise InvalidRequestError(f"{text} ago is before all time") from None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339(moment)
 
 
 def time_of(text: str, option: str) -> str:

@@ -55,23 +55,17 @@ class Observer:
         following: The parts that look and write.
         store: The cluster's store, started.
         applier: Applies callers' changes, where the target takes any.
-        log: Follow the metadata log: the settings name controllers.
         beside: The parts of strong reads and conditional writes, whose changes are counted with the observer's.
+        log: Follow the metadata log: the settings name controllers.
     """
 
     def __init__(
-        self,
-        following: Following,
-        store: ObservedStore,
-        applier: Applier,
-        *,
-        log: bool = False,
-        beside: Following | None = None,
+        self, following: Following, store: ObservedStore, applier: Applier, *, beside: Following, log: bool = False
     ) -> None:
         self._cluster = following.cluster
         self._store = store
         self._follower = following.follower
-        self._counted = [self._follower, *([] if beside is None else [beside.follower])]
+        self._counted = (self._follower, beside.follower)
         self.looking = Looking(following, store, applier.again, log=log)
         applier.look = self.looking.look_at
         applier.tell = self._tell

@@ -116,7 +116,7 @@ class Report:
     moved: int = -1
     """The metadata offset that a look must have reached to count: an earlier look moved configs there."""
     log_offset: int | None = None
-    """The offset up to which the metadata log was followed; None: it is not followed."""
+    """The offset up to which the metadata log was followed; None: it was not."""
     log_at: int | None = None
     """The time at which the log was read last."""
     log_problem: str = ""
@@ -124,6 +124,11 @@ class Report:
     areas: Mapping[Area, AreaReport] = field(default_factory=dict)
     applying: Applying | None = None
     """The application of changes; None where the target takes none of callers."""
+
+    @property
+    def followed_offset(self) -> int | None:
+        """The offset up to which the metadata log is followed; None where it is not followed now."""
+        return None if self.log_problem else self.log_offset
 
     def encode(self) -> bytes:
         """Return the report for the znode, :data:`_MOST` bytes at most; texts and lists are cut."""

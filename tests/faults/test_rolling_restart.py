@@ -124,6 +124,8 @@ async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Sce
                 httpx.get(f"{service.url}/livez", trust_env=False)
             except httpx.ConnectError:
                 return True
+            except httpx.TransportError:  # connected, and not accepted before the listener closed
+                return False
             return False
 
         await until_thread(refused)

@@ -53,6 +53,11 @@ class Example:
         """The numbers that it read."""
         return [int(line.split()[1]) for line in self.text.splitlines() if line.startswith("read ")]
 
+    def _around(self, number: int) -> str:
+        """What it wrote, without the numbers that are far from one of them."""
+        far = {f"read {each}" for each in self.read if abs(each - number) > 3}
+        return "\n".join(line for line in self.text.splitlines() if line not in far)
+
     async def says(self, text: str) -> None:
         await until(lambda: text in self.text, why=lambda: f"{text}:\n{self.text}")
 
@@ -93,7 +98,9 @@ class Example:
             process.kill()
             process.wait()
         assert process.returncode == 0, self.text
-        assert self.read == list(range(len(self.read)))
+        read = self.read
+        wrong = next((at for at, number in enumerate(read) if number != at), None)
+        assert wrong is None, f"{wrong} was not read in its turn:\n{self._around(wrong)}"
 
 
 async def _reported(client: ConfplaneClient, entity: Entity) -> bool:

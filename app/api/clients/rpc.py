@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.api import batches, looks
 from app.api.rendered.entries import described
-from app.api.responses import json_bytes, number
+from app.api.responses import json_bytes
 from app.api.routing.preconditions import entry_precondition
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
     from app.api.clients.models import Alter, AlterClients, AlterClientsEntry
     from app.api.context import Call
+    from app.api.rendered.polled import Polled
     from app.api.resources.routes import Resolve
     from app.domain.filters import EntityFilter
     from app.services.changes.alter import Entry
     from app.services.changes.edits import EntryResult
-    from app.services.collections import Collection
-    from app.services.reads.describe import Effective
 
 
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
@@ -83,10 +82,8 @@ async def alter_both(call: Call, body: AlterClients) -> Response:
 def resolving(name: FacetName) -> Resolve:
     """Return the function that finds the effective values of a client in a facet."""
 
-    async def resolve(call: Call, entity: Entity) -> tuple[dict[str, Any], str]:
-        collection = call.collection(name)
-        found, etag = call.services.describe.effective(collection, entity)
-        return _effective(collection, found), etag
+    async def resolve(call: Call, entity: Entity) -> Polled:
+        return call.services.resolutions.effective(call.collection(name), entity)
 
     return resolve
 
@@ -115,34 +112,3 @@ def _edit(
 
 def _echo(entry: Any) -> dict[str, Any]:
     return {"entity": [{"entityType": item.entity_type, "entityName": item.entity_name} for item in entry.entity]}
-
-
-def _effective(collection: Collection, found: Effective) -> dict[str, Any]:
-    """Return the effective values with their sources."""
-    return {
-        "id": found.entity.id,
-        "entity": found.entity.as_dict(),
-        collection.facet.member: [
-            {
-                "key": item.key,
-                "value": number(item.value),
-                "source": item.source,
-                "synonyms": [
-                    {"source": synonym.source, "level": synonym.level, "value": number(synonym.value)}
-                    for synonym in item.synonyms
-                ],
-            }
-            for item in found.values
-        ],
-        "levels": [
-            {
-                "level": level.level,
-                "id": level.entity_id,
-                "reason": level.reason,
-                "sharedBy": level.shared_by,
-                collection.facet.member: {key: number(value) for key, value in level.declared.items()},
-            }
-            for level in found.levels
-        ],
-        "warnings": list(found.warnings),
-    }

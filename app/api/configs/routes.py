@@ -11,6 +11,7 @@ from starlette.responses import Response
 from app.api import batches, looks, patterns
 from app.api.configs import models, render
 from app.api.context import Call, CallDep, Fresh
+from app.api.rendered.polled import Polled
 from app.api.resources.routes import Forms, Resources
 from app.api.routing.operations import change, partly, read
 from app.api.routing.preconditions import entry_precondition
@@ -30,14 +31,14 @@ from app.services.limits import LimitClass
 _NOBODY: Final = Entity(())
 
 
-async def _effective(call: Call, entity: Entity) -> tuple[dict[str, Any], str]:
-    """Return the effective configs of a topic or broker in the form of ``.../effective``, and their ETag.
+async def _effective(call: Call, entity: Entity) -> Polled:
+    """Return the effective configs of a topic or broker in the form of ``.../effective``.
 
     Raises:
         ConfplaneError: As ``ConfigReader.effective``.
     """
     found = await call.cluster.configs.effective(call.access, entity)
-    return render.effective_configs(found), found.etag
+    return Polled.of(render.effective_configs(found), found.etag)
 
 
 routes = Resources(FacetName.CONFIGS, _effective).routes(

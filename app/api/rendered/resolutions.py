@@ -1,49 +1,130 @@
-"""The effective configs of one client, as the applications poll them, rendered once for each pair of nodes."""
+"""The effective values of one client, as the applications poll them, rendered once for the nodes that decide them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from app.api.rendered.entries import described, entry
+from app.api.rendered.polled import Polled
+from app.api.responses import number
 from app.domain.entities import CACHED_LENGTH
+from app.services.reads.describe import exact_client
 
 if TYPE_CHECKING:
     from app.domain.changes import Node
+    from app.domain.entities import Entity
     from app.domain.filters import EntityFilter
     from app.services.collections import Collection
-    from app.services.reads.describe import DescribeService
+    from app.services.reads.describe import DescribeService, Effective
 
-_MOST: Final = 16_384
-"""Most answers kept."""
-_SHORT: Final = 2_048
+T = TypeVar("T")
+
+_MOST_BYTES: Final = 32 << 20
+"""Most bytes that the kept answers of one form take."""
+_OVERHEAD_BYTES: Final = 500
+"""Bytes that an answer takes besides its own: its key, its nodes, its places in the order."""
+_LONG: Final = 4_096
 """Most bytes of an answer that is kept: some thirty configs."""
 
 
 class Resolutions:
-    """Answers requests with ``resolveEntity``, and keeps the answers. Only the event loop touches it.
+    """Answers requests for the effective values of one client, and keeps the answers. Only the event loop touches it.
 
-    Nodes never change, so an answer is good for as long as the nodes of the user and of the pair are the same.
+    Nodes never change, so an answer is good for as long as the nodes of its levels are the same.
     """
 
     def __init__(self, describe: DescribeService) -> None:
         self._describe = describe
-        self._kept: dict[tuple[str, str], tuple[tuple[Node | None, ...], bytes]] = {}
+        self._described = _Kept[bytes]()
+        self._effective = _Kept[Polled]()
 
-    def answer(self, collection: Collection, wanted: EntityFilter) -> bytes:
+    def described(self, collection: Collection, wanted: EntityFilter) -> bytes:
         """Return a describe's answer with the effective configs of the client that a filter names.
 
         Raises:
             InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
+            ForbiddenError: The caller may not resolve the client.
             CorruptZnodeError: One of the deciding nodes can't be read.
         """
-        entity, nodes = self._describe.deciding(collection, wanted)
-        key = collection.store.name, entity.id
-        found = self._kept.get(key)
-        if found is not None and found[0] == nodes:
-            return found[1]
-        answer = described([entry(entity.id, self._describe.decided(collection, nodes))], [])
-        if len(answer) <= _SHORT and len(entity.id) <= CACHED_LENGTH:
-            if found is None and len(self._kept) >= _MOST:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = nodes, answer
-        return answer
+        entity = exact_client(wanted, "resolveEntity")
+        nodes = self._describe.deciding(collection, entity)
+        found = self._described.find(collection, entity, nodes)
+        if found is None:
+            found = described([entry(entity.id, self._describe.decided(collection, nodes))], [])
+            self._described.keep(collection, entity, nodes, found, len(found))
+        return found
+
+    def effective(self, collection: Collection, entity: Entity) -> Polled:
+        """Return the effective quotas or client configs of an entity with their sources.
+
+        Raises:
+            ConfplaneError: As :meth:`app.services.reads.describe.DescribeService.effective`.
+        """
+        nodes = self._describe.deciding(collection, entity)
+        found = self._effective.find(collection, entity, nodes)
+        if found is None:
+            effective, etag = self._describe.effective(collection, entity)
+            found = Polled.of(_content(collection, effective), etag)
+            self._effective.keep(collection, entity, nodes, found, len(found.body))
+        return found
+
+
+class _Kept(Generic[T]):
+    """The answers of one form, each with the nodes that it was made from; the oldest ones give room to new ones."""
+
+    def __init__(self) -> None:
+        # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
+        self._answers: OrderedDict[tuple[str, str, str], tuple[tuple[Node | None, ...], T, int]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, collection: Collection, entity: Entity, nodes: tuple[Node | None, ...]) -> T | None:
+        """Return the answer that was made from these nodes; None where there is none."""
+        found = self._answers.get((collection.store.name, collection.name, entity.id))
+        return found[1] if found is not None and found[0] == nodes else None
+
+    def keep(
+        self, collection: Collection, entity: Entity, nodes: tuple[Node | None, ...], answer: T, length: int
+    ) -> None:
+        """Keep an answer of a length in bytes, unless the entity's name or the answer is long."""
+        key = collection.store.name, collection.name, entity.id
+        if (replaced := self._answers.pop(key, None)) is not None:
+            self._bytes -= replaced[2]
+        if length > _LONG or len(entity.id) > CACHED_LENGTH:
+            return
+        size = length + len(entity.id) + _OVERHEAD_BYTES
+        self._answers[key] = nodes, answer, size
+        self._bytes += size
+        while self._bytes > _MOST_BYTES:
+            self._bytes -= self._answers.popitem(last=False)[1][2]
+
+
+def _content(collection: Collection, found: Effective) -> dict[str, Any]:
+    """Return effective values with their sources, as JSON."""
+    return {
+        "id": found.entity.id,
+        "entity": found.entity.as_dict(),
+        collection.facet.member: [
+            {
+                "key": item.key,
+                "value": number(item.value),
+                "source": item.source,
+                "synonyms": [
+                    {"source": synonym.source, "level": synonym.level, "value": number(synonym.value)}
+                    for synonym in item.synonyms
+                ],
+            }
+            for item in found.values
+        ],
+        "levels": [
+            {
+                "level": level.level,
+                "id": level.entity_id,
+                "reason": level.reason,
+                "sharedBy": level.shared_by,
+                collection.facet.member: {key: number(value) for key, value in level.declared.items()},
+            }
+            for level in found.levels
+        ],
+        "warnings": list(found.warnings),
+    }

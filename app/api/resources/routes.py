@@ -6,9 +6,8 @@ One set of handlers serves every facet; the differences are in the facet's own r
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from app.api import looks, patterns, standings
 from app.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
 from app.api.models import DeletedResource, ResourceBody
+from app.api.rendered.polled import Polled
 from app.api.resources import past
 from app.api.resources.render import full_resource, resource
 from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
@@ -37,8 +37,8 @@ from app.services.collections import Collection
 from app.services.limits import LimitClass
 from app.services.reads.describe import DescribeService, ListQuery
 
-Resolve = Callable[[Call, Entity], Awaitable[tuple[dict[str, Any], str]]]
-"""Finds the effective values of an entity: the body of the answer, and its ETag."""
+Resolve = Callable[[Call, Entity], Awaitable[Polled]]
+"""Finds the effective values of an entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Resources:
             page_token=page_token,
         )
         narrowing = self._narrowing
-        value = None if narrowing is None else narrowed[narrowing.name]
+        value = None if narrowing is None else narrowed.get(narrowing.name)
         if at is not None:
             if narrowing is not None and value is not None:
                 raise InvalidRequestError(f"{narrowing.name} is a filter of now: leave at out", pointer="at")
@@ -232,11 +232,11 @@ class Resources:
             return json_response(call.request, body)
         # Only these configs are read by the definitions of the cluster's release, which may change.
         catalog = collection.catalog if self._name is FacetName.CONFIGS else None
-        return _rendered(describe, collection.whole, node, catalog).answer(call.cluster, if_none_match)
+        return _answer(call.cluster, _rendered(describe, collection.whole, node, catalog), if_none_match)
 
     async def _effective(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
         await looks.effective(call, self._name, [entity])
-        return _Rendered.of(*await self._resolve(call, entity)).answer(call.cluster, if_none_match)
+        return _answer(call.cluster, await self._resolve(call, entity), if_none_match)
 
     async def _put(self, call: CallDep, entity: Entity, conditions: ConditionsDep, body: ResourceBody) -> Response:
         collection = call.cluster.collections[self._name]
@@ -251,34 +251,21 @@ class Resources:
         return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
 
 
-class _Rendered(NamedTuple):
-    """The answer to a polled read, but for the headers of consistency."""
-
-    body: bytes
-    etag: str
-    tag: tuple[bytes, bytes]
-    """The ETag as a header."""
-
-    @classmethod
-    def of(cls, content: dict[str, Any], etag: str) -> Self:
-        """Render a content."""
-        return cls(orjson.dumps(content), etag, (b"etag", etag.encode()))
-
-    def answer(self, cluster: Cluster, if_none_match: str | None) -> Response:
-        """Return the answer: 304 when the poller has the current answer."""
-        headers = [self.tag, *consistency_headers(cluster.store)]
-        if not_modified(if_none_match, self.etag):
-            return PreparedResponse(b"", headers, status=304)
-        headers.append(JSON)
-        return PreparedResponse(self.body, headers)
+def _answer(cluster: Cluster, polled: Polled, if_none_match: str | None) -> Response:
+    """Answer a polled read: 304 when the poller has the current answer."""
+    headers = [polled.tag, *consistency_headers(cluster.store)]
+    if not_modified(if_none_match, polled.etag):
+        return PreparedResponse(b"", headers, status=304)
+    headers.append(JSON)
+    return PreparedResponse(polled.body, headers)
 
 
 @lru_cache(maxsize=16_384)
-def _rendered(describe: DescribeService, collection: Collection, node: Node, catalog: Catalog | None) -> _Rendered:
+def _rendered(describe: DescribeService, collection: Collection, node: Node, catalog: Catalog | None) -> Polled:
     """Return the default view of a node. Nodes never change, so a polled node is rendered once for each catalog."""
     del catalog  # the key alone: the collection reads by the catalog of this moment
     declared, etag = describe.content(collection, node)
-    return _Rendered.of(resource(collection, node.id, declared), etag)
+    return Polled.of(resource(collection, node.id, declared), etag)
 
 
 async def _run(call: Call, collection: Collection, edit: Edit) -> EditResult:

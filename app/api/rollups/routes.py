@@ -83,7 +83,7 @@ async def _rows(
     **filters: str | None,
 ) -> Response:
     """Answer a page of a rollup's rows; ``filters`` are by name of the column."""
-    given = {column.member: filters[column.name] for column in rollup.columns}
+    given = {column.member: filters.get(column.name) for column in rollup.columns}
     wanted = selection(rollup, {member: value for member, value in given.items() if value is not None})
     run_id, after = _parse(page_token)
     name, rollups = call.cluster.name, call.services.rollups

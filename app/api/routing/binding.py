@@ -2,11 +2,12 @@
 
 FastAPI reads the declarations, describes them in the specification, and validates each value sent. The injection of
 FastAPI itself costs several times as much as the answer to a poll. Here nearly all of the work is done once for each
-route: a request without a query, and without headers that are parameters, takes the defaults unchanged.
+route, and a request pays for the parameters that it sends.
 
 A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
 dependencies. A dependency takes the same, except a body and further dependencies. Dependencies that return a value are
 plain functions. The others are coroutine functions: they check their own parameters, and are called when one is sent.
+A parameter that is not sent takes the default of its function.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fastapi.dependencies.models import Dependant
+    from pydantic.fields import FieldInfo
     from starlette.requests import Request
     from starlette.types import Scope
 
@@ -48,10 +50,8 @@ class Binder:
             field.name: BodyReader(cast("type[RequestModel]", field.field_info.annotation))
             for field in dependant.body_params
         }
-        self._constants = {
-            name: part.call(**part.defaults) for name, part in self._values.items() if not part.needs_request
-        }
-        self._variables = {name: part for name, part in self._values.items() if part.needs_request}
+        self._constants = {name: part.call() for name, part in self._values.items() if not part.needs_request}
+        self._variables = [(name, part) for name, part in self._values.items() if part.needs_request]
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         """Return the arguments.
@@ -67,8 +67,9 @@ class Binder:
         if scope["query_string"] or not self._headers.isdisjoint(scope[INCOMING].headers):
             arguments = await self._sent(request)
         else:
-            arguments = self._handler.unsent(request) | self._constants
-            for name, part in self._variables.items():
+            arguments = self._handler.unsent(request)
+            arguments.update(self._constants)
+            for name, part in self._variables:
                 arguments[name] = part.call(**part.unsent(request))
         for name, read in self._bodies.items():
             arguments[name] = await read(request)
@@ -79,7 +80,11 @@ class Binder:
         query = self._query(request.scope["query_string"])
         findings: list[Any] = []
         arguments = self._handler.sent(request, query, findings)
-        checks = [(part, part.sent(request, query, findings)) for part in self._checks]
+        checks = [
+            (part, part.sent(request, query, findings))
+            for part in self._checks
+            if part.is_sent(query, request.scope[INCOMING].headers)
+        ]
         values = [(part, part.sent(request, query, findings)) for part in self._values.values()]
         if findings:
             raise FindingsError(findings)
@@ -91,6 +96,8 @@ class Binder:
 
     def _query(self, text: bytes) -> dict[str, str]:
         found: dict[str, str] = {}
+        if not text:
+            return found
         for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
             if name not in self._queries:
                 raise InvalidRequestError(
@@ -113,32 +120,45 @@ class _Part:
         self.name: Any = dependant.name
         self.queries = {field.alias: field for field in dependant.query_params}
         self.headers = {field.alias.lower().encode(): field for field in dependant.header_params}
-        self.defaults = {field.name: field.default for field in (*self.queries.values(), *self.headers.values())}
+        self._plain = {header for header, field in self.headers.items() if _is_any_text(field.field_info)}
         self._path = [(field.name, field.alias) for field in dependant.path_params]
         self._request = dependant.request_param_name
         self.needs_request = bool(self._request or self._path)
 
+    def is_sent(self, query: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
+        """Return True where a request has one of the optional parameters."""
+        return not (self.queries.keys().isdisjoint(query) and self.headers.keys().isdisjoint(headers))
+
     def unsent(self, request: Request) -> dict[str, Any]:
-        """Return the values of the parameters, by their names in Python, for a request without optional parameters."""
-        found = self.defaults.copy()
-        if self._request is not None:
-            found[self._request] = request
+        """Return the values, by their names in Python, of the parameters that every request has."""
+        found: dict[str, Any] = {} if self._request is None else {self._request: request}
         for name, alias in self._path:
             found[name] = request.scope["path_params"][alias]
         return found
 
     def sent(self, request: Request, query: Mapping[str, str], findings: list[Any]) -> dict[str, Any]:
-        """Return the values of the parameters, and add their faults to the findings."""
+        """Return the values of the parameters that a request has, and add their faults to the findings."""
         found = self.unsent(request)
-        for alias, field in self.queries.items():
-            if alias in query:
-                found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
-                findings += wrong
+        if query:
+            for alias, field in self.queries.items():
+                if alias in query:
+                    found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
+                    findings += wrong
+        headers = request.scope[INCOMING].headers
         for header, field in self.headers.items():
-            if header in request.scope[INCOMING].headers:
-                found[field.name], wrong = field.validate(_header(request.scope, header), loc=("header", field.alias))
-                findings += wrong
+            if header in headers:
+                text = _header(request.scope, header)
+                if header in self._plain:
+                    found[field.name] = text
+                else:
+                    found[field.name], wrong = field.validate(text, loc=("header", field.alias))
+                    findings += wrong
         return found
+
+
+def _is_any_text(field: FieldInfo) -> bool:
+    """Return True for a parameter that takes any text, so that there is nothing to validate."""
+    return field.annotation == str | None and not field.metadata
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -49,7 +49,7 @@ def idempotent(handler: Handler) -> Handler:
     """Make a handler honour Idempotency-Key; it takes ``call``, and a body or none."""
 
     @wraps(handler)
-    async def once(call: Call, *, idempotency_key: str | None, **given: Any) -> Response:
+    async def once(call: Call, *, idempotency_key: str | None = None, **given: Any) -> Response:
         if idempotency_key is None:
             return await handler(call=call, **given)
         key = _key(call.request, idempotency_key)

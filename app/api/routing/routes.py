@@ -165,7 +165,8 @@ def declared(handler: Handler, members: Mapping[str, tuple[Any, Any]] | None = N
 
     Args:
         handler: The handler.
-        members: The types and defaults, by name, of what it takes as ``**``.
+        members: The types and defaults, by name, of what it takes as ``**``, where a parameter that is not sent is
+            absent.
         annotations: The types of other parameters, by name.
     """
     declares = inspect.Parameter

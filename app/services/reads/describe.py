@@ -21,7 +21,7 @@ from app.domain.changes import stored
 from app.domain.entities import Entity, EntityType, split_id
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
 from app.domain.facets import FacetName, full_path
-from app.domain.resolution import client_config_levels, levels_of, resolve
+from app.domain.resolution import levels_of, resolve
 from app.services.etags import etag_of
 from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.registrations import Registration
@@ -218,16 +218,16 @@ class DescribeService:
             ]
             await asyncio.sleep(0)
 
-    def deciding(self, collection: Collection, wanted: EntityFilter) -> tuple[Entity, tuple[Node | None, ...]]:
-        """Return the client that a filter names, and the nodes that decide its client configs, most specific first.
+    def deciding(self, collection: Collection, entity: Entity) -> tuple[Node | None, ...]:
+        """Return the nodes that decide an entity's quotas or client configs, most specific first.
 
         Raises:
-            InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
-            ForbiddenError: The caller may not resolve the client.
+            InvalidRequestError: The facet has no entities of this type.
+            ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
         """
-        entity = _exact_client(wanted, "resolveEntity")
+        collection.facet.check_entity(entity)
         collection = collection.around(entity)
-        return entity, tuple([collection.get(level.entity_id) for level in client_config_levels(entity)])
+        return tuple([collection.get(level.entity_id) for level in levels_of(collection.name, entity)])
 
     def decided(self, collection: Collection, nodes: Sequence[Node | None]) -> dict[str, JsonValue]:
         """Return the effective client configs by the nodes that decide them, ordered by key.
@@ -248,7 +248,7 @@ class DescribeService:
             InvalidRequestError: The filter has no exact user, the software has no name, or a config name is not valid.
             ForbiddenError: The caller may not resolve the client.
         """
-        entity = _exact_client(wanted, "supportedConfigs")
+        entity = exact_client(wanted, "supportedConfigs")
         collection.around(entity)
         if request.software_name is None or request.software_version is None:
             raise InvalidRequestError(
@@ -406,7 +406,12 @@ def _first(query: ListQuery) -> Entity | None:
     return None if kind is None else Entity(((kind, query.names[kind]),))
 
 
-def _exact_client(wanted: EntityFilter, why: str) -> Entity:
+def exact_client(wanted: EntityFilter, why: str) -> Entity:
+    """Return the client that a filter names, for a member of the request that needs one.
+
+    Raises:
+        InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
+    """
     entity = wanted.exact_client
     if entity is None:
         raise InvalidRequestError(

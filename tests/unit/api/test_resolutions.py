@@ -1,16 +1,17 @@
-"""Answers with the effective configs of one client: rendered once per pair of nodes, and never of other nodes."""
+"""Answers with the effective values of one client: rendered once for the same nodes, and never of other nodes."""
 
 from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.rendered import resolutions as module
+from app.api.rendered.polled import Polled
 from app.api.rendered.resolutions import Resolutions
 from app.domain.changes import Node
 from app.domain.client_configs import ClientConfigs
@@ -23,6 +24,8 @@ from app.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from app.services.ports.registrations import RegistrationLog
 
 FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
@@ -69,8 +72,13 @@ def test_every_answer_is_that_of_the_nodes_as_they_are(states: list[tuple[Any, A
         ):
             effective, _ = DESCRIBE.effective(stored.collection(), entity)
             for _ in range(2):
-                answer = resolutions.answer(stored.collection(), wanted)
+                answer = resolutions.described(stored.collection(), wanted)
                 assert told(answer) == {item.key: item.value for item in effective.values}
+                polled = resolutions.effective(stored.collection(), entity)
+                fresh = Resolutions(DESCRIBE).effective(stored.collection(), entity)
+                assert polled == fresh
+                shown = {item["key"]: item["value"] for item in json.loads(polled.body)["configs"]}
+                assert shown == told(answer)
                 assert list(told(answer)) == sorted(told(answer))
                 assert {part["entityName"] for part in json.loads(answer)["entries"][0]["entity"]} == set(
                     dict(entity.components).values()
@@ -84,32 +92,53 @@ def test_the_same_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> No
         rendered.append(entity_id)
         return b"{}"
 
+    class Rendering(Polled):
+        @classmethod
+        def of(cls, content: Mapping[str, Any], etag: str) -> Self:
+            rendered.append(content["id"])
+            return super().of(content, etag)
+
     monkeypatch.setattr(module, "entry", entry)
+    monkeypatch.setattr(module, "Polled", Rendering)
+
+    def polled(cluster: str = "c") -> int:
+        before = len(rendered)
+        for _ in range(3):
+            resolutions.described(stored.collection(cluster), client())
+            resolutions.effective(stored.collection(cluster), Entity.of(user="a", client_id="b"))
+        return len(rendered) - before
+
     stored.put("user=a", {"acks": "1"})
-    for _ in range(3):
-        resolutions.answer(stored.collection(), client())
-    assert len(rendered) == 1
-    resolutions.answer(stored.collection("another"), client())
-    assert len(rendered) == 2
+    assert polled() == 2
+    assert polled("another") == 2
     stored.put("user=a,client-id=b", {"acks": "-1"})
-    for _ in range(3):
-        resolutions.answer(stored.collection(), client())
-    assert len(rendered) == 3
+    assert polled() == 2
+    assert (polled(), polled("another")) == (0, 2)
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST", 3)
     stored, resolutions = Stored(), Resolutions(DESCRIBE)
+    length = len(resolutions.described(stored.collection(), client("u0")))
+    # Room for three answers, and some.
+    monkeypatch.setattr(module, "_MOST_BYTES", 3 * (length + len("user=u0,client-id=b") + module._OVERHEAD_BYTES) + 100)
     for number in range(9):
-        resolutions.answer(stored.collection(), client(f"u{number}"))
-    assert [entity_id for _, entity_id in resolutions._kept] == [f"user=u{number},client-id=b" for number in (6, 7, 8)]
+        resolutions.described(stored.collection(), client(f"u{number}"))
+
+    def kept() -> list[str]:
+        return [entity_id for _, _, entity_id in resolutions._described._answers]
+
+    assert kept() == [f"user=u{number},client-id=b" for number in (6, 7, 8)]
     stored.put("user=u7", {"acks": "1"})
-    assert told(resolutions.answer(stored.collection(), client("u7"))) == {"acks": "1"}
-    assert len(resolutions._kept) == 3
-    resolutions.answer(stored.collection(), client("u" * 600))
-    stored.put("user=large", {"acks": "1" * 3000})
-    resolutions.answer(stored.collection(), client("large"))
-    assert not any("uuu" in entity_id or "large" in entity_id for _, entity_id in resolutions._kept)
+    assert told(resolutions.described(stored.collection(), client("u7"))) == {"acks": "1"}
+    assert kept() == [f"user=u{number},client-id=b" for number in (6, 8, 7)]
+    resolutions.described(stored.collection(), client("u" * 600))
+    stored.put("user=u8", {"acks": "1" * 5000})
+    resolutions.described(stored.collection(), client("u8"))
+    assert kept() == [f"user=u{number},client-id=b" for number in (6, 7)]
+    for number in (6, 7):
+        stored.put(f"user=u{number}", {"acks": "1" * 5000})
+        resolutions.described(stored.collection(), client(f"u{number}"))
+    assert (kept(), resolutions._described._bytes) == ([], 0)
 
 
 def test_a_node_that_cannot_be_read_is_told_every_time() -> None:
@@ -117,7 +146,9 @@ def test_a_node_that_cannot_be_read_is_told_every_time() -> None:
     stored["user=a"] = Node("user=a", (), 0, 1, 1, 0, "is no JSON")
     for _ in range(2):
         with pytest.raises(CorruptZnodeError, match="/config/users/a is no JSON"):
-            resolutions.answer(stored.collection(), client())
+            resolutions.described(stored.collection(), client())
+        with pytest.raises(CorruptZnodeError, match="/config/users/a is no JSON"):
+            resolutions.effective(stored.collection(), Entity.of(user="a"))
 
 
 @pytest.mark.parametrize(
@@ -136,5 +167,5 @@ def test_a_filter_without_one_client_is_refused(components: list[tuple[str, str,
         [FilterComponent(*each) for each in components], strict=False, allowed=FACET.entity_types
     )
     with pytest.raises(InvalidRequestError, match="exact user") as refused:
-        Resolutions(DESCRIBE).answer(Stored().collection(), wanted)
+        Resolutions(DESCRIBE).described(Stored().collection(), wanted)
     assert refused.value.pointer == "/components"

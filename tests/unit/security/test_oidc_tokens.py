@@ -60,10 +60,16 @@ class Stage:
         await until(lambda: self.issuer.fetches > before and not self.providers[0]._fetching)
 
 
+@pytest.fixture(scope="module")
+def rsa() -> Signer:
+    """One key for all tests: to find one takes longer than most of these."""
+    return Signer("rsa", "RS256")
+
+
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def stage(rsa: Signer) -> AsyncIterator[Stage]:
     with Issuer() as issuer, Issuer() as kafka:
-        issuer.signers.append(Signer("rsa", "RS256"))
+        issuer.signers.append(rsa)
         made = Stage(issuer, kafka, required_claims={"team": ("a", "b"), "trusted": True})
         issuer.usual = {"team": "a", "trusted": True}
         await made.start()

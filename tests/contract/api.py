@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.core.result import Err
+from schemathesis.generation.meta import CoveragePhaseData
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import (
     allow_header_conformance,
@@ -160,13 +161,21 @@ _REVISION: Final = re.compile(patterns.REVISION)
 _KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
 
 
-def try_cases(operation_id: str, max_examples: int, check: Callable[[Case], None]) -> None:
+def try_cases(operation_id: str, max_examples: int, check: Callable[[Case], None], *, alike: bool = True) -> None:
     """Check an operation's systematic cases and this many random ones.
 
     They are made here, not by ``parametrize``: that makes all of them while tests are collected, in every process.
+
+    Args:
+        operation_id: The operation.
+        max_examples: The number of random cases.
+        check: Sends a case and looks at the answer.
+        alike: False leaves out systematic cases that do to the same part of a request what another does with another
+            value, more than half of all.
     """
     schema = _load(max_examples).include(operation_id=operation_id)
-    [made] = get_all_tests(schema=schema, test_func=_taking_case(check), settings=None, given_kwargs=None)
+    test = _taking_case(check if alike else _once_of_a_kind(check))
+    [made] = get_all_tests(schema=schema, test_func=test, settings=None, given_kwargs=None)
     if isinstance(made, Err):
         raise made.err()
     _, run = made.ok()
@@ -178,6 +187,21 @@ def _taking_case(check: Callable[[Case], None]) -> Callable[[Case], None]:
         check(case)
 
     return test
+
+
+def _once_of_a_kind(check: Callable[[Case], None]) -> Callable[[Case], None]:
+    met: set[Any] = set()
+
+    def once(case: Case) -> None:
+        if case.meta is not None and isinstance(case.meta.phase.data, CoveragePhaseData):
+            data = case.meta.phase.data
+            kind = (case.meta.generation.mode, data.scenario, data.parameter_location, data.parameter, data.location)
+            if kind in met:
+                return
+            met.add(kind)
+        check(case)
+
+    return once
 
 
 @functools.cache

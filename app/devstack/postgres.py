@@ -88,18 +88,29 @@ class Postgres(Server):
         Raises:
             ValueError: A name is not a plain lower-case identifier.
         """
+        creation, *rights = self.creating(name, template=template)
+        # psql's \gexec runs the rows of a query as SQL: CREATE DATABASE knows no IF NOT EXISTS.
+        self.query(
+            f"SELECT '{creation}' WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"  # noqa: S608 - the names were matched
+            + "".join(f"{statement};\n" for statement in rights)
+        )
+
+    def creating(self, name: str, *, template: str) -> list[str]:
+        """Return the statements that create a database: the creation first, then those of rights.
+
+        Raises:
+            ValueError: A name is not a plain lower-case identifier.
+        """
         for given in (name, template):
             if not _NAME.fullmatch(given):
                 raise ValueError(f"{given!r} is not a plain lower-case identifier")
         # Where nothing outlives a crash, files are copied past the log, with which it takes Postgres twice the time.
         strategy = "WAL_LOG" if self._durable else "FILE_COPY"
-        # psql's \gexec runs the rows of a query as SQL: CREATE DATABASE knows no IF NOT EXISTS.
-        self.query(
-            f"SELECT 'CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template} STRATEGY {strategy}'"  # noqa: S608 - the names were matched
-            f" WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"
-            f"REVOKE ALL ON DATABASE {name} FROM PUBLIC;\n"
-            f"GRANT CONNECT ON DATABASE {name} TO {SERVICE};\n"
-        )
+        return [
+            f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template} STRATEGY {strategy}",
+            f"REVOKE ALL ON DATABASE {name} FROM PUBLIC",
+            f"GRANT CONNECT ON DATABASE {name} TO {SERVICE}",
+        ]
 
     def query(self, sql: str, database: str = "postgres") -> str:
         """Run SQL as the superuser and return its output, columns separated by ``|``, without headers.

@@ -62,7 +62,7 @@ class Metrics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services behind the API; built by the wiring, kept in ``app.state.services``."""
+    """The services behind the API; built by the wiring, kept in the application's ``services``."""
 
     clusters: Clusters
     alter: AlterService
@@ -94,7 +94,7 @@ class Services:
 
 def services_of(request: Request) -> Services:
     """Return the services of the application that handles a request."""
-    found: Services = request.app.state.services
+    found: Services = request.app.services
     return found
 
 

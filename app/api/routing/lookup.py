@@ -7,11 +7,13 @@ other paths, and requests that reach no route, are left to the router.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
 from app.api.routing.routes import StrictRoute
+from app.domain.entities import CACHED_LENGTH
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -25,6 +27,8 @@ _SUFFIXES: Final = ("/effective", "/history", "/diff", "/status", ":revert")
 _INSTANCES: Final = "/instances/"
 _INSTANCE: Final = "{instanceId}"
 """The end of a path behind an entity id that has a name: that of a running client."""
+_KEPT: Final = 4_096
+"""Paths whose routes are kept: applications poll the same few thousand."""
 
 
 class Lookup:
@@ -36,6 +40,7 @@ class Lookup:
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
+        self._kept = lru_cache(maxsize=_KEPT)(self._find)
         self._whole: dict[tuple[str, str], StrictRoute] = {}
         """Routes by method and path."""
         self._of_cluster: dict[tuple[str, str], StrictRoute] = {}
@@ -59,7 +64,7 @@ class Lookup:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
-        route = self._find(scope) if scope["type"] == "http" else None
+        route = self.find(scope) if scope["type"] == "http" else None
         if route is None:
             await self._app(scope, receive, send)
             return
@@ -68,9 +73,20 @@ class Lookup:
         response = await route.answer(Request(scope, receive))
         await response(scope, receive, send)
 
-    def _find(self, scope: Scope) -> StrictRoute | None:
-        method: str = scope["method"]
-        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    def find(self, scope: Scope) -> StrictRoute | None:
+        """Return the route of a request, and set the path's parameters; None for a request that the router has."""
+        method, path, root = scope["method"], scope["path"], scope.get("root_path", "")
+        # Long paths would take much room.
+        found = (self._kept if len(path) <= CACHED_LENGTH else self._find)(method, path, root)
+        if found is None:
+            return None
+        route, parameters = found
+        scope["path_params"] = parameters.copy()
+        return route
+
+    def _find(self, method: str, path: str, root: str) -> tuple[StrictRoute, dict[str, str]] | None:
+        """Return the route of a path, and the path's parameters."""
+        path = path.removeprefix(root)
         parameters: dict[str, str] = {}
         if path.startswith(_CLUSTERS):
             cluster, slash, behind = path[len(_CLUSTERS) :].partition("/")
@@ -94,6 +110,4 @@ class Lookup:
                 found = self._of_entity.get((method, facet + end, suffix))
         else:
             found = self._whole.get((method, path))
-        if found is not None:
-            scope["path_params"] = parameters
-        return found
+        return None if found is None else (found, parameters)

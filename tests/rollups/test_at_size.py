@@ -44,6 +44,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 CHANGES: Final = int(os.environ.get("CONFPLANE_ROLLUP_CHANGES", "1000000"))
 """The number of changes; ten million take an hour and 30 GB of disk."""
 MEMORY: Final = "1g"
+SECONDS: Final = 2 * 3600.0
+"""The time within which all rollups are done."""
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,8 @@ def of_the_stores(made: AtSize) -> list[str]:
 
 
 def test_as_a_command_on_the_stores(made: AtSize, commands: Commands, tmp_path: Path) -> None:
-    said = commands.run("rollups", "run", "all", *of_the_stores(made), *options(made, tmp_path / "output"))
+    given = (*of_the_stores(made), *options(made, tmp_path / "output"))
+    said = commands.run("rollups", "run", "all", *given, seconds=SECONDS)
     assert said.code == 0, said
     check(made, tmp_path / "output", JOBS)
 
@@ -167,7 +170,7 @@ def test_by_spark_submit_on_a_cluster(
             env={**commands.environment, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
             capture_output=True,
             text=True,
-            timeout=2 * 3600,
+            timeout=SECONDS,
             check=False,
         )
         assert done.returncode == 0, (done.stdout, done.stderr)

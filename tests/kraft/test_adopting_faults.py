@@ -50,6 +50,7 @@ def adopting(
     directory: Path,
     *,
     constants: dict[str, Any] | None = None,
+    deadline_ms: int = 10_000,
     **more: Any,
 ) -> Service:
     """Return a service that adopted a cluster, not started; ``more`` are settings of ``kafka``."""
@@ -60,6 +61,7 @@ def adopting(
         settings={
             **variables({"bootstrap": kafka.bootstrap, **more}),
             CONSTANTS_VARIABLE: json.dumps(constants or {}),
+            "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
         },
         module="tests.support.stepping",
     )

@@ -137,6 +137,19 @@ def step_of(cases: Iterable[Case]) -> Step:
     return Step(method, {method.parts: [each.part for each in listed], "validateOnly": True})
 
 
+RARE: Final = (
+    Case(
+        Method.ALTER_CONFIGS,
+        {
+            "resourceType": _BROKER,
+            "resourceName": "1",
+            "configs": [{"name": "leader.replication.throttled.rate", "value": " 1000 ", "configOperation": 0}],
+        },
+    ),
+)
+"""Cases of differences that hardly a seed has; each run has these too."""
+
+
 class Cases:
     """The cases of one seed.
 

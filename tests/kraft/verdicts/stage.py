@@ -15,7 +15,7 @@ from app.services.ports.applying import Applied
 from app.services.target.asking import Asking
 from tests.interop.admin import JavaCalls
 from tests.interop.differential.sides import SOURCE
-from tests.kraft.verdicts.cases import ROUND, TOPICS, Cases
+from tests.kraft.verdicts.cases import RARE, ROUND, TOPICS, Cases
 from tests.kraft.verdicts.differences import MEANT, SEVERAL, UNASKED
 from tests.kraft.verdicts.sides import Confplane, Kafka, verdicts
 from tests.support import kafka_classes
@@ -92,18 +92,21 @@ class Stage:
         self._there: Mapping[tuple[int, str], Mapping[str, str]] = {}
 
     async def judged(self, seed: int, count: int) -> Result:
-        """Judge a seed's first cases."""
+        """Judge a seed's first cases, and the rare ones."""
         cases, result = Cases(seed), Result()
         while result.cases < count:
             await self._have(cases.present())
-            some = [cases.next() for _ in range(min(ROUND, count - result.cases))]
-            for case, codes in zip(some, await self._verdicts(some), strict=True):
-                result.note(case, *codes)
-            for case, found in result.several:
-                result.unexplained += await self._strange(case, found)
-            result.several.clear()
+            await self._judge([cases.next() for _ in range(min(ROUND, count - result.cases))], result)
+        await self._judge(RARE, result)
         await self._have({})
         return result
+
+    async def _judge(self, some: Sequence[Case], result: Result) -> None:
+        for case, codes in zip(some, await self._verdicts(some), strict=True):
+            result.note(case, *codes)
+        for case, found in result.several:
+            result.unexplained += await self._strange(case, found)
+        result.several.clear()
 
     async def _verdicts(self, some: Sequence[Case]) -> list[tuple[int, int, int]]:
         """Return the codes of Kafka, of the service, and of its own rules alone."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 QUOTAS = "/v1/clusters/default/client-quotas/user=alice"
 CONFIGS = "/v1/clusters/default/client-configs/user=alice"
+EFFECTIVE = "/v1/clusters/default/client-configs/user=alice,client-id=billing/effective"
 DESCRIBE = "/v1/clusters/default/client-configs:describe"
 RESOLVE = (
     '{"components":[{"entityType":"user","matchType":"exact","match":"alice"},'
@@ -41,6 +42,7 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
             configs = {"acks": "all", "session.timeout.ms": "30000"}
             client.put(CONFIGS, json={"configs": configs}).raise_for_status()
             got = client.get(QUOTAS).raise_for_status()
+            effective = client.get(EFFECTIVE).raise_for_status()
             described = client.post(
                 DESCRIBE, content=RESOLVE, headers={"Content-Type": "application/json"}
             ).raise_for_status()
@@ -57,6 +59,15 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
             )
         yield from rates("GET of one entity", ours, _BARE, reference, "0.75")
         yield from rates("GET with If-None-Match, 304", revalidated, _BARE, reference)
+        polled = replace(get, path=EFFECTIVE)
+        with bare(effective) as (port, process):
+            ours, reference = alternate(
+                "GET of effective values | bare route",
+                rounds,
+                lambda _: loaded(polled, "200", service.pid),
+                lambda _: loaded(replace(polled, port=port), "200", process),
+            )
+        yield from rates("GET of the effective configs of one client", ours, _BARE, reference)
         with bare(described) as (port, process):
             ours, reference = alternate(
                 "describe with resolveEntity | bare route",

@@ -163,4 +163,9 @@ def _is_any_text(field: FieldInfo) -> bool:
 
 def _header(scope: Scope, name: bytes) -> str:
     """Return the value of a header; several lines are joined to one list, by RFC 9110."""
-    return b", ".join([value for each, value in scope["headers"] if each == name]).decode("latin-1")
+    headers = scope[INCOMING].headers
+    if len(headers) == len(scope["headers"]):
+        value: bytes = headers[name]  # no header is repeated
+    else:
+        value = b", ".join([value for each, value in scope["headers"] if each == name])
+    return value.decode("latin-1")

@@ -60,19 +60,19 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
         yield from rates("GET of one entity", ours, _BARE, reference, "0.75")
         yield from rates("GET with If-None-Match, 304", revalidated, _BARE, reference)
         polled = replace(get, path=EFFECTIVE)
-        with bare(effective) as (port, process):
-            ours, reference = alternate(
-                "GET of effective values | bare route",
-                rounds,
-                lambda _: loaded(polled, "200", service.pid),
-                lambda _: loaded(replace(polled, port=port), "200", process),
-            )
-        yield from rates("GET of the effective configs of one client", ours, _BARE, reference)
-        with bare(described) as (port, process):
-            ours, reference = alternate(
-                "describe with resolveEntity | bare route",
-                rounds,
-                lambda _: loaded(resolve, "200", service.pid),
-                lambda _: loaded(replace(resolve, port=port), "200", process),
-            )
-        yield from rates("Describe with resolveEntity", ours, _BARE, reference, "0.50")
+        yield from _beside_bare("GET of the effective configs of one client", rounds, polled, service.pid, effective)
+        yield from _beside_bare("Describe with resolveEntity", rounds, resolve, service.pid, described, "0.50")
+
+
+def _beside_bare(
+    name: str, rounds: int, load: Load, server: int, reply: httpx.Response, goal: str = "information"
+) -> Iterator[Figure]:
+    """Yield the figures of a load of a server, beside the bare route that answers as the server does."""
+    with bare(reply) as (port, process):
+        ours, reference = alternate(
+            f"{name} | bare route",
+            rounds,
+            lambda _: loaded(load, "200", server),
+            lambda _: loaded(replace(load, port=port), "200", process),
+        )
+    yield from rates(name, ours, _BARE, reference, goal)

@@ -57,7 +57,7 @@ async def describe_client_configs(call: CallDep, body: models.DescribeClientConf
             ),
         )
     if body.resolve_entity:
-        answer = call.services.resolutions.described(collection, wanted)
+        answer = call.services.resolutions.resolved(collection, wanted)
         return json_bytes(call.cluster, delayed(answer, call.throttle_ms(LimitClass.READ)))
     call.take(LimitClass.BULK)
     return await rpc.describe(call, FacetName.CLIENT_CONFIGS, wanted)

@@ -36,10 +36,10 @@ class Resolutions:
 
     def __init__(self, describe: DescribeService) -> None:
         self._describe = describe
-        self._described = _Kept[bytes]()
+        self._resolved = _Kept[bytes]()
         self._effective = _Kept[Polled]()
 
-    def described(self, collection: Collection, wanted: EntityFilter) -> bytes:
+    def resolved(self, collection: Collection, wanted: EntityFilter) -> bytes:
         """Return a describe's answer with the effective configs of the client that a filter names.
 
         Raises:
@@ -49,22 +49,24 @@ class Resolutions:
         """
         entity = exact_client(wanted, "resolveEntity")
         nodes = self._describe.deciding(collection, entity)
-        found = self._described.find(collection, entity, nodes)
+        found = self._resolved.find(collection, entity, nodes)
         if found is None:
             found = described([entry(entity.id, self._describe.decided(collection, nodes))], [])
-            self._described.keep(collection, entity, nodes, found, len(found))
+            self._resolved.keep(collection, entity, nodes, found, len(found))
         return found
 
     def effective(self, collection: Collection, entity: Entity) -> Polled:
         """Return the effective quotas or client configs of an entity with their sources.
 
         Raises:
-            ConfplaneError: As :meth:`app.services.reads.describe.DescribeService.effective`.
+            InvalidRequestError: The facet has no entities of this type.
+            ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
+            CorruptZnodeError: One of the deciding nodes can't be read.
         """
         nodes = self._describe.deciding(collection, entity)
         found = self._effective.find(collection, entity, nodes)
         if found is None:
-            effective, etag = self._describe.effective(collection, entity)
+            effective, etag = self._describe.effective(collection, entity, nodes)
             found = Polled.of(_content(collection, effective), etag)
             self._effective.keep(collection, entity, nodes, found, len(found.body))
         return found

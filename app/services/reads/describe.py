@@ -154,22 +154,20 @@ class DescribeService:
             raise nothing_declared(collection, entity)
         return declared, etag
 
-    def effective(self, collection: Collection, entity: Entity) -> tuple[Effective, str]:
-        """Return the effective values of an entity, with every level that was read, and an ETag of the values.
+    def effective(self, collection: Collection, entity: Entity, nodes: Sequence[Node | None]) -> tuple[Effective, str]:
+        """Return the effective values of an entity by the nodes that decide them, with every level, and an ETag.
 
         Raises:
-            InvalidRequestError: The facet has no entities of this type.
-            ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
             CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
         """
-        collection.facet.check_entity(entity)
-        collection = collection.around(entity)
         decode = collection.facet.decode
         found_at: dict[str, dict[str, str]] = {}
         levels: list[Level] = []
         deciding = levels_of(collection.name, entity)
-        for each in deciding:
-            found_at[each.entity_id], declared = self._at(collection, each.entity_id)
+        for each, node in zip(deciding, nodes, strict=True):
+            level_entity = _entity(each.entity_id)
+            declared = self._declared(collection, level_entity, node)
+            found_at[each.entity_id] = collection.own(level_entity, stored(node))
             levels.append(Level(each.level, each.entity_id, each.reason, each.shared_by, declared))
         found = resolve(collection.name, deciding, found_at)
         values = [
@@ -320,13 +318,6 @@ class DescribeService:
 
     def _declared(self, collection: Collection, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
         return _read(collection, entity, node, collection.declared)
-
-    def _at(self, collection: Collection, entity_id: str) -> tuple[dict[str, str], dict[str, JsonValue]]:
-        """Return the declared content of an entity in a facet, as stored and as JSON answers it."""
-        entity = _entity(entity_id)
-        node = collection.get(entity_id)
-        declared = self._declared(collection, entity, node)
-        return collection.own(entity, stored(node)), declared
 
     async def _search(self, collection: Collection, wanted: EntityFilter) -> list[Node]:
         """Return nodes of one moment, ordered by id: all that the filter selects, with few others."""

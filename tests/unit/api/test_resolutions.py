@@ -70,9 +70,10 @@ def test_every_answer_is_that_of_the_nodes_as_they_are(states: list[tuple[Any, A
             (client(), Entity.of(user="a", client_id="b")),
             (client("a", None), Entity.of(user="a")),
         ):
-            effective, _ = DESCRIBE.effective(stored.collection(), entity)
+            nodes = DESCRIBE.deciding(stored.collection(), entity)
+            effective, _ = DESCRIBE.effective(stored.collection(), entity, nodes)
             for _ in range(2):
-                answer = resolutions.described(stored.collection(), wanted)
+                answer = resolutions.resolved(stored.collection(), wanted)
                 assert told(answer) == {item.key: item.value for item in effective.values}
                 polled = resolutions.effective(stored.collection(), entity)
                 fresh = Resolutions(DESCRIBE).effective(stored.collection(), entity)
@@ -104,7 +105,7 @@ def test_the_same_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> No
     def polled(cluster: str = "c") -> int:
         before = len(rendered)
         for _ in range(3):
-            resolutions.described(stored.collection(cluster), client())
+            resolutions.resolved(stored.collection(cluster), client())
             resolutions.effective(stored.collection(cluster), Entity.of(user="a", client_id="b"))
         return len(rendered) - before
 
@@ -118,27 +119,27 @@ def test_the_same_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     stored, resolutions = Stored(), Resolutions(DESCRIBE)
-    length = len(resolutions.described(stored.collection(), client("u0")))
+    length = len(resolutions.resolved(stored.collection(), client("u0")))
     # Room for three answers, and some.
     monkeypatch.setattr(module, "_MOST_BYTES", 3 * (length + len("user=u0,client-id=b") + module._OVERHEAD_BYTES) + 100)
     for number in range(9):
-        resolutions.described(stored.collection(), client(f"u{number}"))
+        resolutions.resolved(stored.collection(), client(f"u{number}"))
 
     def kept() -> list[str]:
-        return [entity_id for _, _, entity_id in resolutions._described._answers]
+        return [entity_id for _, _, entity_id in resolutions._resolved._answers]
 
     assert kept() == [f"user=u{number},client-id=b" for number in (6, 7, 8)]
     stored.put("user=u7", {"acks": "1"})
-    assert told(resolutions.described(stored.collection(), client("u7"))) == {"acks": "1"}
+    assert told(resolutions.resolved(stored.collection(), client("u7"))) == {"acks": "1"}
     assert kept() == [f"user=u{number},client-id=b" for number in (6, 8, 7)]
-    resolutions.described(stored.collection(), client("u" * 600))
+    resolutions.resolved(stored.collection(), client("u" * 600))
     stored.put("user=u8", {"acks": "1" * 5000})
-    resolutions.described(stored.collection(), client("u8"))
+    resolutions.resolved(stored.collection(), client("u8"))
     assert kept() == [f"user=u{number},client-id=b" for number in (6, 7)]
     for number in (6, 7):
         stored.put(f"user=u{number}", {"acks": "1" * 5000})
-        resolutions.described(stored.collection(), client(f"u{number}"))
-    assert (kept(), resolutions._described._bytes) == ([], 0)
+        resolutions.resolved(stored.collection(), client(f"u{number}"))
+    assert (kept(), resolutions._resolved._bytes) == ([], 0)
 
 
 def test_a_node_that_cannot_be_read_is_told_every_time() -> None:
@@ -146,7 +147,7 @@ def test_a_node_that_cannot_be_read_is_told_every_time() -> None:
     stored["user=a"] = Node("user=a", (), 0, 1, 1, 0, "is no JSON")
     for _ in range(2):
         with pytest.raises(CorruptZnodeError, match="/config/users/a is no JSON"):
-            resolutions.described(stored.collection(), client())
+            resolutions.resolved(stored.collection(), client())
         with pytest.raises(CorruptZnodeError, match="/config/users/a is no JSON"):
             resolutions.effective(stored.collection(), Entity.of(user="a"))
 
@@ -167,5 +168,5 @@ def test_a_filter_without_one_client_is_refused(components: list[tuple[str, str,
         [FilterComponent(*each) for each in components], strict=False, allowed=FACET.entity_types
     )
     with pytest.raises(InvalidRequestError, match="exact user") as refused:
-        Resolutions(DESCRIBE).described(Stored().collection(), wanted)
+        Resolutions(DESCRIBE).resolved(Stored().collection(), wanted)
     assert refused.value.pointer == "/components"

@@ -25,7 +25,6 @@ from app.api.grants import routes as grants
 from app.api.registrations import routes as registrations
 from app.api.reverts import routes as reverts
 from app.api.rollups import routes as rollups
-from app.api.routing.bodies import MAX_BODY
 from app.api.routing.lookup import Lookup
 from app.api.service import docs_page
 from app.api.service import routes as service
@@ -93,7 +92,7 @@ def create_api(
     """
     api = _routed(lifespan)
     api.services = services
-    setattr(api.state, MAX_BODY, max_body_bytes)
+    api.max_body_bytes = max_body_bytes
     problems.install(api)
     return Edge(
         Lookup(api),
@@ -115,9 +114,10 @@ def specification() -> dict[str, Any]:
 
 
 class _Api(FastAPI):
-    """FastAPI's application with the services; a read of its ``state`` costs several times as much as an attribute."""
+    """FastAPI's application with what requests need; its ``state`` costs several times as much as an attribute."""
 
     services: Services
+    max_body_bytes: int
 
 
 def _routed(lifespan: Any) -> _Api:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES: Final = 10_000
 """Entries of a large body that are validated one by one; a model refuses more than it takes by itself."""
-MAX_BODY: Final = "max_body_bytes"
-"""Attribute of ``app.state`` with the largest body in bytes."""
 BODY: Final = "confplane.body"
 """Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
 _KEPT: Final = 8_192
@@ -134,7 +132,7 @@ async def _received(request: Request) -> bytes:
         kind = given.decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
-    limit: int = getattr(request.app.state, MAX_BODY)
+    limit: int = request.app.max_body_bytes
     # A client that declares the length and waits for 100 Continue sends nothing in vain.
     if int(request.scope[INCOMING].headers.get(b"content-length", 0)) > limit:
         raise _too_large(limit)

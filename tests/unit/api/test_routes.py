@@ -74,7 +74,7 @@ async def _answer(
         "query_string": query.encode(),
         "headers": raw,
         INCOMING: Incoming(dict(raw), "r", 0.0),
-        "app": SimpleNamespace(state=SimpleNamespace(max_body_bytes=1000)),
+        "app": SimpleNamespace(max_body_bytes=1000),
     }
 
     async def receive() -> dict[str, Any]:

@@ -59,6 +59,13 @@ def json_response(
     return PreparedResponse(orjson.dumps(body), sent, status=status)
 
 
+def unchanged(request: Request, etag: str) -> Response:
+    """Answer 304, with the headers of consistency where the request is to a cluster."""
+    cluster: Cluster | None = request.scope.get(CLUSTER)
+    sent = [] if cluster is None else consistency_headers(cluster.store)
+    return PreparedResponse(b"", [(b"etag", etag.encode()), *sent], status=304)
+
+
 def json_bytes(cluster: Cluster, body: bytes) -> Response:
     """Answer 200 with rendered JSON, with the headers of consistency."""
     return PreparedResponse(body, [*consistency_headers(cluster.store), JSON])

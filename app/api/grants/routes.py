@@ -8,7 +8,7 @@ from starlette.responses import Response
 from app.api import parsed, patterns
 from app.api.context import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
 from app.api.grants import models
-from app.api.responses import PreparedResponse, encoded, json_response, page_response
+from app.api.responses import json_response, page_response, unchanged
 from app.api.routing.operations import manage, read
 from app.api.routing.preconditions import ConditionsDep, not_modified
 from app.api.routing.routes import Routes
@@ -88,7 +88,7 @@ async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNo
     stored = await call.services.tokens_and_grants.grants.find(parsed.uuid(grant_id, "grantId"), call.access)
     etag = etag_of(stored)
     if not_modified(if_none_match, etag):
-        return PreparedResponse(b"", encoded({"etag": etag}), status=304)
+        return unchanged(call.request, etag)
     return _shown(call, stored)
 
 

@@ -11,13 +11,12 @@ from app.api import parsed
 from app.api.context import Call, CallDep, IfNoneMatch, PageSize, PageToken
 from app.api.models import HistoryPage, PastDiff
 from app.api.responses import (
-    PreparedResponse,
-    consistency_headers,
     json_response,
     number,
     page_response,
     reverts,
     timestamp,
+    unchanged,
 )
 from app.api.routing.operations import read
 from app.api.routing.paths import entity_in_path
@@ -95,8 +94,7 @@ async def single(call: Call, collection: Collection, entity: Entity, at: str, if
         collection, entity, parsed.revision_or_time(at, "at"), call.caller.deadline
     )
     if not_modified(if_none_match, found.etag):
-        tag = (b"etag", found.etag.encode())
-        return PreparedResponse(b"", [tag, *consistency_headers(call.cluster.store)], status=304)
+        return unchanged(call.request, found.etag)
     return json_response(call.request, _resource(call, collection, found), headers={"ETag": found.etag})
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from app.api import patterns
 from app.api.context import CallDep, IfNoneMatch, PageSize
-from app.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number
+from app.api.responses import json_response, number, unchanged
 from app.api.rollups import models
 from app.api.rollups.render import rollup_attempt, rollup_run
 from app.api.routing.operations import read
@@ -93,7 +93,7 @@ async def _rows(
         raise NotFoundError(never_run(name, rollup.name)) if run_id is None else _gone(run_id)
     etag = _etag(run.id, within)
     if not_modified(if_none_match, etag):
-        return PreparedResponse(b"", encoded({"etag": etag}) + consistency_headers(call.cluster.store), status=304)
+        return unchanged(call.request, etag)
     page = await rollups.rows(RowQuery(run.id, page_size, wanted.entity_id, wanted.members, after, within))
     if page is None:
         raise _gone(run.id)

@@ -122,10 +122,9 @@ async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Sce
         def refused() -> bool:
             try:
                 httpx.get(f"{service.url}/livez", trust_env=False)
-            except httpx.ConnectError:
-                return True
-            except httpx.TransportError:  # connected, and not accepted before the listener closed
-                return False
+            except httpx.TransportError as error:
+                # Any other error is that of a connection that was not accepted before the listener closed.
+                return isinstance(error, httpx.ConnectError)
             return False
 
         await until_thread(refused)

@@ -73,5 +73,5 @@ def test_workers_without_our_packages_run_rollups_out_of_an_archive(
             ["compatibility", "7"]
         ]
         assert " INFO " not in done.stderr
-        assert len(worker.state()["finishedexecutors"]) == 1
+        worker.wait_ended(executors=1)
     assert fetch(migrated.owner_dsn, "SELECT state, row_count FROM rollup_runs") == [("complete", 7)]

@@ -30,7 +30,6 @@ from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.processes import ROOT
 from tests.support.spark import cluster
-from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,8 +175,8 @@ def test_by_spark_submit_on_a_cluster(
             check=False,
         )
         assert done.returncode == 0, (done.stdout, done.stderr)
-        # A worker hears of the end of its executor after the driver has ended.
-        wait_for(lambda: [len(worker.state()["finishedexecutors"]) for worker in workers] == [1, 1])
+        for worker in workers:
+            worker.wait_ended(executors=1)
     check(made, tmp_path / "output", JOBS if source == "stores" else OF_THE_TRAIL)
     states = fetch(origin[1].owner_dsn, "SELECT DISTINCT state FROM rollup_runs WHERE started_at > %s", begin)
     assert states == [("complete",)]

@@ -61,7 +61,8 @@ def test_on_a_cluster_the_rows_are_the_same(spark: SparkSession, origin: Origin,
         assert found["master"] == master.url
         assert found["rows"] == wanted
         # Both had a part in it: each ran an executor.
-        assert [len(worker.state()["finishedexecutors"]) for worker in workers] == [1, 1]
+        for worker in workers:
+            worker.wait_ended(executors=1)
 
 
 def test_a_worker_that_is_lost_in_the_middle_changes_nothing(

@@ -108,6 +108,10 @@ class Worker(_Daemon):
             *("--work-dir", str(self.data_dir / "work"), self._master.url),
         )
 
+    def wait_ended(self, executors: int) -> None:
+        """Wait until so many of its executors have ended: their driver's end may come before."""
+        wait_for(lambda: len(self.state()["finishedexecutors"]) == executors)
+
     def lose(self) -> None:
         """End it with all that it runs, as when a machine is gone."""
         group = self.pid

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.domain.errors import UnavailableError
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused
 from tests.support.adopting import (
@@ -209,6 +210,58 @@ async def test_a_request_of_an_earlier_change_under_way_makes_no_second_row(open
     await restore(one)
     equal(one, kafka)
     assert await replaced(one, ALICE) == [({RATE: "4096", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
+
+
+@pytest.mark.parametrize("end", ["nothing was sent", "lost", "refused"])
+async def test_what_the_cluster_took_before_is_not_sent_again_with_a_later_change(
+    opened: Opener, kafka: KafkaDouble, end: str
+) -> None:
+    """Others' value of a key that was taken is followed or put back, with its row, and not replaced by the other key."""
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    await alter(one, ALICE, consumer_byte_rate=2)
+    if end == "nothing was sent":
+        kafka.down = "No broker answers"
+        with pytest.raises(UnavailableError):
+            await apply(one)
+        kafka.down = None
+    elif end == "lost":
+        kafka.cut = "before"
+        await apply(one)
+    else:
+        kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+        await apply(one)
+        kafka.refusals.clear()
+        await alter(one, ALICE, consumer_byte_rate=3)
+    async with frozen(one):
+        kafka.alter(ALICE, {RATE: "7"})
+        await one.look()
+    before = len(kafka.requests)
+    await apply(one)
+    assert [sorted(values) for each in kafka.requests[before:] for values in each.values()] == [[OTHER]]
+    await restore(one)
+    equal(one, kafka)
+    [change] = [each for each in await rows(one, ALICE) if each.kind != "change"]
+    [row] = change.intent.entities
+    other = {OTHER: "3" if end == "refused" else "2"}
+    assert (row.before, row.after) == ({RATE: "2048", **other}, {RATE: "7", **other})
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_a_value_that_was_taken_is_sent_again_where_another_one_may_have_arrived_since(
+    opened: Opener, kafka: KafkaDouble, *, arrived: bool
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=4096)
+    kafka.cut = "after" if arrived else "before"
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await restore(one)
+    equal(one, kafka)
+    assert kafka.requests[-1] == {ALICE: {RATE: "2048"}}
 
 
 async def test_a_change_behind_a_refusal_replaces_what_others_set(opened: Opener, kafka: KafkaDouble) -> None:

@@ -76,14 +76,18 @@ class Unsent(NamedTuple):
     def _taken(self) -> Values:
         """The keys and values that the cluster took before, fingerprints in the place of secrets.
 
-        They are known as long as the cluster took the last that was sent. A key counts for as long as nothing followed
-        the cluster since it was taken.
+        A key counts for as long as nothing followed the cluster since it was taken, whatever became of sendings of
+        other keys. Others' later values of the key are followed, or put back, by the next look.
         """
         state = self.state
-        if state is None or not state.took_last:
+        if state is None:
             return {}
         until = members.read(self.node.extra).until
-        return {key: state.applied[key] for key, offset in state.taken_at.items() if offset > until}
+        return {
+            key: state.applied[key]
+            for key, offset in state.taken_at.items()
+            if offset > until and (state.took_last or key not in state.uncertain)
+        }
 
     def sent(self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None) -> Sent:
         """Return what is to be sent.

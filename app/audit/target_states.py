@@ -282,6 +282,30 @@ CROSS JOIN LATERAL (
 ) AS found
 """).bindparams(bindparam("following", type_=ARRAY(Text)))
 
+# An intent is there before its change is: one without an outcome may be of a change that is sent already. Of an entity
+# of which more changes wait than are read, each key counts as named.
+_NAMED: Final = text("""
+SELECT asked.entity_id, asked.key
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
+CROSS JOIN LATERAL (
+  WITH newest AS MATERIALIZED (
+    SELECT change_id, attempt, keys FROM intent_entities
+    WHERE cluster = :cluster AND entity_id = asked.entity_id ORDER BY change_id DESC LIMIT :most
+  ), ended AS MATERIALIZED (
+    SELECT newest.keys, outcomes.committed IS NULL OR (
+      outcomes.committed AND outcomes.attempt = newest.attempt AND intents.kind <> ALL(:following)
+      AND outcomes.revision > (
+        SELECT applied_mzxid FROM target_states
+        WHERE target_states.cluster = :cluster AND target_states.entity_id = asked.entity_id
+      )
+    ) AS waits
+    FROM newest JOIN intents USING (change_id, attempt) LEFT JOIN outcomes USING (change_id)
+  )
+  SELECT WHERE EXISTS (SELECT FROM ended WHERE waits AND asked.key = ANY(keys))
+    OR (SELECT count(*) = :most AND bool_and(waits) FROM ended)
+) AS found
+""").bindparams(bindparam("following", type_=ARRAY(Text)))
+
 _OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)"
 _MAY_ARRIVE: Final = f"""(
   SELECT coalesce(jsonb_agg(item ORDER BY number), '[]')
@@ -378,6 +402,17 @@ class PostgresTargetStates:
 
         return await self._database.read(work) if asked else {}
 
+    async def named(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
+        """Return the keys that changes name which the cluster has not taken yet: see the port."""
+        asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
+
+        async def work(connection: AsyncConnection) -> set[tuple[str, str]]:
+            rows = orjson.dumps(asked).decode()
+            parameters = {"cluster": cluster, "rows": rows, "most": _MOST_CHANGES, "following": list(FOLLOWING)}
+            return {(row.entity_id, row.key) for row in await connection.execute(_NAMED, parameters)}
+
+        return await self._database.read(work) if asked else set()
+
     async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
         """Drop the drift of some entities: see the port."""
 
@@ -464,6 +499,9 @@ def _state(row: Row[Any]) -> TargetState:
             taken_at[key] = taken
         if unended:
             uncertain.setdefault(key, []).append(value)
+            if taken is None:
+                # Sent behind the value that was taken, and may be there since.
+                taken_at.pop(key, None)
     refused = None if row.refused_code is None else Refused(row.refused_code, row.refused_text or "")
     return TargetState(
         row.entity_id,

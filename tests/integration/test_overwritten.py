@@ -13,6 +13,7 @@ import pytest
 from app.domain.errors import UnavailableError
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused
+from app.services.target.drifted import KeyState
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -259,9 +260,54 @@ async def test_a_value_that_was_taken_is_sent_again_where_another_one_may_have_a
     kafka.cut = "after" if arrived else "before"
     await apply(one)
     await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    equal(one, kafka)
+    assert kafka.requests[-1] == {ALICE: {RATE: "2048"}}
+
+
+async def test_changes_that_end_with_a_value_that_was_taken_before_replace_what_others_set(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    kafka.alter(ALICE, {RATE: "7"})
+    await alter(one, ALICE, producer_byte_rate=4096)
+    await alter(one, ALICE, producer_byte_rate=2048)
+    async with frozen(one):
+        await one.look()
     await restore(one)
     equal(one, kafka)
     assert kafka.requests[-1] == {ALICE: {RATE: "2048"}}
+    assert await replaced(one, ALICE) == [({RATE: "2048", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
+    stage: Stage, kafka: KafkaDouble, *, taken_back: bool
+) -> None:
+    async with opener(stage, kafka) as opened:
+        one = await opened(enforced=True)
+        offset = kafka.alter(BOB, {RATE: "8"})
+        for _ in range(2):
+            await one.look()
+        assert {key.state for each in await drift(one) if each.entity == BOB for key in each.keys} == {KeyState.EXTRA}
+        await alter(one, BOB, producer_byte_rate=5)
+        if taken_back:
+            kafka.down = "No broker answers"
+            with pytest.raises(UnavailableError):
+                await apply(one)
+            kafka.down = None
+        async with frozen(one):
+            # Quotas that are all as before are not compared.
+            kafka.alter(ALICE, {OTHER: "9"})
+            await one.look()
+        [row] = [each.intent for each in await rows(one, BOB) if each.kind == "put-back"]
+        assert (row.entities[0].before, row.entities[0].after) == ({RATE: "5"}, {RATE: "8"})
+        assert row.observed is not None
+        assert row.observed.after is None or row.observed.after < offset
+        await restore(one)
+        assert await drift(one) == []
 
 
 async def test_a_change_behind_a_refusal_replaces_what_others_set(opened: Opener, kafka: KafkaDouble) -> None:

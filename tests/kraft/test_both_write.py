@@ -122,10 +122,9 @@ class Both:
                 processes=2,
                 constants=self._constants,
             )
-            undo.callback(side.end)
-            await asyncio.to_thread(side.begin)
             callers = Callers(side.services, self._keys, self._values, self._seed)
             try:
+                await asyncio.to_thread(side.begin)
                 stopped = asyncio.Event()
                 writing = asyncio.gather(callers.write(stopped), others.write(stopped))
                 kills = await self._disturb(side, seconds, failovers)
@@ -134,6 +133,8 @@ class Both:
                 shown = [await self._frozen(side, admin, callers, others) for _ in range(2)]
                 await self._judge(side, admin, callers, repeats=kills, shown=shown)
             finally:
+                # In front of the rest, for it would put that back.
+                await asyncio.to_thread(side.end)
                 await clear(admin, self._keys, self._topics)
 
     async def _disturb(self, side: Side, seconds: float, failovers: int) -> int:

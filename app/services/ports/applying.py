@@ -238,7 +238,9 @@ class TargetState:
     base: Mapping[str, Noted] = field(default_factory=dict)
     """Of keys that wait to be sent the cluster's values that the trail accounts for, as far as any look noted them."""
     taken_at: Mapping[str, int] = field(default_factory=dict)
-    """Of keys in :attr:`applied` a metadata offset behind the end of their last sending, as far as it is known."""
+    """Of keys in :attr:`applied` a metadata offset behind the end of their last sending, as far as it is known.
+
+    A key is left out once another value was sent that may have arrived since."""
     under_way: bool = False
     """True where the newest sending has no certain end."""
 
@@ -328,6 +330,17 @@ class TargetStates(Protocol):
 
         Returns:
             Entity id and key -> the value, None for absent; left out where the trail does not say.
+        """
+
+    async def named(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
+        """Return the keys that callers' changes name which the cluster has not taken yet.
+
+        Args:
+            cluster: The cluster.
+            keys: Entity id -> keys; each entity has a state.
+
+        Returns:
+            Entity id and key, of changes whose outcome is not known too.
         """
 
     async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:

@@ -243,7 +243,8 @@ class Line:
         if outlived:
             await self._parts.states.drop(self._parts.store.name, outlived)
             known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
-        sent = []
+        sent: list[Sent] = []
+        taken: dict[str, set[str]] = {}
         for entity_id, node in nodes.items():
             entity, unsent = entities[entity_id], self._unsent(node, known.get(entity_id))
             if not unsent.is_due:
@@ -261,7 +262,11 @@ class Line:
                 self._hold(entity_id, error.detail)
                 continue
             sent.append(unsent.sent(entity, keys, secrets, topic_ids.get(entity_id)))
-        return sent
+            if same := unsent.taken(sent[-1]):
+                taken[entity_id] = same
+        named = await self._parts.states.named(self._parts.store.name, taken)
+        left = {name: {key for key in same if (name, key) not in named} for name, same in taken.items()}
+        return [each.without(left.get(each.sending.entity_id, ())) for each in sent]
 
     def _unsent(self, node: Node, state: TargetState | None) -> Unsent:
         return Unsent(node, state)

@@ -7,6 +7,7 @@ two leaders make one row, and later looks none. The row has both values, and is 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.domain.changes import stored
@@ -109,6 +110,8 @@ class Overwritten:
         new = {key: theirs[key] for key in theirs.keys() & before.keys() if key in changed or key not in noted}
         if not new:
             return None
+        if any(_may_be_older(seen, key) for key in changed.keys() - noted.keys()):
+            seen = replace(seen, sighting=replace(seen.sighting, after=None))
         return Overwriting(
             entity.id,
             seen.after,
@@ -117,6 +120,14 @@ class Overwritten:
             intent_of(self._store, self._decisions, seen, node, changed) if changed else None,
             seen.topic_id,
         )
+
+
+def _may_be_older(seen: Seen, key: str) -> bool:
+    """Say whether others may have set a key in front of the last look: its value was left alone then.
+
+    A sending that has not ended well may have dropped the drift of its keys.
+    """
+    return seen.state is not None and (key in seen.state.drift or not seen.state.took_last)
 
 
 def _noted(seen: Seen, node: Node | None) -> dict[str, Noted]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
-    from app.services.ports.applying import End, TargetState, Values
+    from app.services.ports.applying import End, TargetState
 
 
 class Sent(NamedTuple):
@@ -30,6 +30,12 @@ class Sent(NamedTuple):
         """The keys with their values in clear."""
         values = dict(self.sending.values)
         return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
+
+    def without(self, keys: Collection[str]) -> Sent:
+        """Return the entity without some keys."""
+        values = {key: value for key, value in self.sending.values.items() if key not in keys}
+        secrets = {key: each for key, each in self.secrets.items() if key in values}
+        return Sent(self.entity, replace(self.sending, values=values), secrets)
 
     def shown(self, end: End) -> End:
         """Return the end of the sending without secrets in the cluster's words."""
@@ -72,23 +78,6 @@ class Unsent(NamedTuple):
         """The keys that are sent whether or not the cluster took them before."""
         return frozenset() if self.state is None else self.state.reapply
 
-    @property
-    def _taken(self) -> Values:
-        """The keys and values that the cluster took before, fingerprints in the place of secrets.
-
-        A key counts for as long as nothing followed the cluster since it was taken, whatever became of sendings of
-        other keys. Others' later values of the key are followed, or put back, by the next look.
-        """
-        state = self.state
-        if state is None:
-            return {}
-        until = members.read(self.node.extra).until
-        return {
-            key: state.applied[key]
-            for key, offset in state.taken_at.items()
-            if offset > until and (state.took_last or key not in state.uncertain)
-        }
-
     def sent(self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None) -> Sent:
         """Return what is to be sent.
 
@@ -99,11 +88,18 @@ class Unsent(NamedTuple):
             topic_id: The id of the cluster's topic; None of other entities.
         """
         config = self.node.config | {key: each.fingerprint for key, each in secrets.items()}
-        taken, repeated = self._taken, self._repeated
-        values = {
-            key: config.get(key)
-            for key in sorted(keys)
-            if key in repeated or key not in taken or taken[key] != config.get(key)
-        }
-        own = {key: each for key, each in secrets.items() if key in values}
-        return Sent(entity, Sending(self.node.id, self.node.mzxid, values, topic_id), own)
+        values = {key: config.get(key) for key in sorted(keys)}
+        return Sent(entity, Sending(self.node.id, self.node.mzxid, values, topic_id), secrets)
+
+    def taken(self, sent: Sent) -> set[str]:
+        """Return the keys whose values the cluster took before, and that nothing followed since.
+
+        They need not be sent as long as no change names them again, whatever became of other keys since. Others' later
+        values of such keys are followed, or put back, by the next look.
+        """
+        state = self.state
+        if state is None:
+            return set()
+        until, values = members.read(self.node.extra).until, sent.sending.values
+        taken = {key for key, offset in state.taken_at.items() if offset > until}
+        return {key for key in taken & values.keys() - self._repeated if state.applied[key] == values[key]}

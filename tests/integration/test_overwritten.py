@@ -282,6 +282,21 @@ async def test_changes_that_end_with_a_value_that_was_taken_before_replace_what_
     assert await replaced(one, ALICE) == [({RATE: "2048", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
 
 
+@pytest.mark.parametrize(("read", "sent"), [(2, {RATE: "2048", OTHER: "3"}), (3, {OTHER: "3"})])
+async def test_of_more_changes_than_are_read_any_may_name_a_key(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, read: int, sent: dict[str, str]
+) -> None:
+    monkeypatch.setattr("app.audit.target_states._MOST_CHANGES", read)
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    for rate in (2, 3):
+        await alter(one, ALICE, consumer_byte_rate=rate)
+    await apply(one)
+    assert kafka.requests[-1] == {ALICE: sent}
+    equal(one, kafka)
+
+
 @pytest.mark.parametrize("taken_back", [False, True])
 async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
     stage: Stage, kafka: KafkaDouble, *, taken_back: bool

@@ -85,6 +85,7 @@ class Writers:
         self._values = itertools.count(1)
         self.stopped = False
         self.applied = 0
+        self.deleted = 0
 
     async def through(self) -> None:
         """Alter through whichever process answers."""
@@ -131,6 +132,7 @@ class Writers:
         node, choice = f"/config/{path}", self._dice.random()
         if choice < 0.15:
             self._zk.delete(node, recursive=True)
+            self.deleted += 1
         elif choice < 0.25:
             self._zk.set(node, self._zk.get(node)[0])
         else:
@@ -164,6 +166,11 @@ async def test_every_version_is_explained_once_and_in_order(
         try:
             for turn in range(turns):
                 await asyncio.to_thread(trouble, processes, zk, ("record", "recorded")[turn % 2])
+            # A slow machine takes longer for so many.
+            await until_thread(
+                lambda: writers.applied > 20 and writers.deleted > 8 and recorded_of_others(migrated) > 20,
+                why="enough was written",
+            )
         finally:
             writers.stopped = True
             await asyncio.gather(*tasks)
@@ -210,6 +217,12 @@ async def told_over_http(processes: list[Process], began: int) -> None:
             [entity] = newest["entities"]
             assert (entity["facet"], entity["ops"]) == ("node", [])
             assert entity["keys"]
+
+
+def recorded_of_others(database: Database) -> int:
+    """The number of others' changes in the trail."""
+    [[count]] = fetch(database.owner_dsn, "SELECT count(*) FROM intents WHERE kind = 'external'")
+    return int(count)
 
 
 def since(database: Database) -> int:

@@ -217,7 +217,7 @@ async def test_a_request_of_an_earlier_change_under_way_makes_no_second_row(open
 async def test_what_the_cluster_took_before_is_not_sent_again_with_a_later_change(
     opened: Opener, kafka: KafkaDouble, end: str
 ) -> None:
-    """Others' value of a key that was taken is followed or put back, with its row, and not replaced by the other key."""
+    """A later value by others is followed or put back, with its row: the change of another key does not replace it."""
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)

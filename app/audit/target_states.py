@@ -253,11 +253,18 @@ CROSS JOIN LATERAL (
 ) AS found
 """)
 
-# The first of the changes that the cluster has not taken yet, and that nothing of the cluster followed, has the value
-# before them. A change has one outcome, that of its last attempt. Nothing is said of an entity of which some change has
-# no outcome yet, or more are waiting than are read.
-_BEFORES: Final = text("""
-SELECT asked.entity_id, asked.key, found."value"
+
+def _of_changes(found: str) -> TextClause:
+    """Return the statement that asks something of each key's newest changes.
+
+    A change has one outcome, that of its last attempt. An intent is there before its change is: one without an outcome
+    may be of a change that is sent already.
+
+    Args:
+        found: SQL for the answer, from ``newest`` and ``ended``; a key without a row is left out.
+    """
+    return text(f"""
+SELECT asked.entity_id, asked.key, found.*
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
 CROSS JOIN LATERAL (
   WITH newest AS MATERIALIZED (
@@ -273,38 +280,32 @@ CROSS JOIN LATERAL (
     FROM newest JOIN intents USING (change_id, attempt) LEFT JOIN outcomes USING (change_id)
     WHERE outcomes.attempt IS NULL OR outcomes.attempt = newest.attempt
   )
+  {found}
+) AS found
+""").bindparams(bindparam("following", type_=ARRAY(Text)))  # noqa: S608 - constants
+
+
+_ALL_READ: Final = "((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FROM ended WHERE committed AND taken))"
+"""SQL for: no more changes wait than are read."""
+
+# The first of the changes that the cluster has not taken yet, and that nothing of the cluster followed, has the value
+# before them. Nothing is said of an entity of which some change has no outcome yet, or more are waiting than are read.
+_BEFORES: Final = _of_changes(f"""
   SELECT before ->> asked.key AS "value" FROM ended
   WHERE committed AND asked.key = ANY(keys) AND NOT coalesce(taken, false)
     AND revision > coalesce((SELECT max(revision) FROM ended WHERE committed AND taken), 0)
     AND NOT EXISTS (SELECT FROM ended WHERE committed IS NULL)
-    AND ((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FROM ended WHERE committed AND taken))
+    AND {_ALL_READ}
   ORDER BY revision LIMIT 1
-) AS found
-""").bindparams(bindparam("following", type_=ARRAY(Text)))
+""")  # noqa: S608 - constants
 
-# An intent is there before its change is: one without an outcome may be of a change that is sent already. Of an entity
-# of which more changes wait than are read, each key counts as named.
-_NAMED: Final = text("""
-SELECT asked.entity_id, asked.key
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
-CROSS JOIN LATERAL (
-  WITH newest AS MATERIALIZED (
-    SELECT change_id, attempt, keys FROM intent_entities
-    WHERE cluster = :cluster AND entity_id = asked.entity_id ORDER BY change_id DESC LIMIT :most
-  ), ended AS MATERIALIZED (
-    SELECT newest.keys, outcomes.committed IS NULL OR (
-      outcomes.committed AND outcomes.attempt = newest.attempt AND intents.kind <> ALL(:following)
-      AND outcomes.revision > (
-        SELECT applied_mzxid FROM target_states
-        WHERE target_states.cluster = :cluster AND target_states.entity_id = asked.entity_id
-      )
-    ) AS waits
-    FROM newest JOIN intents USING (change_id, attempt) LEFT JOIN outcomes USING (change_id)
+# Of an entity of which more changes wait than are read, each key counts as named.
+_NAMED: Final = _of_changes(f"""
+  SELECT WHERE NOT {_ALL_READ} OR EXISTS (
+    SELECT FROM ended
+    WHERE asked.key = ANY(keys) AND (committed IS NULL OR (committed AND NOT coalesce(taken, false)))
   )
-  SELECT WHERE EXISTS (SELECT FROM ended WHERE waits AND asked.key = ANY(keys))
-    OR (SELECT count(*) = :most AND bool_and(waits) FROM ended)
-) AS found
-""").bindparams(bindparam("following", type_=ARRAY(Text)))
+""")  # noqa: S608 - constants
 
 _OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)"
 _MAY_ARRIVE: Final = f"""(
@@ -392,26 +393,13 @@ class PostgresTargetStates:
 
     async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:
         """Return the values before the changes that the cluster has not taken yet: see the port."""
-        asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
-
-        async def work(connection: AsyncConnection) -> dict[tuple[str, str], str | None]:
-            rows = orjson.dumps(asked).decode()
-            parameters = {"cluster": cluster, "rows": rows, "most": _MOST_CHANGES, "following": list(FOLLOWING)}
-            found = await connection.execute(_BEFORES, parameters)
-            return {(row.entity_id, row.key): row.value for row in found}
-
-        return await self._database.read(work) if asked else {}
+        found = await self._of_keys(_BEFORES, cluster, keys, following=list(FOLLOWING))
+        return {(row.entity_id, row.key): row.value for row in found}
 
     async def named(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
         """Return the keys that changes name which the cluster has not taken yet: see the port."""
-        asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
-
-        async def work(connection: AsyncConnection) -> set[tuple[str, str]]:
-            rows = orjson.dumps(asked).decode()
-            parameters = {"cluster": cluster, "rows": rows, "most": _MOST_CHANGES, "following": list(FOLLOWING)}
-            return {(row.entity_id, row.key) for row in await connection.execute(_NAMED, parameters)}
-
-        return await self._database.read(work) if asked else set()
+        found = await self._of_keys(_NAMED, cluster, keys, following=list(FOLLOWING))
+        return {(row.entity_id, row.key) for row in found}
 
     async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
         """Drop the drift of some entities: see the port."""
@@ -454,14 +442,20 @@ class PostgresTargetStates:
 
     async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
         """Return the authors of the newest changes of keys: see the port."""
+        found = await self._of_keys(_AUTHORS, cluster, keys)
+        return {(row.entity_id, row.key): Author(row.principal, round(row.time.timestamp() * 1000)) for row in found}
+
+    async def _of_keys(
+        self, statement: TextClause, cluster: str, keys: Mapping[str, Collection[str]], **more: Any
+    ) -> Sequence[Row[Any]]:
+        """Return the rows of a statement on the newest changes of keys, by entity id."""
         asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
+        parameters = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": _MOST_CHANGES, **more}
 
-        async def work(connection: AsyncConnection) -> dict[tuple[str, str], Author]:
-            parameters = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": _MOST_CHANGES}
-            rows = await connection.execute(_AUTHORS, parameters)
-            return {(row.entity_id, row.key): Author(row.principal, round(row.time.timestamp() * 1000)) for row in rows}
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(statement, parameters)).all()
 
-        return await self._database.read(work) if asked else {}
+        return await self._database.read(work) if asked else ()
 
     async def forget(self, cluster: str, areas: Collection[Area]) -> None:
         """Drop the states of some of a cluster's entity types: see the port."""

@@ -76,6 +76,14 @@ async def frozen(one: Observing) -> AsyncIterator[None]:
     await freezes.thaw(one.store, "over", caller())
 
 
+async def take_back(one: Observing, kafka: KafkaDouble) -> None:
+    """One round of the applier that claims what waits, and sends nothing."""
+    kafka.down = "No broker answers"
+    with pytest.raises(UnavailableError):
+        await apply(one)
+    kafka.down = None
+
+
 async def nothing() -> None:
     """Wait for nothing."""
 
@@ -223,10 +231,7 @@ async def test_what_the_cluster_took_before_is_not_sent_again_with_a_later_chang
     await apply(one)
     await alter(one, ALICE, consumer_byte_rate=2)
     if end == "nothing was sent":
-        kafka.down = "No broker answers"
-        with pytest.raises(UnavailableError):
-            await apply(one)
-        kafka.down = None
+        await take_back(one, kafka)
     elif end == "lost":
         kafka.cut = "before"
         await apply(one)
@@ -297,6 +302,25 @@ async def test_of_more_changes_than_are_read_any_may_name_a_key(
     equal(one, kafka)
 
 
+async def test_of_more_changes_than_are_read_any_may_name_a_key_whatever_others_did_since(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    for rate in (4096, 2048):
+        await alter(one, ALICE, producer_byte_rate=rate)
+    await alter(one, ALICE, consumer_byte_rate=3)
+    async with frozen(one):
+        kafka.alter(ALICE, {OTHER: "9"})
+        await one.look()
+    # The newest two are this row, which is no version, and the change of the other key.
+    assert len(await replaced(one, ALICE)) == 1
+    monkeypatch.setattr("app.audit.target_states._MOST_CHANGES", 2)
+    await apply(one)
+    assert kafka.requests[-1] == {ALICE: {RATE: "2048", OTHER: "3"}}
+
+
 @pytest.mark.parametrize("taken_back", [False, True])
 async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
     stage: Stage, kafka: KafkaDouble, *, taken_back: bool
@@ -309,10 +333,7 @@ async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
         assert {key.state for each in await drift(one) if each.entity == BOB for key in each.keys} == {KeyState.EXTRA}
         await alter(one, BOB, producer_byte_rate=5)
         if taken_back:
-            kafka.down = "No broker answers"
-            with pytest.raises(UnavailableError):
-                await apply(one)
-            kafka.down = None
+            await take_back(one, kafka)
         async with frozen(one):
             # Quotas that are all as before are not compared.
             kafka.alter(ALICE, {OTHER: "9"})

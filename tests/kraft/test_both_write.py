@@ -133,7 +133,7 @@ class Both:
                 shown = [await self._frozen(side, admin, callers, others) for _ in range(2)]
                 await self._judge(side, admin, callers, repeats=kills, shown=shown)
             finally:
-                # In front of the rest, for it would put that back.
+                # A service that still runs would put back what is cleared.
                 await asyncio.to_thread(side.end)
                 await clear(admin, self._keys, self._topics)
 

@@ -428,6 +428,7 @@ public final class DynamicConfigs implements AutoCloseable {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
                     System.out.println("read " + record.value());
                 }
+                Thread.sleep(100);
             }
             producer.close();
             consumer.close();

@@ -44,6 +44,7 @@ async def main(user: str, topic: str) -> None:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     for record in records:
                         print("read", record.value.decode(), flush=True)
+                await asyncio.sleep(0.1)
         finally:
             await producing.close()
             await consuming.close()

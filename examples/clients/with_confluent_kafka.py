@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import sys
+import time
 
 from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, DynamicProducerConfig, Service
 from app.client.dynamic.adapters.confluent_kafka import swapped_consumer, swapped_producer
@@ -40,5 +41,6 @@ with of_producer, of_consumer:
             message = consuming.current().poll(0.1)
             if message is not None and message.error() is None:
                 print("read", (message.value() or b"").decode(), flush=True)
+            time.sleep(0.1)
 producing.close()
 consuming.close()

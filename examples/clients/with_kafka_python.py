@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import sys
+import time
 
 from app.client.dynamic import KAFKA_PYTHON, DynamicConsumerConfig, DynamicProducerConfig, Service
 from app.client.dynamic.adapters.kafka_python import swapped_consumer, swapped_producer
@@ -40,5 +41,6 @@ with of_producer, of_consumer:
             for records in consuming.current().poll(timeout_ms=100).values():
                 for record in records:
                     print("read", record.value.decode(), flush=True)
+            time.sleep(0.1)
 producing.close()
 consuming.close()

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import uvloop
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Quotas
 from app.kraft.wire.messages import DescribeClientQuotasRequest
 from app.kraft.wire.messages.describe_client_quotas_request import ComponentData
-from app.kraft.wire.options import Address, Options
 from tests.bench.rounds import Figure, alternate, column, progress, summary
 from tests.support import tools
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from app.kraft.client import KraftClient
     from tests.bench.rounds import Sample
     from tests.interop.admin import JavaCalls
     from tests.support.kraft import KraftNode
@@ -147,11 +147,8 @@ def with_client(node: KraftNode, use: Callable[[KraftClient], Awaitable[T]]) -> 
     """Use a client of the node on the service's kind of loop."""
 
     async def run() -> T:
-        client = KraftClient([Address.parse(node.bootstrap)], Options())
-        try:
+        async with client_of(node.bootstrap) as client:
             return await use(client)
-        finally:
-            await client.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())

@@ -8,12 +8,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Quotas
-from app.kraft.wire.options import Address, Options
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.kraft_describes import DEADLINE_S
 from tests.bench.rounds import summary
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
@@ -45,15 +44,12 @@ async def latencies(node: KraftNode, service: Service, changes: int) -> tuple[Sa
             time.sleep(_POLL_S)
 
     async def by_broker() -> None:
-        client = KraftClient([Address.parse(node.bootstrap)], Options())
-        try:
+        async with client_of(node.bootstrap) as client:
             while len(shown[1]) < changes:
                 found = await client.describe_quotas(None, time.monotonic() + DEADLINE_S)
                 assert isinstance(found, Quotas)
                 note(shown[1], {each.entity[0][1] or "" for each in found.entries})
                 await asyncio.sleep(_POLL_S)
-        finally:
-            await client.close()
 
     async def write() -> None:
         async with KraftWriter(node.bootstrap) as writer:

@@ -1,4 +1,4 @@
-"""A cluster of several nodes for all tests of this folder, beside the one node of tests/conftest.py."""
+"""A cluster of several nodes, and a client of the one node of tests/conftest.py, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 
 import tests.kraft.messages  # noqa: F401 - tests write answers and read requests as well
 from tests.support.kraft import kraft_cluster
+from tests.support.kraft_client import client_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from app.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
 
 
@@ -25,3 +27,10 @@ def quorum(kraft_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> I
     directory = tmp_path_factory.mktemp("quorum")
     with kraft_cluster(directory, kraft_class_path, brokers=3, combined=3, properties=properties) as running:
         yield running
+
+
+@pytest.fixture
+async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
+    """A client of the cluster of one node."""
+    async with client_of(*kraft.bootstrap) as made:
+        yield made

@@ -10,9 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from app.client.errors import ClientError, ProblemError
-from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.options import Address, Options
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.commands import run
@@ -23,23 +21,15 @@ from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from app.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
 RATE = "producer_byte_rate"
-
-
-@pytest.fixture
-async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
-    """Describes the cluster."""
-    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
-    yield made
-    await made.close()
 
 
 @pytest.fixture

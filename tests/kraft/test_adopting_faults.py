@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire.errors import UnreachableError
-from app.kraft.wire.options import Address, Options
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.kraft import kraft_cluster
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.metrics import scrape
 from tests.support.service import Service
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from app.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster, KraftNode
 
@@ -37,10 +37,9 @@ TOPIC, GROUP = Resource(ResourceType.TOPIC, "failover-t"), Resource(ResourceType
 
 @pytest.fixture
 async def client(quorum: KraftCluster) -> AsyncIterator[KraftClient]:
-    """Describes the cluster of three."""
-    made = KraftClient([Address.parse(each) for each in quorum.bootstrap], Options())
-    yield made
-    await made.close()
+    """A client of the cluster of three."""
+    async with client_of(*quorum.bootstrap) as made:
+        yield made
 
 
 def adopting(
@@ -72,17 +71,14 @@ def adopting(
 
 async def active(kafka: KraftCluster) -> KraftNode:
     """Return the node with the active controller; amid an election, and of brokers that are busy, wait for it."""
-    client = KraftClient([Address.parse(each) for each in kafka.bootstrap], Options())
+    async with client_of(*kafka.bootstrap) as client:
 
-    async def leader() -> KraftNode | None:
-        found = (await client.quorum(soon(60))).leader_id
-        return None if found == -1 else kafka.node(found)
+        async def leader() -> KraftNode | None:
+            found = (await client.quorum(soon(60))).leader_id
+            return None if found == -1 else kafka.node(found)
 
-    try:
         found: KraftNode = await until(leader, refused=(UnreachableError,))
-    finally:
-        await client.close()
-    return found
+        return found
 
 
 async def configured(http: ConfplaneClient, entity: str, key: str, value: str) -> None:
@@ -198,9 +194,8 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
         service = adopting(
             kafka, zookeeper, postgres, tmp_path / "service", constants=patient, request_timeout_ms=timeout_ms
         )
-        client = KraftClient([Address.parse(each) for each in kafka.bootstrap], Options())
         with service:
-            async with service.client() as http:
+            async with client_of(*kafka.bootstrap) as client, service.client() as http:
                 await put(http, "hangs", 1)
                 await until(lambda: _has(client, 1.0))
                 before = _unknown(service, code)
@@ -216,7 +211,6 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
                 shown = await http.request("GET", "client-quotas/user=hangs?consistency=strong")
                 assert shown.body["quotas"] == {RATE: 3}
                 assert await kinds(http, "user=hangs") == ["change"] * 3
-        await client.close()
 
 
 async def _has(client: KraftClient, rate: float) -> bool:

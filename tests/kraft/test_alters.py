@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from app.kraft import alters
-from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire import errors
 from app.kraft.wire.messages import (
@@ -21,17 +19,16 @@ from app.kraft.wire.messages import (
 )
 from app.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
 from app.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
-from app.kraft.wire.options import Address, Options
+from app.kraft.wire.options import Options
 from app.kraft.wire.sasl import Scram
 from app.services.ports.applying import Applied, Held, Refused, Unknown
 from tests.support.kraft import PASSWORDS
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.proxy import proxy
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from app.kraft.wire.connection import Connection
     from tests.support.kraft import KraftCluster
 
@@ -40,15 +37,6 @@ RATE = "producer_byte_rate"
 
 def soon() -> float:
     return time.monotonic() + 60
-
-
-@asynccontextmanager
-async def client_of(*addresses: str, **more: object) -> AsyncIterator[KraftClient]:
-    client = KraftClient([Address.parse(each) for each in addresses], Options(**more))  # type: ignore[arg-type]
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def user(name: str) -> tuple[tuple[str, str | None], ...]:
@@ -185,7 +173,7 @@ async def test_without_the_right_nothing_is_altered(kraft: KraftCluster) -> None
     def login() -> Scram:
         return Scram("bob", PASSWORDS["bob"])
 
-    async with client_of(node.listener("SASL"), login=login) as client:
+    async with client_of(node.listener("SASL"), options=Options(login=login)) as client:
         (end,) = await client.quota_alters.alter([(user("alter-denied"), {RATE: 1.0})], soon)
         assert isinstance(end, Held)
         assert "not permitted" in end.reason

@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Quotas, Resource, ResourceType, Source, Unchanged
 from app.kraft.wire import errors
-from app.kraft.wire.options import Address, Options
+from app.kraft.wire.options import Options
 from app.kraft.wire.sasl import Scram
 from tests.support.kraft import PASSWORDS
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from app.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
 
 
 def soon() -> float:
     return time.monotonic() + 30
-
-
-@asynccontextmanager
-async def client_of(*addresses: str, cluster_id: str | None = None, **more: object) -> AsyncIterator[KraftClient]:
-    options = Options(**more)  # type: ignore[arg-type]  # checked by the class
-    client = KraftClient([Address.parse(each) for each in addresses], options, cluster_id=cluster_id)
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def test_the_cluster(kraft: KraftCluster) -> None:
@@ -138,7 +126,8 @@ async def test_missing_rights_are_named_and_given_ones_are_enough(kraft: KraftCl
     def login() -> Scram:
         return Scram("bob", PASSWORDS["bob"])
 
-    async with client_of(node.listener("SASL"), login=login) as bob, KraftWriter(kraft.bootstrap[0]) as writer:
+    sasl = client_of(node.listener("SASL"), options=Options(login=login))
+    async with sasl as bob, KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.create_topics("rights")
         calls = (
             lambda: bob.describe_quotas(None, soon()),

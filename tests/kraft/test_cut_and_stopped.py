@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Quotas, Resource, ResourceType
-from app.kraft.wire.options import Address, Options
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_adopting_faults import active, adopting, configured, value_of
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.metrics import scrape
 from tests.support.proxy import proxy
@@ -30,25 +29,18 @@ from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from app.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
 KEY = "interval.ms"
 ALTERS = [struct.pack(">hh", api, 1) for api in (49, 44)]
 """The begins of requests: AlterClientQuotas and IncrementalAlterConfigs in version 1."""
-
-
-@pytest.fixture
-async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
-    """Describes the cluster of one node."""
-    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
-    yield made
-    await made.close()
 
 
 class Named:
@@ -232,15 +224,14 @@ async def test_a_broker_that_hangs_past_the_time_out_holds_up_nothing_but_its_ow
 ) -> None:
     leader = await active(quorum)
     hung = next(node for node in quorum.brokers if node is not leader)
-    client = KraftClient([Address.parse(leader.bootstrap)], Options())
-    both = Named("hung", client)
     own, key = Resource(ResourceType.BROKER, str(hung.node_id)), "log.cleaner.threads"
     # The one broker that is named is asked first.
     service = await asyncio.to_thread(
         adopting, quorum, zookeeper, postgres, tmp_path, bootstrap=[hung.bootstrap], request_timeout_ms=2_000
     )
     with service:
-        async with service.client() as http:
+        async with client_of(leader.bootstrap) as client, service.client() as http:
+            both = Named("hung", client)
             await until_released(http)
             await both.write(http, 1000)
             await until(lambda: _applied(http, both))
@@ -262,7 +253,6 @@ async def test_a_broker_that_hangs_past_the_time_out_holds_up_nothing_but_its_ow
             assert await kinds(http, f"broker={hung.node_id}") == ["change"]
             await http.request("DELETE", f"configs/broker={hung.node_id}")
             await until(lambda: _is(client, own, key, "1"))
-    await client.close()
 
 
 async def _is(client: KraftClient, resource: Resource, key: str, value: str) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.wire import errors, messages, quotas
 from app.kraft.wire.connection import Connection
 from app.kraft.wire.errors import WireError
@@ -22,6 +21,7 @@ from app.kraft.wire.messages.metadata_response import MetadataResponseBroker
 from app.kraft.wire.options import Address, Options
 from tests.kraft.samples import ALL, kio_type, sample
 from tests.kraft.test_messages import encoded
+from tests.support.kraft_client import client_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -148,16 +148,12 @@ async def test_a_request_without_an_answer_ends_the_connection_and_the_next_call
             None if quotas == 1 else b"\0" + messages.DescribeClientQuotasResponse(error_message=None).encode(version)
         )
 
-    async with node(answer) as address:
+    async with node(answer) as address, client_of(address) as client:
         port = address.port
-        client = KraftClient([address], Options())
-        try:
-            with pytest.raises(errors.UnreachableError, match="did not answer in time"):
-                await client.describe_quotas(None, soon(0.5))
-            assert await client.describe_quotas(None, soon()) is not None
-            assert quotas == 2
-        finally:
-            await client.close()
+        with pytest.raises(errors.UnreachableError, match="did not answer in time"):
+            await client.describe_quotas(None, soon(0.5))
+        assert await client.describe_quotas(None, soon()) is not None
+        assert quotas == 2
 
 
 async def test_a_caller_that_is_cancelled_leaves_the_connection_to_the_others() -> None:
@@ -238,13 +234,9 @@ async def test_another_cluster_is_asked_for_nothing_but_its_id() -> None:
         asked.append(key)
         return versions_answer().encode(version) if key == 18 else b"\0" + metadata_answer(1).encode(version)
 
-    async with node(answer) as address:
-        client = KraftClient([address], Options(), cluster_id="TheClusterThatIsMeant_")
-        try:
-            with pytest.raises(errors.OtherClusterError, match=f"{CLUSTER}, not to TheClusterThatIsMeant_"):
-                await client.describe_quotas(None, soon())
-        finally:
-            await client.close()
+    async with node(answer) as address, client_of(address, cluster_id="TheClusterThatIsMeant_") as client:
+        with pytest.raises(errors.OtherClusterError, match=f"{CLUSTER}, not to TheClusterThatIsMeant_"):
+            await client.describe_quotas(None, soon())
     assert set(asked) == {18, 3}
 
 
@@ -252,8 +244,7 @@ async def test_a_closed_client_leaves_no_task() -> None:
     async def answer(key: int, version: int) -> bytes:
         return versions_answer().encode(version) if key == 18 else b"\0" + metadata_answer(1).encode(version)
 
-    async with node(answer) as address:
-        client = KraftClient([address], Options())
+    async with node(answer) as address, client_of(address) as client:
         assert await client.cluster_id(soon()) == CLUSTER
         assert any(task.get_name().startswith("kafka ") for task in asyncio.all_tasks())
         await client.close()

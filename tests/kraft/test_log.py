@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.log import LogPart, MetadataLog, SnapshotPart
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire import errors
 from app.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, FeatureLevelRecord, RemoveTopicRecord, TopicRecord
 from app.kraft.wire.options import Address, Options
 from tests.support.kraft import kraft_cluster
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from app.kraft.client import KraftClient
     from app.kraft.metadata_records import LogRecord
     from tests.support.kraft import KraftCluster
 
@@ -115,37 +116,36 @@ async def test_three_controllers_with_a_failover_and_snapshots(tmp_path: Path, k
     properties = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
     with kraft_cluster(tmp_path, kraft_class_path, brokers=2, controllers=3, properties=properties) as cluster:
         log = log_of(cluster, cluster.cluster_id)
-        client = KraftClient([Address.parse(each) for each in cluster.bootstrap], Options())
         try:
-            async with KraftWriter(cluster.bootstrap[0]) as writer:
-                for at in range(1, 61):
-                    await writer.quotas(
-                        ({"user": f"u{at}"}, {"producer_byte_rate": float(at), "consumer_byte_rate": 1})
-                    )
-                await mark(writer, "request_percentage")
-                found, after = await read_until(log, "request_percentage")
-                old = (await client.quorum(time.monotonic() + 30)).leader_id
-                assert {voter.node_id for voter in (await client.quorum(time.monotonic() + 30)).voters} == {
-                    101,
-                    102,
-                    103,
+            async with client_of(*cluster.bootstrap) as client:
+                async with KraftWriter(cluster.bootstrap[0]) as writer:
+                    for at in range(1, 61):
+                        await writer.quotas(
+                            ({"user": f"u{at}"}, {"producer_byte_rate": float(at), "consumer_byte_rate": 1})
+                        )
+                    await mark(writer, "request_percentage")
+                    found, after = await read_until(log, "request_percentage")
+                    old = (await client.quorum(time.monotonic() + 30)).leader_id
+                    assert {voter.node_id for voter in (await client.quorum(time.monotonic() + 30)).voters} == {
+                        101,
+                        102,
+                        103,
+                    }
+                    cluster.node(old).kill()
+                    for at in range(61, 71):
+                        await writer.quotas(({"user": f"u{at}"}, {"producer_byte_rate": float(at)}))
+                    await mark(writer, "controller_mutation_rate")
+                    more, _ = await read_until(log, "controller_mutation_rate", after)
+                assert (await client.quorum(time.monotonic() + 30)).leader_id != old
+                values = {
+                    each.message.entity[0].entity_name: each.message.value
+                    for each in [*found, *more]
+                    if isinstance(each.message, ClientQuotaRecord) and each.message.key == "producer_byte_rate"
                 }
-                cluster.node(old).kill()
-                for at in range(61, 71):
-                    await writer.quotas(({"user": f"u{at}"}, {"producer_byte_rate": float(at)}))
-                await mark(writer, "controller_mutation_rate")
-                more, _ = await read_until(log, "controller_mutation_rate", after)
-            assert (await client.quorum(time.monotonic() + 30)).leader_id != old
-            values = {
-                each.message.entity[0].entity_name: each.message.value
-                for each in [*found, *more]
-                if isinstance(each.message, ClientQuotaRecord) and each.message.key == "producer_byte_rate"
-            }
-            assert values == {f"u{at}": float(at) for at in range(1, 71)}
-            await _a_new_reader_begins_with_a_snapshot(log)
-            await _both_brokers_say_the_same(cluster, client)
+                assert values == {f"u{at}": float(at) for at in range(1, 71)}
+                await _a_new_reader_begins_with_a_snapshot(log)
+                await _both_brokers_say_the_same(cluster, client)
         finally:
-            await client.close()
             await log.close()
 
 

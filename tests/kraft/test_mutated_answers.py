@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
 from app.kraft.wire.errors import KraftError
-from app.kraft.wire.options import Address, Options
+from app.kraft.wire.options import Address
 from app.services.ports.applying import Applied, Refused, Unknown
+from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from app.kraft.alters import QuotaOps
+    from app.kraft.client import KraftClient
     from app.services.ports.applying import End
     from tests.support.kraft import KraftCluster
 
@@ -166,11 +167,6 @@ def _known(ends: list[End]) -> list[End]:
     return ends
 
 
-def client_of(line: Line, kraft: KraftCluster) -> KraftClient:
-    """Return a client whose only broker is behind the line."""
-    return KraftClient([Address("127.0.0.1", line.port)], Options(), cluster_id=kraft.cluster_id)
-
-
 @pytest.mark.parametrize("mutations", [500, pytest.param(2_000, marks=pytest.mark.long)])
 async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: KraftCluster, mutations: int) -> None:
     loop, unheard = asyncio.get_running_loop(), []
@@ -178,6 +174,7 @@ async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: Kraf
     async with KraftWriter(kraft.bootstrap[0]) as writer, line_to(kraft.bootstrap[0], 11) as line:
         await writer.create_topics("mutated", configs={"retention.ms": "1"})
         await writer.quotas(({"user": "mutated"}, {"producer_byte_rate": 1.0}))
+        broker = Address("127.0.0.1", line.port)  # behind the line
         ends: Counter[str] = Counter()
 
         async def call(number: int) -> None:
@@ -185,38 +182,36 @@ async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: Kraf
             chooser = random.Random(number)  # noqa: S311 - seeded
             call_s = CALL_S
             while line.changed < mutations:
-                client = client_of(line, kraft)
                 failed = False
-                while not failed and line.changed < mutations:
-                    begun = time.monotonic()
-                    try:
-                        await chooser.choice(calls_of(client))(begun + call_s)
-                        ends["value"] += 1
-                        call_s = CALL_S
-                    except KraftError as error:
-                        failed = True
-                        call_s = min(1.5 * call_s, LONGEST_CALL_S)
-                        ends[type(error).__name__] += 1
-                        assert str(error)[0].isupper() or str(error)[0].isdigit(), str(error)
-                    assert time.monotonic() < begun + LONGEST_CALL_S + GRACE_S
-                await client.close()
+                async with client_of(broker, cluster_id=kraft.cluster_id) as client:
+                    while not failed and line.changed < mutations:
+                        begun = time.monotonic()
+                        try:
+                            await chooser.choice(calls_of(client))(begun + call_s)
+                            ends["value"] += 1
+                            call_s = CALL_S
+                        except KraftError as error:
+                            failed = True
+                            call_s = min(1.5 * call_s, LONGEST_CALL_S)
+                            ends[type(error).__name__] += 1
+                            assert str(error)[0].isupper() or str(error)[0].isdigit(), str(error)
+                        assert time.monotonic() < begun + LONGEST_CALL_S + GRACE_S
 
         line.share = SHARE
         await asyncio.gather(*(call(number) for number in range(CALLERS)))
         assert min(ends["value"], ends.total() - ends["value"]) > mutations / 20, ends
 
         # One client through all of it: bad answers again, and then good ones.
-        client = client_of(line, kraft)
-        for each in 20 * calls_of(client):
-            with suppress(KraftError):
-                await each(time.monotonic() + CALL_S)
-            await asyncio.sleep(0)
-        line.share = 0.0
-        answers = [await _until_answered(each) for each in calls_of(client)]
-        assert (answers[0], answers[-2]) == (kraft.cluster_id, {"producer_byte_rate": 1.0})
-        assert answers[5] == [Applied()] * 2
-        assert [type(each) for each in answers[6]] == [Applied, Applied, Refused, Refused]
-        await client.close()
+        async with client_of(broker, cluster_id=kraft.cluster_id) as client:
+            for each in 20 * calls_of(client):
+                with suppress(KraftError):
+                    await each(time.monotonic() + CALL_S)
+                await asyncio.sleep(0)
+            line.share = 0.0
+            answers = [await _until_answered(each) for each in calls_of(client)]
+            assert (answers[0], answers[-2]) == (kraft.cluster_id, {"producer_byte_rate": 1.0})
+            assert answers[5] == [Applied()] * 2
+            assert [type(each) for each in answers[6]] == [Applied, Applied, Refused, Refused]
         await writer.quotas(*(({"user": name}, {"producer_byte_rate": None}) for name in ("mutated", "mutated-too")))
         await writer.delete_topics("mutated")
     assert unheard == []

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType, Unchanged
 from app.kraft.wire.connection import Connection
 from app.kraft.wire.errors import ProtocolError, UnreachableError, WireError
 from app.kraft.wire.messages import MetadataRequest, MetadataResponse
-from app.kraft.wire.options import Address, Options
+from app.kraft.wire.options import Options
 from app.kraft.wire.requests import Requests
 from tests.kraft.test_hostile import metadata_answer, node, soon, versions_answer
+from tests.support.kraft_client import client_of
 
 if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
@@ -30,14 +30,13 @@ def ends_of(requests: Requests, api: str) -> dict[str, int]:
 
 async def test_each_code_of_an_answer_counts_once(kraft: KraftCluster) -> None:
     options = Options()
-    client = KraftClient([Address.parse(each) for each in kraft.bootstrap], options)
 
     def by() -> float:
         return soon(LONG_S)
 
     topic = Resource(ResourceType.TOPIC, "requests-absent")
     metrics = [Resource(ResourceType.CLIENT_METRICS, name) for name in ("requests-a", "requests-b")]
-    try:
+    async with client_of(*kraft.bootstrap, options=options) as client:
         await client.quota_alters.alter(
             [((("user", "requests"),), {"producer_byte_rate": 12.0})], by, validate_only=True
         )
@@ -49,8 +48,6 @@ async def test_each_code_of_an_answer_counts_once(kraft: KraftCluster) -> None:
         found = await client.describe_quotas(None, by())
         assert not isinstance(found, Unchanged)
         assert isinstance(await client.describe_quotas(found.digest, by()), Unchanged)
-    finally:
-        await client.close()
     requests = options.requests
     assert ends_of(requests, "AlterClientQuotas") == {"NONE": 1}
     assert ends_of(requests, "IncrementalAlterConfigs") == {"NONE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}

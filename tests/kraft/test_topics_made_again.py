@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from app.client.errors import ResourceNotFoundError
-from app.kraft.client import KraftClient
 from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.options import Address, Options
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.commands import run
@@ -19,22 +15,14 @@ from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from app.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
 
 KEY, NAME = "retention.ms", "made-again"
-
-
-@pytest.fixture
-async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
-    """Describes the cluster."""
-    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
-    yield made
-    await made.close()
 
 
 async def test_it_gets_nothing_that_was_written_for_the_earlier_one(

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.client import KraftClient
-from app.kraft.wire.options import Address, Options
 from tests.kraft.test_adopting import RATE, applied, command, kinds, put, until_released
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
@@ -21,23 +19,15 @@ from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from app.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
 NAME = "two-releases"
-
-
-@pytest.fixture
-async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
-    """Describes the cluster."""
-    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
-    yield made
-    await made.close()
 
 
 @pytest.mark.timeout(900)

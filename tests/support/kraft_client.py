@@ -1,0 +1,25 @@
+"""Clients of Kafka 4 clusters that are closed however their test ends: open connections would fail the next one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from app.kraft.client import KraftClient
+from app.kraft.wire.options import Address, Options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@contextlib.asynccontextmanager
+async def client_of(
+    *addresses: str | Address, options: Options | None = None, cluster_id: str | None = None
+) -> AsyncIterator[KraftClient]:
+    """Make a client of the brokers at some addresses, written ``host:port`` or parsed; close it at the end."""
+    parsed = [Address.parse(each) if isinstance(each, str) else each for each in addresses]
+    client = KraftClient(parsed, options or Options(), cluster_id=cluster_id)
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -128,7 +128,7 @@ def bounds(pages: Pages, parallelism: int, low: str | None = None) -> list[str]:
     parts = _parts(sum(each.rows for each in samples), parallelism)
     if any(len(each.looked) < len(each.numbers) for each in samples):
         parts = min(parts, max(1, sum(each.hits for each in samples) // PAGES))
-    found = sorted((key, each.weight) for each in samples for key in each.keys)
+    found = sorted((key, weight) for each in samples for weight in [each.weight] for key in each.keys)
     upto = list(itertools.accumulate(weight for _, weight in found))
     begins = (found[bisect_right(upto, upto[-1] * part / parts)][0] for part in range(1, parts))
     return [str(key) for key in dict.fromkeys(begins)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +21,7 @@ from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
     from _pytest.fixtures import SubRequest
     from kazoo.client import KazooClient
@@ -69,6 +71,7 @@ FIRST: Final = (
 
 # A Kafka takes processor time while nobody uses it: each such fixture ends with the last test of its work.
 RESTLESS: Final = ("kraft", "quorum", "broker", "both")
+_failed: Final[list[str]] = []
 _running: Final[list[tuple[pytest.FixtureDef[Any], SubRequest]]] = []
 
 
@@ -120,8 +123,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests."""
+    _drop_failures()
     if SPARK_OPTIONS is None:
         os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note failures."""
+    report = yield
+    if report.failed:
+        _failed.append(report.nodeid)
+    return report
+
+
+def _drop_failures() -> None:
+    """Close what tests that failed left open: the warnings would fail a later test, which may be a proof."""
+    if _failed:
+        _failed.clear()
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -114,7 +114,13 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long tests first, and refuse tests that share an id: in parallel only one of them would be run."""
-    items.sort(key=lambda item: next((at for at, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST)))
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        first = next((at for at, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
+        # Three nodes of Kafka run no longer than for the tests that need them.
+        return first, "quorum" in getattr(item, "fixturenames", ())
+
+    items.sort(key=place)
     shared = sorted(name for name, count in Counter(item.nodeid for item in items).items() if count > 1)
     if shared:
         raise pytest.UsageError(f"Tests share an id: {', '.join(shared)}")

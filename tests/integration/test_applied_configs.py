@@ -6,6 +6,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,6 +18,7 @@ from app.domain.errors import (
     InvalidRequestError,
     NotAttemptedError,
     PolicyViolationError,
+    UnavailableError,
     UnknownTopicError,
     WriteOutcome,
 )
@@ -219,6 +221,36 @@ async def test_a_topic_that_the_cluster_was_not_asked_about_gets_its_id_by_the_f
     assert kafka.requests == [{entity: {"retention.ms": "5", "segment.ms": "7"}}]
     await one.look()
     equal(one, kafka)
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["not applied", "applied"])
+async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it_away(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, *, applied: bool
+) -> None:
+    new = Entity.of(topic="u")
+    one = await opened()
+    await one.look()
+    behind = kafka.now.copied()
+    kafka.create_topic("u")
+    if not applied:
+        kafka.behind = behind
+    # The controller, which is asked before the commit, knows the topic all along.
+    await alter(one, new, {"retention.ms": "5000"})
+    await apply(one)
+    kafka.behind = behind
+    monkeypatch.setattr("app.services.target.looking.CALL_S", 0.5)
+    for _ in range(2):
+        with suppress(UnavailableError):
+            await one.look_once()
+    kafka.behind = None
+    assert one.config(new) == {"retention.ms": "5000"}
+    one.observer.looking._anew()
+    for _ in range(2):
+        await apply(one)
+        await one.look()
+    equal(one, kafka)
+    assert kafka.now.configs[new] == {"retention.ms": "5000"}
+    assert [each.kind for each in await rows(one, new)] == ["change"]
 
 
 async def test_what_is_applied_is_looked_at_soon(opened: Opener, kafka: KafkaDouble) -> None:

@@ -181,12 +181,47 @@ async def test_a_key_that_others_set_again_and_again_is_contested(opened: Opener
     assert kafka.now.configs[ALICE][RATE] == "3"
 
 
-async def test_others_who_give_in_end_the_contest(opened: Opener, kafka: KafkaDouble) -> None:
-    one = await opened()
-    for value in range(5, 6 + enforce.TIMES):
+async def contest(one: Observing, kafka: KafkaDouble) -> None:
+    """Have others set a key again and again, until they are let alone with the value 8."""
+    for value in range(8 - enforce.TIMES, 9):
         kafka.alter(ALICE, {RATE: str(value)})
         await restore(one)
     assert report(one).contested.count == 1
+    assert kafka.now.configs[ALICE][RATE] == "8"
+
+
+async def test_changes_that_come_back_to_the_value_of_before_end_a_contest(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    await contest(one, kafka)
+    # Both wait, and are sent as one.
+    await alter(one, ALICE, producer_byte_rate=4096)
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await restore(one)
+    assert (kafka.now.configs[ALICE][RATE], report(one).contested.count) == ("2048", 0)
+
+
+async def test_what_was_contested_is_sent_in_the_mode_adopt(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    await contest(one, kafka)
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    await restore(one)
+    assert one.config(ALICE) == {RATE: "8", OTHER: "1"}
+    # The value that the cluster took before the contest.
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await restore(one)
+    assert kafka.now.configs[ALICE][RATE] == "2048"
+    equal(one, kafka)
+    assert [each for each in await kinds(one, ALICE) if each != "put-back"] == ["change", "observed", "change"]
+
+
+async def test_others_who_give_in_end_the_contest(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await contest(one, kafka)
     kafka.alter(ALICE, {RATE: "1024"})
     await restore(one)
     assert report(one).contested.count == 0
@@ -289,6 +324,25 @@ async def test_the_mode_adopt_takes_over_what_was_left_alone(opened: Opener, kaf
     assert (one.config(BOB), report(one).extra.count) == ({RATE: "7"}, 0)
     assert await kinds(one, BOB) == ["observed"]
     equal(one, kafka)
+
+
+@pytest.mark.parametrize("mode", ["adopt", "observe"])
+async def test_what_was_left_alone_may_be_older_than_the_last_look_of_the_mode(
+    opened: Opener, kafka: KafkaDouble, mode: str
+) -> None:
+    one = await opened()
+    await one.look()
+    offset = kafka.alter(BOB, {RATE: "8"})
+    await restore(one)
+    kafka.alter(ALICE, {OTHER: "9"})
+    for _ in range(2):
+        await restore(one)
+    await (one.targets.adopt(one.states, caller()) if mode == "adopt" else one.targets.observe(caller()))
+    await one.aware()
+    await one.look()
+    [row] = [each.intent for each in await rows(one, BOB)]
+    assert row.observed is not None
+    assert row.observed.after is None or row.observed.after < offset <= row.observed.until
 
 
 async def in_turmoil(opened: Opener, kafka: KafkaDouble, seed: int, steps: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from app.domain.errors import UnavailableError
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused
+from app.services.target import enforce
 from app.services.target.drifted import KeyState
 from tests.support.adopting import (
     ALICE,
@@ -344,6 +345,32 @@ async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
         assert row.observed.after is None or row.observed.after < offset
         await restore(one)
         assert await drift(one) == []
+
+
+@pytest.mark.parametrize("left", ["extra", "contested", "refused"])
+async def test_a_look_at_quotas_that_are_all_as_before_shows_what_a_waiting_change_replaces(
+    stage: Stage, kafka: KafkaDouble, left: str
+) -> None:
+    async with opener(stage, kafka) as opened:
+        one = await opened(enforced=True)
+        await restore(one)
+        entity = BOB if left == "extra" else ALICE
+        if left == "refused":
+            kafka.refusals[ALICE] = Refused(42, "No")
+            await alter(one, ALICE, producer_byte_rate=2)
+            await apply(one)
+            kafka.refusals.clear()
+        for value in range(8 - enforce.TIMES if left == "contested" else 8, 9):
+            kafka.alter(entity, {RATE: str(value)})
+            await restore(one)
+        await restore(one)
+        assert kafka.now.configs[entity][RATE] == "8"
+        await alter(one, entity, producer_byte_rate=77)
+        async with frozen(one):
+            await one.look()
+        await restore(one)
+        equal(one, kafka)
+        assert "8" in [each.intent.entities[0].after.get(RATE) for each in await rows(one, entity)]
 
 
 async def test_a_change_behind_a_refusal_replaces_what_others_set(opened: Opener, kafka: KafkaDouble) -> None:

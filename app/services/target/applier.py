@@ -71,9 +71,9 @@ class Applier:
         self.look: Callable[[Collection[Entity]], None] = lambda _: None
         self.tell: Callable[[], Awaitable[None]] = _nothing
         self._counts = Counts()
-        self._parts = Parts(cluster, store, states, secrets, self._counts, self._look)
-        self._sendings: set[asyncio.Task[None]] = set()
         self._frontier = Frontier(store)
+        self._parts = Parts(cluster, store, states, secrets, self._counts, self._look, self._frontier.ended)
+        self._sendings: set[asyncio.Task[None]] = set()
         self._begin_term()
 
     def _begin_term(self) -> None:

@@ -33,6 +33,13 @@ class Frontier:
         self._first: dict[str, int] = {}
         """Entity id -> the first revision that may be one of a change that waits."""
         self._told: int | None = None
+        self._ended = self._ended_told = 0
+        """Changes that ended while later ones of their entities wait, and those of them that all processes know of."""
+
+    def ended(self, entity_id: str, revision: int) -> None:
+        """Take note that the changes of an entity up to a revision have ended, while a later one waits."""
+        self._first[entity_id] = max(self._first.get(entity_id, 0), revision + 1)
+        self._ended += 1
 
     def collected(self, found: Mapping[str, int | None], revision: int) -> None:
         """Take note of entities with changes that wait.
@@ -66,6 +73,9 @@ class Frontier:
             return
         first = {entity_id: revision for entity_id, revision in self._first.items() if entity_id in waiting}
         reached = max(self._known, min([self._collected, *(revision - 1 for revision in first.values())]))
-        if reached != self._told or len(first) < len(self._first):
+        ended = self._ended
+        if reached != self._told or ended != self._ended_told or len(first) < len(self._first):
             await self._store.publish_applied(reached, deadline)
-            self._first, self._told = first, reached
+            # Some may have ended meanwhile.
+            self._first = {entity_id: revision for entity_id, revision in self._first.items() if entity_id in first}
+            self._told, self._ended_told = reached, ended

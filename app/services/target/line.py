@@ -75,6 +75,7 @@ class Parts:
         secrets: Opens passwords.
         counts: Counts the ends.
         look: Called with entities that are to be looked at: those that were applied, and those that others wrote.
+        ended: Called with an entity, and the revision up to which its changes have ended, where a later one waits.
     """
 
     cluster: AlteredCluster
@@ -83,6 +84,7 @@ class Parts:
     secrets: Secrets
     counts: Counts
     look: Callable[[Collection[Entity]], None]
+    ended: Callable[[str, int], None]
 
 
 class Line:
@@ -186,10 +188,18 @@ class Line:
             if not isinstance(end := ends[each.sending.entity_id], Unknown)
         ]
         await parts.states.end(parts.store.name, endings)
-        for entity_id, end in ends.items():
-            if isinstance(end, Applied | Refused):
-                self._note(entity_id, end)
+        for each in sent:
+            if isinstance(end := ends[each.sending.entity_id], Applied | Refused):
+                self._note(each.sending.entity_id, end)
+                self._add_newer(each.sending.entity_id, each.sending.mzxid)
         self._compare(sent, ends)
+
+    def _add_newer(self, entity_id: str, mzxid: int) -> None:
+        """Let an entity wait again that was changed behind a revision; the journal may have shown that already."""
+        node = self._parts.store.get(Tree.CONFIG, entity_id)
+        if node is not None and node.mzxid > mzxid:
+            self.add(entity_id)
+            self._parts.ended(entity_id, mzxid)
 
     async def _take_back(self, sent: Sequence[Sent]) -> None:
         """Write down that nothing of a sending went out."""
@@ -249,6 +259,7 @@ class Line:
             entity, unsent = entities[entity_id], self._unsent(node, known.get(entity_id))
             if not unsent.is_due:
                 self._settle(entity_id, None)
+                self._add_newer(entity_id, node.mzxid)
                 continue
             reason = topics.refusal(topic_ids, node, known.get(entity_id))
             if reason is not None:

@@ -14,6 +14,7 @@ from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.altered import altered
+from app.services.ports.cluster_states import TargetMode
 from app.services.ports.journal import TooOld
 from app.services.ports.kafka import Area, NotPermittedError, Permission, area_of
 from app.services.target.apply import Followed
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from app.services.ports.applying import Drift
-    from app.services.ports.cluster_states import TargetMode
     from app.services.ports.journal import Cursor, Entry
     from app.services.target.following import Following
     from app.services.target.looks import Looked
@@ -102,7 +102,11 @@ class Looking:
         async with self._lock:
             target = self._store.target()
             if target is not None and target.by_area != self._modes:
-                # What another mode left alone counts now.
+                # What another mode left alone counts now. It may be older than the last look.
+                for area, mode in self._modes.items():
+                    if mode is TargetMode.ENFORCE and target.by_area.get(area) is not mode:
+                        self.areas[area].since = None
+                        self.areas[area].brokers.clear()
                 self._modes, self.drift, self._left = target.by_area, {}, None
                 self._anew()
             await self._put_back()
@@ -262,8 +266,16 @@ class Looking:
         if isinstance(read, TooOld):
             # The first looks are at everything in any case.
             return [] if first else None
+        if any(entry.tree is Tree.CONFIG and self._is_of_left_quotas(entry.entity_id) for entry in read.entries):
+            # A look with the digest of before would not be compared, and what waits here replaces others' values.
+            self.areas[Area.QUOTAS].touch()
         ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and self._is_by_others(entry)}
         return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED else None
+
+    def _is_of_left_quotas(self, entity_id: str) -> bool:
+        """Say whether values of others may be left in an entity's client quotas."""
+        is_left = self.areas[Area.QUOTAS].left or entity_id in self.drift
+        return is_left and area_of(Entity.from_id(entity_id)) is Area.QUOTAS
 
     def _is_by_others(self, entry: Entry) -> bool:
         """Say whether a write is compared with the cluster: no follower made it, nor has the applier to send it."""

@@ -11,9 +11,11 @@ from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.domain.observed import Sight
+from app.services.altered import altered
 from app.services.pace import Pace, free_in_slices
 from app.services.ports.kafka import KINDS, Area, area_of
 from app.services.ports.trail import Sighting
+from app.services.target import members
 from app.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
@@ -112,9 +114,12 @@ class Looks:
     async def topics(self, names: Sequence[str], since: int | None, deadline: float) -> Looked:
         """Look at some topics; a topic that the cluster lacks is seen as gone. ``since`` as in :meth:`quotas`.
 
-        The ids of topics that differ are asked again, because a topic may be made anew between id and configs.
+        The ids of topics that differ are asked again, because a topic may be made anew between id and configs. A topic
+        that callers changed is gone, or another one, only where the brokers asked are as new as the look: a topic that
+        was made a moment ago is not known to each of them.
         """
         entities = [Entity.of(topic=name) for name in names]
+        behind: int | None = None
         while True:
             look = await self._cluster.configs(entities, deadline)
             looked = Looked(look.after, look.until, look.at_ms)
@@ -123,9 +128,22 @@ class Looks:
             looked.seen += self._differing(Seen(each, _sighting(look, since), look.after) for each in gone)
             if not looked.seen:
                 return looked
+            if any(self._waits_for_topic(each) for each in looked.seen):
+                if behind is None:
+                    behind = await self._cluster.barrier(deadline)
+                if looked.after < behind:
+                    await self.again(behind, deadline)
+                    continue
             ids = await self._cluster.topics(deadline)
             if all(each.topic_id == ids.get(each.entity.get(EntityType.TOPIC) or "") for each in looked.seen):
                 return looked
+
+    def _waits_for_topic(self, seen: Seen) -> bool:
+        """Say whether changes of callers are in a topic that a look shows as gone, or as another one."""
+        node = self._store.get(Tree.CONFIG, seen.entity.id)
+        if node is None or not altered(node.extra):
+            return False
+        return seen.sight is None or seen.topic_id != members.read(node.extra).topic_id
 
     async def whole(
         self, area: Area, since: int | None, until: Callable[[], float]

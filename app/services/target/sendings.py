@@ -64,13 +64,11 @@ class Unsent(NamedTuple):
 
     @property
     def keys(self) -> set[str]:
-        """The keys that the cluster may not have taken yet, without those that are contested."""
-        keys, config, state = set(altered(self.node.extra)), self.node.config, self.state
-        if state is not None:
-            if not state.took_last and state.refused is None and not keys:
-                # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
-                keys |= state.sent.keys()
-            keys -= {key for key in state.drift if key in state.applied and state.applied[key] == config.get(key)}
+        """The keys that the cluster may not have taken yet."""
+        keys, state = set(altered(self.node.extra)), self.state
+        if state is not None and not state.took_last and state.refused is None and not keys:
+            # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
+            keys |= state.sent.keys()
         return keys | self._repeated
 
     @property
@@ -95,11 +93,12 @@ class Unsent(NamedTuple):
         """Return the keys whose values the cluster took before, and that nothing followed since.
 
         They need not be sent as long as no change names them again, whatever became of other keys since. Others' later
-        values of such keys are followed, or put back, by the next look.
+        values of such keys are followed, or put back, by the next look; those of contested keys stay.
         """
         state = self.state
         if state is None:
             return set()
         until, values = members.read(self.node.extra).until, sent.sending.values
         taken = {key for key, offset in state.taken_at.items() if offset > until}
+        taken |= state.drift.keys() & state.applied.keys()
         return {key for key in taken & values.keys() - self._repeated if state.applied[key] == values[key]}

@@ -196,9 +196,10 @@ def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
     at some offset, and a look behind the offset shows what others did since. A topic that is gone, or was made again,
     takes what waits for the earlier one with it.
     """
-    if verdict in {Verdict.REMOVED, Verdict.REMADE}:
-        return verdict
     state = seen.state
+    if verdict in {Verdict.REMOVED, Verdict.REMADE}:
+        behind = state is not None and seen.after < state.applied_offset and seen.emptied is None
+        return Verdict.STALE if behind else verdict
     if node is not None and state is not None and state.refused is not None and state.sent_mzxid == node.mzxid:
         return Verdict.REFUSED
     if node is not None and altered(node.extra) and (state is None or state.applied_mzxid != node.mzxid):

@@ -18,6 +18,7 @@ from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Held, Refused, Sending
 from app.services.target import enforce
+from app.services.target.standing import Standings
 from tests.audit.rows import run
 from tests.support.adopting import (
     ALICE,
@@ -39,7 +40,7 @@ from tests.support.adopting import (
     rows,
     shown_drift,
 )
-from tests.support.kafka_double import KafkaDouble
+from tests.support.kafka_double import KafkaDouble, nothing
 from tests.support.observing import Observing, caller, members
 from tests.support.stores import kafka_writes, soon, until
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from app.domain.changes import Node
     from tests.support.adopting import Opener
     from tests.support.stage import Stage
 
@@ -212,7 +214,7 @@ async def test_a_cluster_that_goes_amid_a_request_leaves_its_end_unknown(opened:
         await apply(one)
     assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
     assert {each.name: each.value for each in one.applier.metrics()}["apply_unknown"] == 1
-    kafka.down, kafka.behind_request = None, _nothing
+    kafka.down, kafka.behind_request = None, nothing
     await apply(one)
     assert one.applier.report().unknown.count == 0
     await one.look()
@@ -220,8 +222,79 @@ async def test_a_cluster_that_goes_amid_a_request_leaves_its_end_unknown(opened:
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
 
 
-async def _nothing() -> None:
-    """Wait for nothing."""
+def node_of(one: Observing) -> Node:
+    node = one.store.get(Tree.CONFIG, ALICE.id)
+    assert node is not None
+    return node
+
+
+async def standing_of(one: Observing) -> str:
+    """The standing of the entity's newest change."""
+    found = await Standings(one.store, one.states).of([node_of(one)])
+    return found[ALICE.id].state.value
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["applied", "refused"])
+async def test_a_change_that_the_journal_shows_amid_a_sending_is_sent_behind_it(
+    opened: Opener, kafka: KafkaDouble, *, refused: bool
+) -> None:
+    one = await opened()
+    await one.look()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    if refused:
+        kafka.refusals[ALICE] = Refused(42, "No")
+
+    async def change_again() -> None:
+        kafka.behind_request = nothing
+        await alter(one, ALICE, consumer_byte_rate=5)
+        await one.store.catch_up(soon())
+        # The next round of the applier reads the journal while the request is under way.
+        await one.applier._begin()
+
+    kafka.behind_request = change_again
+    first = node_of(one).mzxid
+    await apply(one)
+    kafka.refusals.clear()
+    # The end of the first change is known to all, and the frontier does not pass the second.
+    await until(lambda: one.store.applied_revision() == first)
+    # No look has it sent.
+    await apply(one)
+    assert kafka.now.configs[ALICE][OTHER] == "5"
+    assert len(kafka.requests) == 2
+    await until(lambda: (one.store.applied_revision() or 0) >= node_of(one).mzxid)
+    equal(one, kafka)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["another key", "back to the value on its way"])
+async def test_the_appliers_own_rounds_end_every_change(opened: Opener, kafka: KafkaDouble, *, back: bool) -> None:
+    one = await opened()
+    await one.look()
+    under_way, answered = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        kafka.behind_request = nothing
+        under_way.set()
+        await answered.wait()
+
+    kafka.behind_request = wait
+    one.applier.start()
+    try:
+        await alter(one, ALICE, producer_byte_rate=2048)
+        await under_way.wait()
+        if back:
+            await alter(one, ALICE, producer_byte_rate=4096)
+            await alter(one, ALICE, producer_byte_rate=2048)
+        else:
+            await alter(one, ALICE, consumer_byte_rate=5)
+        newest = node_of(one).mzxid
+        # The applier's rounds have read the journal meanwhile.
+        await until(lambda: (one.applier._frontier._collected or 0) >= newest)
+        answered.set()
+        await until(lambda: (one.store.applied_revision() or 0) >= newest)
+        assert await standing_of(one) == "applied"
+        equal(one, kafka)
+    finally:
+        await one.applier.stop()
 
 
 async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, kafka: KafkaDouble) -> None:

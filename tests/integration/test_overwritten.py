@@ -31,7 +31,7 @@ from tests.support.adopting import (
     restore,
     rows,
 )
-from tests.support.kafka_double import KafkaDouble
+from tests.support.kafka_double import KafkaDouble, nothing
 from tests.support.observing import caller
 from tests.support.stores import soon
 
@@ -83,10 +83,6 @@ async def take_back(one: Observing, kafka: KafkaDouble) -> None:
     with pytest.raises(UnavailableError):
         await apply(one)
     kafka.down = None
-
-
-async def nothing() -> None:
-    """Wait for nothing."""
 
 
 def counted(one: Observing, name: str) -> Any:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from app.services.ports.applying import Alteration, End
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     """Wait for nothing."""
 
 
@@ -103,7 +103,7 @@ class KafkaDouble:
         self.requests: list[dict[Entity, dict[str, str | None]]] = []
         self.waiting: list[dict[Entity, dict[str, str | None]]] = []
         self.refusals: dict[Entity, Refused | Unknown] = {}
-        self.behind_request: Callable[[], Awaitable[None]] = _nothing
+        self.behind_request: Callable[[], Awaitable[None]] = nothing
         self.broker_answers = asyncio.Event()
         self.broker_answers.set()
         self._written, self._readable = asyncio.Event(), asyncio.Event()

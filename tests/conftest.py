@@ -69,10 +69,7 @@ FIRST: Final = (
 )
 
 
-# A Kafka takes processor time while nobody uses it: each such fixture ends with the last test of its work.
-RESTLESS: Final = ("kraft", "quorum", "broker", "both")
 _failed: Final[list[str]] = []
-_running: Final[list[tuple[pytest.FixtureDef[Any], SubRequest]]] = []
 
 
 def work_of(test: str) -> str:
@@ -154,20 +151,39 @@ def _drop_failures() -> None:
             gc.collect()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: SubRequest) -> None:
-    """Note the restless fixtures that run."""
-    if fixturedef.argname in RESTLESS:
-        _running.append((fixturedef, request))
+class Restless:
+    """Ends fixtures that take processor time while nobody uses them, and all that uses these, behind their work.
+
+    A plugin of its own: the hooks of a conftest file are not called for the fixtures of a session.
+    """
+
+    NAMES: Final = ("kraft", "quorum", "broker", "both")
+    """Fixtures that run a Kafka."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[pytest.FixtureDef[Any], SubRequest]] = []
+
+    @property
+    def running(self) -> list[str]:
+        """The names of the fixtures that run."""
+        return [fixture.argname for fixture, _ in self._running]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: SubRequest) -> None:
+        if fixturedef.argname in self.NAMES:
+            self._running.append((fixturedef, request))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        if nextitem is None or work_of(item.nodeid) != work_of(nextitem.nodeid):
+            while self._running:
+                fixture, request = self._running.pop()
+                fixture.finish(request)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End what is restless, and with it all that uses it, behind the last test of a work."""
-    if nextitem is None or work_of(item.nodeid) != work_of(nextitem.nodeid):
-        while _running:
-            fixture, request = _running.pop()
-            fixture.finish(request)
+def pytest_configure(config: pytest.Config) -> None:
+    """Add what a conftest file can't do."""
+    config.pluginmanager.register(Restless(), "restless")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import psycopg
-import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-_ROWS: Final = 10_000
+_CHUNK: Final = 1 << 20
+_MEMORY: Final = "4GB"
 _ATTEMPT: Final = "change_id, attempt"
 
 _INTENTS: Final = f"""
@@ -48,6 +49,10 @@ _TABLES: Final = {
 }
 """Table and columns -> their rows, as of the saved frames. The cluster comes last."""
 
+_ARRAY: Final = r"""
+'{{' || array_to_string([concat('"', regexp_replace(each, '(["\\])', '\\\1', 'g'), '"') FOR each IN {0}], ',') || '}}'
+"""
+
 
 def load(owner_dsn: str, sample: Path, cluster: str) -> None:
     """Write the saved frames of a made-up cluster into empty tables.
@@ -57,25 +62,34 @@ def load(owner_dsn: str, sample: Path, cluster: str) -> None:
         sample: The directory of the frames.
         cluster: The name that the cluster gets.
     """
-    with duckdb.connect() as database, psycopg.connect(owner_dsn) as connection, connection.cursor() as cursor:
-        database.execute("SET TimeZone = 'UTC'")
+    with limited() as (database, scratch), psycopg.connect(owner_dsn) as connection, connection.cursor() as cursor:
         for frame in ("changes", "registration_events", "states"):
             database.execute(f"CREATE VIEW {frame} AS FROM read_parquet('{sample / frame}/*.parquet')")
+        file = scratch / "rows.csv"
         for table, query in _TABLES.items():
-            with cursor.copy(f"COPY {table}, cluster) FROM STDIN") as copy:
-                for row in _rows(database, query):
-                    copy.write_row((*row, cluster))
+            rows = f"SELECT {_as_text(database, query)}, '{cluster}' FROM ({query})"  # noqa: S608 - of a test
+            database.execute(f"COPY ({rows}) TO '{file}' (FORMAT csv, HEADER false)")
+            with file.open("rb") as found, cursor.copy(f"COPY {table}, cluster) FROM STDIN (FORMAT csv)") as copy:
+                while chunk := found.read(_CHUNK):
+                    copy.write(chunk)
         for table in ("intents", "intent_entities", "outcomes", "registrations", "entity_states"):
             cursor.execute(f"ANALYZE {table}")
 
 
-def _rows(database: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; maps as JSON."""
-    for batch in database.sql(query).to_arrow_table().to_batches(_ROWS):
-        columns = [
-            [json.dumps(dict(each)) for each in column.to_pylist()]
-            if pa.types.is_map(column.type)
-            else column.to_pylist()
-            for column in batch.columns
-        ]
-        yield from zip(*columns, strict=True)
+@contextmanager
+def limited() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """A DuckDB that keeps to some memory, so that ten million rows fit, and a directory that ends with it."""
+    with tempfile.TemporaryDirectory() as scratch, duckdb.connect() as database:
+        database.execute(f"SET memory_limit = '{_MEMORY}'")
+        database.execute(f"SET temp_directory = '{scratch}/spilled'")
+        database.execute("SET TimeZone = 'UTC'")
+        yield database, Path(scratch)
+
+
+def _as_text(database: duckdb.DuckDBPyConnection, query: str) -> str:
+    """Return the columns of a query as PostgreSQL reads them: maps as JSON, lists as arrays."""
+    kinds = [str(row[1]) for row in database.execute(f"DESCRIBE {query}").fetchall()]
+    return ", ".join(
+        f"to_json(#{at})" if kind.startswith("MAP") else _ARRAY.format(f"#{at}") if kind.endswith("[]") else f"#{at}"
+        for at, kind in enumerate(kinds, 1)
+    )

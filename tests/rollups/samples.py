@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
@@ -20,10 +19,12 @@ from app.rollups.jobs import JOBS
 from app.rollups.registered import current
 from tests.bench.sample.files import write_frame
 from tests.rollups import effective
+from tests.rollups.loaded import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
     from app.rollups.job import Job
@@ -112,44 +113,58 @@ def seen(
 
 def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity: Mapping[str, float]) -> int:
     """Compare a job's rows with its reference on the saved frames, exactly; return how many there are."""
-    ours = str(scratch / name)
+    ours, wanted = str(scratch / name), scratch / f"{name}-reference.parquet"
     rows.write.mode("overwrite").option("parquet.enable.dictionary", "false").parquet(ours)
-    return compare_files(name, f"{ours}/*.parquet", directory, capacity)
+    write_reference(name, directory, capacity, wanted)
+    return compare_files(name, f"{ours}/*.parquet", wanted)
 
 
-def compare_files(
+def write_reference(
     name: str,
-    ours: str,
     directory: Path,
     capacity: Mapping[str, float],
+    file: Path,
     *,
     fill: Callable[[duckdb.DuckDBPyConnection], None] = effective.fill,
-) -> int:
-    """Compare a job's rows in Parquet files with its reference on the saved frames, exactly; return how many there are.
+) -> None:
+    """Write the rows of a job's reference on the saved frames into a Parquet file.
+
+    Args:
+        name: The job.
+        directory: The directory of the frames.
+        capacity: Quota key -> the capacity of one broker.
+        file: The file, which may be there.
+        fill: Makes the effective values that the reference of ``drift`` counts.
+    """
+    with limited() as (database, _):
+        query = prepare(database, name, directory, capacity)
+        if name == "drift":
+            fill(database)
+        database.execute(f"COPY (SELECT {_columns(name)} FROM ({query})) TO '{file}' (FORMAT parquet)")  # noqa: S608
+
+
+def compare_files(name: str, ours: str, reference: Path) -> int:
+    """Compare a job's rows in Parquet files with its reference, exactly; return how many there are.
 
     Args:
         name: The job.
         ours: The pattern of the files.
-        directory: The directory of the frames.
-        capacity: Quota key -> the capacity of one broker.
-        fill: Makes the effective values that the reference of ``drift`` counts.
+        reference: As of :func:`write_reference`.
     """
-    with duckdb.connect() as database:
-        query = prepare(database, name, directory, capacity)
-        if name == "drift":
-            fill(database)
-        columns = ", ".join(
-            f"epoch_us({field.name}) AS {field.name}" if isinstance(field.dataType, TimestampType) else field.name
-            for field in JOBS[name].output.fields
-        )
-        database.execute(
-            f"CREATE TABLE reference AS SELECT {columns} FROM ({query})"  # noqa: S608
-        )
-        database.execute(f"CREATE TABLE ours AS SELECT {columns} FROM read_parquet('{ours}')")  # noqa: S608
+    with limited() as (database, _):
+        database.execute(f"CREATE VIEW reference AS FROM '{reference}'")
+        database.execute(f"CREATE VIEW ours AS SELECT {_columns(name)} FROM read_parquet('{ours}')")  # noqa: S608
         missing = database.execute("FROM reference EXCEPT ALL FROM ours LIMIT 5").fetchall()
         unexpected = database.execute("FROM ours EXCEPT ALL FROM reference LIMIT 5").fetchall()
         assert (missing, unexpected) == ([], [])
         return int(database.execute("SELECT count(*) FROM reference").fetchall()[0][0])
+
+
+def _columns(name: str) -> str:
+    return ", ".join(
+        f"epoch_us({field.name}) AS {field.name}" if isinstance(field.dataType, TimestampType) else field.name
+        for field in JOBS[name].output.fields
+    )
 
 
 def prepare(database: duckdb.DuckDBPyConnection, name: str, directory: Path, capacity: Mapping[str, float]) -> str:

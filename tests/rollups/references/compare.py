@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from app.domain.broker_levels import Level, Levels, effective_broker, read_level
@@ -9,7 +10,7 @@ from app.domain.topics import effective_topic
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Row = dict[str, Any]
 HIDDEN = "what nobody is told"
@@ -37,23 +38,18 @@ def compare(here: Iterable[Row], there: Iterable[Row], other: str) -> set[tuple[
     return rows
 
 
-def znodes_at(changes: Iterable[Row], znodes: Iterable[Row], at: Any) -> list[Row]:
-    """The znodes of a time, one by one."""
+def znodes_at(changes: Iterable[Row], znodes: Iterable[Row], at: Any) -> Iterator[Row]:
+    """Yield the znodes of a time; the changes of one path follow each other, in any order."""
     now = {(row["tree"], row["entity_id"]): row for row in znodes if row["entity_id"] is not None}
-    histories: dict[tuple[str, str], list[Row]] = {}
-    for row in changes:
-        if row["outcome"] == "committed" and row["entity_id"] != "freeze" and row["path"] != "/confplane/freeze":
-            tree = "/" + "/".join(row["path"].split("/")[1 : 3 if row["path"].startswith("/confplane") else 2])
-            histories.setdefault((tree, row["entity_id"]), []).append(row)
-    rows = []
-    for place in now.keys() | histories.keys():
-        history = sorted(histories.get(place, []), key=lambda row: row["revision"])
+    committed = (
+        row
+        for row in changes
+        if row["outcome"] == "committed" and row["entity_id"] != "freeze" and row["path"] != "/confplane/freeze"
+    )
+    for place, found in itertools.groupby(committed, key=lambda row: (_tree_of(row["path"]), row["entity_id"])):
+        current = now.pop(place, {"config": {}, "fingerprints": {}})
+        history = sorted(found, key=lambda row: row["revision"])
         before, after = ([row for row in history if (row["time"] > at) is is_after] for is_after in (False, True))
-        current = now.get(place, {"config": {}, "fingerprints": {}})
-        if not history:
-            unknown = current["undecodable"] or current["mtime"] > at
-            rows.append({**current, "undecodable": unknown})
-            continue
         last = (
             (before[-1]["version"], before[-1]["after"]) if before else (after[0]["version_read"], after[0]["before"])
         )
@@ -66,8 +62,13 @@ def znodes_at(changes: Iterable[Row], znodes: Iterable[Row], at: Any) -> list[Ro
             if value is None and (key in altered or key in current["fingerprints"])
         }
         flags = {"undecodable": False, "forbidden": False}
-        rows.append({"tree": place[0], "entity_id": place[1], "config": last[1], "fingerprints": prints, **flags})
-    return rows
+        yield {"tree": place[0], "entity_id": place[1], "config": last[1], "fingerprints": prints, **flags}
+    for current in now.values():
+        yield {**current, "undecodable": current["undecodable"] or current["mtime"] > at}
+
+
+def _tree_of(path: str) -> str:
+    return "/" + "/".join(path.split("/")[1 : 3 if path.startswith("/confplane") else 2])
 
 
 def _entities(rows: Iterable[Row]) -> dict[str, tuple[dict[str, Any], dict[str, Any], bool]]:

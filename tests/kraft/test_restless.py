@@ -1,0 +1,19 @@
+"""A Kafka that the tests of a folder share ends behind the last of them, for it takes processor time at rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.support.kraft import KraftCluster
+
+
+def test_a_cluster_that_runs_is_known_to_the_plugin_that_ends_it(
+    kraft: KraftCluster, pytestconfig: pytest.Config
+) -> None:
+    assert kraft.bootstrap
+    restless = pytestconfig.pluginmanager.get_plugin("restless")
+    assert restless is not None
+    assert "kraft" in restless.running

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import os
 import sys
 import warnings
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -100,10 +102,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect all tests without the garbage collector, which would look at them again and again, then and later."""
+    """Collect all tests without the garbage collector, which would look at them again and again, then and later.
+
+    Of parallel processes the first one collects before all others, which need not compile again what it has compiled.
+    """
     gc.disable()
     try:
-        return (yield)
+        with Path(__file__).open("rb") as file:
+            if "PYTEST_XDIST_WORKER" in os.environ:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    fcntl.flock(file, fcntl.LOCK_SH)
+            return (yield)
     finally:
         gc.freeze()
         gc.enable()

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 _SCRIPT = """
-source <(confplane --show-completion bash)
+source "$1"
+shift
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
 _confplane_completion confplane
@@ -42,8 +43,12 @@ def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Call
     for line in ("user=alice producer_byte_rate=1 acks=all", "user=albert acks=all", "user=alice,client-id=app acks=1"):
         subprocess.run(["confplane", "set", *line.split()], env=environment, check=True, capture_output=True)
 
+    script = directory / "completion"
+    shown = subprocess.run(["confplane", "--show-completion", "bash"], env=environment, check=True, capture_output=True)
+    script.write_bytes(shown.stdout)
+
     def completed(*words: str) -> list[str]:
-        command = ["bash", "-c", _SCRIPT, "bash", "confplane", *words]
+        command = ["bash", "-c", _SCRIPT, "bash", str(script), "confplane", *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return sorted(done.stdout.split())

@@ -167,7 +167,7 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 @pytest.mark.parametrize(
-    "size", [(2, 3, 200), pytest.param((10, 6, 1_000), marks=pytest.mark.long)], ids=["small", "full"]
+    "size", [(1, 2, 100), pytest.param((10, 6, 1_000), marks=pytest.mark.long)], ids=["small", "full"]
 )
 async def test_consumers_that_are_swapped_read_each_record_once(
     broker: Broker,

@@ -251,17 +251,24 @@ ENDS: Final[dict[str, tuple[Any, str]]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "ends", [["before the end"], pytest.param([*ENDS], marks=pytest.mark.long)], ids=["one", "all"]
+)
 def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
-    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    migrated: servers.Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: list[str],
 ) -> None:
     fill(migrated.service_dsn)
     origin = origin_of(migrated)
     before = export(spark, origin, tmp_path)
-    for number, (end, where) in enumerate(ENDS.items(), 60):
+    for number, end in enumerate(ends, 60):
         shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
         write(migrated.service_dsn, [own(number)], [committed(own(number))])
         with monkeypatch.context() as patch:
-            patch.setattr(*where, lambda *_: pytest.fail("the end of the process"))
+            patch.setattr(*ENDS[end], lambda *_: pytest.fail("the end of the process"))
             with pytest.raises(pytest.fail.Exception, match="the end of the process"):
                 export(spark, origin, tmp_path)
         if end == "before the end":

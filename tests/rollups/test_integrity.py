@@ -25,7 +25,7 @@ FULL: Final = Plan(entities=20_000, events=100_000, seed=2)
     "plan",
     [
         Plan(entities=2_000, events=10_000),
-        Plan(entities=2_000, events=10_000, recorded=False),
+        pytest.param(Plan(entities=2_000, events=10_000, recorded=False), marks=pytest.mark.long),
         Plan(entities=0, events=10),
         pytest.param(FULL, marks=pytest.mark.long),
         pytest.param(Plan(entities=100_000, events=1_000_000), marks=pytest.mark.long),
@@ -86,7 +86,10 @@ def test_each_of_sixty_planted_mismatches_of_fifteen_kinds_is_found(
 
 @pytest.mark.parametrize(
     "plan",
-    [Plan(entities=2_000, events=10_000), Plan(entities=2_000, events=10_000, recorded=False)],
+    [
+        pytest.param(Plan(entities=2_000, events=10_000), marks=pytest.mark.long),
+        Plan(entities=2_000, events=10_000, recorded=False),
+    ],
     ids=["recorded", "not recorded"],
 )
 def test_another_ensemble_under_the_old_name_is_told(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:

@@ -130,8 +130,16 @@ def test_others_read_the_rows_with_the_columns_that_the_schema_describes(
     assert files(lake / "_incomplete") == []
 
 
-def test_rows_of_every_rollup_are_in_the_lake_as_they_are_published_and_as_they_are_described(
-    spark: SparkSession, migrated: servers.Database, chroot: str, raw_zk: KazooClient, tmp_path: Path
+@pytest.mark.parametrize(
+    "names", [("activity", "quotas", "usage"), pytest.param((*JOBS,), marks=pytest.mark.long)], ids=["some", "every"]
+)
+def test_rows_of_rollups_are_in_the_lake_as_they_are_published_and_as_they_are_described(
+    spark: SparkSession,
+    migrated: servers.Database,
+    chroot: str,
+    raw_zk: KazooClient,
+    tmp_path: Path,
+    names: tuple[str, ...],
 ) -> None:
     fill(migrated.service_dsn)
     for number in range(4):
@@ -147,8 +155,9 @@ def test_rows_of_every_rollup_are_in_the_lake_as_they_are_published_and_as_they_
         stores.read(spark, origin, other=other, usage=measured) as at,
         runner(spark, at, origin.dsn) as made,
     ):
-        done = {name: made.run(job, options) for name, job in JOBS.items()}
-    for name, job in JOBS.items():
+        done = {name: made.run(JOBS[name], options) for name in names}
+    for name in names:
+        job = JOBS[name]
         rows = query(f"FROM '{done[name].path}/*.parquet'")
         published = fetch(
             migrated.owner_dsn,
@@ -195,13 +204,21 @@ ENDS = {
 }
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        ("before the pointer", "amid the copying"),
+        pytest.param((*ENDS, "amid the copying"), marks=pytest.mark.long),
+    ],
+    ids=["two", "all"],
+)
 def test_files_of_a_complete_run_whose_process_ended_are_put_in_place_by_the_next(
-    spark: SparkSession, dsn: SecretStr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, dsn: SecretStr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, ...]
 ) -> None:
     at, job, options = reading(Made(spark), START), counted(50), RunOptions("User:olga@cli", output=str(tmp_path))
     last = run(spark, at, dsn, job, options)
     made = {str(last.run.id)}
-    for end in (*ENDS, "amid the copying"):
+    for end in ends:
         run_id = uuid7()
         with monkeypatch.context() as patch:
             patch.setattr(*ENDS.get(end, ENDS["before the rename"]), lambda *_: pytest.fail("the end of the process"))

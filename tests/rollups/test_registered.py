@@ -96,7 +96,7 @@ class Counted:
         return self.made
 
 
-@pytest.mark.parametrize("jobs", [[compatibility.JOB], [impact.JOB], [quotas.JOB], [impact.JOB, quotas.JOB]])
+@pytest.mark.parametrize("jobs", [[compatibility.JOB], [impact.JOB, quotas.JOB]])
 def test_each_event_is_read_once(spark: SparkSession, jobs: list[Job]) -> None:
     events = made(120)
     read = spark.sparkContext.accumulator(0)

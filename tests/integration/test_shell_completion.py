@@ -44,8 +44,9 @@ def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Call
         subprocess.run(["confplane", "set", *line.split()], env=environment, check=True, capture_output=True)
 
     script = directory / "completion"
-    shown = subprocess.run(["confplane", "--show-completion", "bash"], env=environment, check=True, capture_output=True)
-    script.write_bytes(shown.stdout)
+    # The command looks for the shell among its parents, so bash stays.
+    showing = ["bash", "-c", "confplane --show-completion bash || exit"]
+    script.write_bytes(subprocess.run(showing, env=environment, check=True, capture_output=True).stdout)
 
     def completed(*words: str) -> list[str]:
         command = ["bash", "-c", _SCRIPT, "bash", str(script), "confplane", *words]

@@ -13,6 +13,7 @@ from app.devstack.java import find_java
 from tests.interop.admin import Admin
 from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.compare import our_alter, same_configs
+from tests.interop.notifications import few_notifications
 from tests.support import servers, tools
 from tests.support.java import java_environment
 from tests.support.service import ROOT, Service
@@ -45,7 +46,10 @@ def kafka_chroot(zookeeper: ZooKeeper) -> str:
 def broker(kafka_class_path: str, kafka_chroot: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker. Tests keep apart by the names of their entities."""
     directory = tmp_path_factory.mktemp("kafka")
-    with Broker(directory, class_path=kafka_class_path, connect=kafka_chroot) as running:
+    with (
+        Broker(directory, class_path=kafka_class_path, connect=kafka_chroot) as running,
+        few_notifications(kafka_chroot),
+    ):
         yield running
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,22 +103,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect all tests without the garbage collector, which would look at them again and again, then and later.
-
-    Of parallel processes the first one collects before all others, which need not compile again what it has compiled.
-    """
+    """Collect all tests without the garbage collector, which would look at them again and again, then and later."""
     gc.disable()
     try:
-        with Path(__file__).open("rb") as file:
-            if "PYTEST_XDIST_WORKER" in os.environ:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    fcntl.flock(file, fcntl.LOCK_SH)
+        with _one_before_the_others():
             return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def _one_before_the_others() -> Iterator[None]:
+    """Let one of parallel processes collect first; the others load the files that it has compiled."""
+    with Path(__file__).open("rb") as file:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(file, fcntl.LOCK_SH)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -193,7 +198,7 @@ class Restless:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add what a conftest file can't do."""
+    """Register the hooks that pytest does not call in a conftest file."""
     config.pluginmanager.register(Restless(), "restless")
 
 

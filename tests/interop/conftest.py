@@ -43,12 +43,14 @@ def kafka_chroot(zookeeper: ZooKeeper) -> str:
 
 
 @pytest.fixture(scope="session")
-def broker(kafka_class_path: str, kafka_chroot: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(
+    kafka_class_path: str, kafka_chroot: str, zk: KazooClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """A running broker. Tests keep apart by the names of their entities."""
     directory = tmp_path_factory.mktemp("kafka")
     with (
         Broker(directory, class_path=kafka_class_path, connect=kafka_chroot) as running,
-        few_notifications(kafka_chroot),
+        few_notifications(zk),
     ):
         yield running
 

@@ -1,4 +1,4 @@
-"""Keeps the notifications of a cluster few: a broker of Kafka 3.9 reads all that are there at each change."""
+"""Deletes old notifications: at each change a broker of Kafka 3.9 reads every notification that is there."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
+
+from app.store.znodes import CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_CHANGES: Final = "/config/changes"
+    from kazoo.client import KazooClient
+
 _AGE_S: Final = 8.0
-"""Whoever has not read a notification by then has not started, and reads the configs instead."""
+"""The age at which every running broker and service has read a notification; at its start each reads the configs."""
 _KEPT: Final = 20
 
 
 @contextmanager
-def few_notifications(hosts: str) -> Iterator[None]:
+def few_notifications(zk: KazooClient) -> Iterator[None]:
     """Delete notifications that are some seconds old, as brokers do after 15 minutes.
 
     Args:
-        hosts: The connect string of the cluster.
+        zk: A client on the chroot of the cluster.
     """
-    client = KazooClient(hosts=hosts)
-    client.start(60)
     ended = threading.Event()
 
     def delete_old() -> None:
         while not ended.wait(1.0):
             with suppress(KazooException):
-                for name in sorted(client.get_children(_CHANGES))[:-_KEPT]:
-                    stat = client.exists(f"{_CHANGES}/{name}")
+                for name in sorted(zk.get_children(CHANGES))[:-_KEPT]:
+                    stat = zk.exists(f"{CHANGES}/{name}")
                     if stat is None or time.time() - stat.created < _AGE_S:
                         break
-                    client.delete(f"{_CHANGES}/{name}")
+                    zk.delete(f"{CHANGES}/{name}")
 
     thread = threading.Thread(target=delete_old, name="few-notifications")
     thread.start()
@@ -46,5 +46,3 @@ def few_notifications(hosts: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        client.stop()
-        client.close()

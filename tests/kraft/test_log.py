@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -113,8 +113,7 @@ async def test_an_offset_behind_the_end_is_an_error(kraft: KraftCluster) -> None
 
 
 async def test_a_failover_and_snapshots(quorum: KraftCluster) -> None:
-    old = await _followed_through_a_failover(quorum)
-    quorum.node(old).start()
+    await _followed_through_a_failover(quorum)
 
 
 @pytest.mark.long
@@ -126,40 +125,39 @@ async def test_controllers_of_their_own_with_a_failover_and_snapshots(tmp_path: 
             await _both_brokers_say_the_same(cluster, client)
 
 
-async def _followed_through_a_failover(cluster: KraftCluster) -> int:
-    """Assert that each write is in the log though the leader is killed; return the killed node's number."""
+async def _followed_through_a_failover(cluster: KraftCluster) -> None:
+    """Assert that each write is in the log though the leader is killed, which is started again at the end."""
     log = log_of(cluster, cluster.cluster_id)
-    try:
-        async with client_of(*cluster.bootstrap) as client:
-            before = await client.quorum(time.monotonic() + 30)
-            assert {voter.node_id for voter in before.voters} == {node.node_id for node in cluster.controllers}
-            old = before.leader_id
-            through = next(node for node in cluster.brokers if node.node_id != old)
-            async with KraftWriter(through.bootstrap) as writer:
-                for at in range(1, 61):
-                    await writer.quotas(
-                        ({"user": f"followed-{at}"}, {"producer_byte_rate": float(at), "consumer_byte_rate": 1})
-                    )
-                await mark(writer, "request_percentage")
-                found, after = await read_until(log, "request_percentage")
-                cluster.node(old).kill()
-                for at in range(61, 71):
-                    await writer.quotas(({"user": f"followed-{at}"}, {"producer_byte_rate": float(at)}))
-                await mark(writer, "controller_mutation_rate")
-                more, _ = await read_until(log, "controller_mutation_rate", after)
-            assert (await client.quorum(time.monotonic() + 30)).leader_id != old
-            values = {
-                each.message.entity[0].entity_name: each.message.value
-                for each in [*found, *more]
-                if isinstance(each.message, ClientQuotaRecord)
-                and each.message.key == "producer_byte_rate"
-                and (each.message.entity[0].entity_name or "").startswith("followed-")
-            }
-            assert values == {f"followed-{at}": float(at) for at in range(1, 71)}
-            await _a_new_reader_begins_with_a_snapshot(log)
-    finally:
-        await log.close()
-    return old
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(log.close)
+        client = await stack.enter_async_context(client_of(*cluster.bootstrap))
+        before = await client.quorum(time.monotonic() + 30)
+        assert {voter.node_id for voter in before.voters} == {node.node_id for node in cluster.controllers}
+        leader = cluster.node(before.leader_id)
+        through = next(node for node in cluster.brokers if node is not leader)
+        writer = await stack.enter_async_context(KraftWriter(through.bootstrap))
+        for at in range(1, 61):
+            await writer.quotas(
+                ({"user": f"followed-{at}"}, {"producer_byte_rate": float(at), "consumer_byte_rate": 1})
+            )
+        await mark(writer, "request_percentage")
+        found, after = await read_until(log, "request_percentage")
+        stack.callback(leader.start)
+        leader.kill()
+        for at in range(61, 71):
+            await writer.quotas(({"user": f"followed-{at}"}, {"producer_byte_rate": float(at)}))
+        await mark(writer, "controller_mutation_rate")
+        more, _ = await read_until(log, "controller_mutation_rate", after)
+        assert (await client.quorum(time.monotonic() + 30)).leader_id != leader.node_id
+        values = {
+            each.message.entity[0].entity_name: each.message.value
+            for each in [*found, *more]
+            if isinstance(each.message, ClientQuotaRecord)
+            and each.message.key == "producer_byte_rate"
+            and (each.message.entity[0].entity_name or "").startswith("followed-")
+        }
+        assert values == {f"followed-{at}": float(at) for at in range(1, 71)}
+        await _a_new_reader_begins_with_a_snapshot(log)
 
 
 async def _a_new_reader_begins_with_a_snapshot(log: MetadataLog) -> None:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.support.kraft import KraftCluster
+import pytest
 
 
-def test_a_cluster_that_runs_is_known_to_the_plugin_that_ends_it(
-    kraft: KraftCluster, pytestconfig: pytest.Config
-) -> None:
-    assert kraft.bootstrap
+@pytest.mark.usefixtures("kraft")
+def test_a_cluster_that_runs_is_known_to_the_plugin_that_ends_it(pytestconfig: pytest.Config) -> None:
     restless = pytestconfig.pluginmanager.get_plugin("restless")
     assert restless is not None
     assert "kraft" in restless.running

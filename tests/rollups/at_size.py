@@ -21,7 +21,8 @@ from tests.bench.sample import clients
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Trail
 from tests.rollups import samples
-from tests.rollups.loaded import limited, load
+from tests.rollups.limited import limited
+from tests.rollups.loaded import load
 from tests.rollups.references import compare, drift, integrity, usage
 from tests.support import zookeeper_files
 
@@ -137,7 +138,7 @@ class AtSize:
             return samples.compare_files(name, files, wanted)
         expected = self.expected(name)
         columns = [field.name for field in JOBS[name].output.fields]
-        with limited() as (database, _):
+        with limited() as database:
             rows = database.execute(f"SELECT {', '.join(columns)} FROM read_parquet('{files}')").fetchall()  # noqa: S608
         found = {_plain(name, row) for row in rows}
         assert len(found) == len(rows)
@@ -176,7 +177,7 @@ class AtSize:
         kinds = samples.STORED[frame]
         names = columns or tuple(kinds.names)
         maps = [name for name in names if kinds[name].dataType.typeName() == "map"]
-        with limited() as (database, _):
+        with limited() as database:
             query = f"SELECT {', '.join(names)} FROM read_parquet('{self.directory / frame}/*.parquet') {order}"  # noqa: S608
             for batch in database.sql(query).to_arrow_reader(_ROWS):
                 for row in batch.to_pylist():

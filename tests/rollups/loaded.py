@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import duckdb
 import psycopg
 
+from tests.rollups.limited import limited
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import duckdb
 
 _CHUNK: Final = 1 << 20
-_MEMORY: Final = "4GB"
 _ATTEMPT: Final = "change_id, attempt"
 
 _INTENTS: Final = f"""
@@ -52,6 +52,7 @@ _TABLES: Final = {
 _ARRAY: Final = r"""
 '{{' || array_to_string([concat('"', regexp_replace(each, '(["\\])', '\\\1', 'g'), '"') FOR each IN {0}], ',') || '}}'
 """
+"""A list as PostgreSQL writes an array."""
 
 
 def load(owner_dsn: str, sample: Path, cluster: str) -> None:
@@ -62,28 +63,22 @@ def load(owner_dsn: str, sample: Path, cluster: str) -> None:
         sample: The directory of the frames.
         cluster: The name that the cluster gets.
     """
-    with limited() as (database, scratch), psycopg.connect(owner_dsn) as connection, connection.cursor() as cursor:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        limited() as database,
+        psycopg.connect(owner_dsn) as connection,
+        connection.cursor() as cursor,
+    ):
         for frame in ("changes", "registration_events", "states"):
             database.execute(f"CREATE VIEW {frame} AS FROM read_parquet('{sample / frame}/*.parquet')")
-        file = scratch / "rows.csv"
+        file = Path(scratch) / "rows.csv"
         for table, query in _TABLES.items():
             rows = f"SELECT {_as_text(database, query)}, '{cluster}' FROM ({query})"  # noqa: S608 - of a test
             database.execute(f"COPY ({rows}) TO '{file}' (FORMAT csv, HEADER false)")
             with file.open("rb") as found, cursor.copy(f"COPY {table}, cluster) FROM STDIN (FORMAT csv)") as copy:
-                while chunk := found.read(_CHUNK):
-                    copy.write(chunk)
+                shutil.copyfileobj(found, copy, _CHUNK)
         for table in ("intents", "intent_entities", "outcomes", "registrations", "entity_states"):
             cursor.execute(f"ANALYZE {table}")
-
-
-@contextmanager
-def limited() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
-    """A DuckDB that keeps to some memory, so that ten million rows fit, and a directory that ends with it."""
-    with tempfile.TemporaryDirectory() as scratch, duckdb.connect() as database:
-        database.execute(f"SET memory_limit = '{_MEMORY}'")
-        database.execute(f"SET temp_directory = '{scratch}/spilled'")
-        database.execute("SET TimeZone = 'UTC'")
-        yield database, Path(scratch)
 
 
 def _as_text(database: duckdb.DuckDBPyConnection, query: str) -> str:

@@ -19,7 +19,7 @@ from app.rollups.jobs import JOBS
 from app.rollups.registered import current
 from tests.bench.sample.files import write_frame
 from tests.rollups import effective
-from tests.rollups.loaded import limited
+from tests.rollups.limited import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +136,7 @@ def write_reference(
         file: The file, which may be there.
         fill: Makes the effective values that the reference of ``drift`` counts.
     """
-    with limited() as (database, _):
+    with limited() as database:
         query = prepare(database, name, directory, capacity)
         if name == "drift":
             fill(database)
@@ -151,7 +151,7 @@ def compare_files(name: str, ours: str, reference: Path) -> int:
         ours: The pattern of the files.
         reference: As of :func:`write_reference`.
     """
-    with limited() as (database, _):
+    with limited() as database:
         database.execute(f"CREATE VIEW reference AS FROM '{reference}'")
         database.execute(f"CREATE VIEW ours AS SELECT {_columns(name)} FROM read_parquet('{ours}')")  # noqa: S608
         missing = database.execute("FROM reference EXCEPT ALL FROM ours LIMIT 5").fetchall()

@@ -25,7 +25,7 @@ from tests.bench.sample.trail import Plan
 from tests.rollups import samples
 from tests.rollups.at_size import CAPACITY, CLUSTER, OF_THE_TRAIL, AtSize
 from tests.rollups.lake import pointer
-from tests.rollups.loaded import limited
+from tests.rollups.limited import limited
 from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.processes import ROOT
@@ -94,7 +94,7 @@ def run_here(
 
 
 def test_the_stores_have_what_was_made(lake: Path, made: AtSize) -> None:
-    with limited() as (database, _):
+    with limited() as database:
         for frame, export in (("znodes", "znodes"), ("changes", "trail"), ("states", "states")):
             columns = ", ".join(
                 f"list_sort(map_entries({name}))" if kind.dataType.typeName() == "map" else name
@@ -103,7 +103,7 @@ def test_the_stores_have_what_was_made(lake: Path, made: AtSize) -> None:
             )
             wanted = f"SELECT {columns} FROM read_parquet('{made.directory / frame}/*.parquet')"  # noqa: S608 - of a test
             there = f"SELECT {columns} FROM read_parquet('{lake}/export={export}/*/*/*/*.parquet')"  # noqa: S608 - of a test
-            # Hashes need no memory, which the comparison of ten million rows does.
+            # Hashes need little memory; comparing ten million rows needs a lot.
             hashed = "SELECT count(*), sum(hash(row)::HUGEINT), bit_xor(hash(row)) FROM ({}) AS row"
             [ours], [theirs] = (database.execute(hashed.format(rows)).fetchall() for rows in (there, wanted))
             assert ours[0] > CHANGES // 100, frame

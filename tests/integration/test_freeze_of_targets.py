@@ -14,7 +14,7 @@ import pytest
 from app.domain.errors import ForbiddenError
 from app.services.changes.freeze import FreezeService
 from app.services.ports.cluster_states import Freeze
-from app.services.target import resting
+from app.services.target import applier, resting
 from app.services.target.resting import NOT_SAID, Rest, Resting
 from app.services.target.standing import Standings
 from tests.support.adopting import (
@@ -177,6 +177,29 @@ async def test_a_request_under_way_is_waited_for(
         # The freeze stands; asked again, it says so.
         monkeypatch.setattr(resting, "BEHIND_S", 60.0)
         assert await freeze(one) == Rest(rested=True, pending=0)
+
+
+async def test_an_entity_that_was_added_amid_its_last_sending_does_not_wait(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    asked = one.states.open
+    added = asyncio.Event()
+
+    async def late_answer(cluster: str) -> list[str]:
+        """Answer once, in the freeze, as before the end of the sending."""
+        if added.is_set() or one.store.status().frozen is None:
+            return await asked(cluster)
+        added.set()
+        return [ALICE.id]
+
+    monkeypatch.setattr(applier, "ASKED_S", 0.0)
+    monkeypatch.setattr(one.states, "open", late_answer)
+    async with at_work(one):
+        await alter(one, ALICE, producer_byte_rate=5)
+        assert await freeze(one) == Rest(rested=True, pending=0)
+        assert added.is_set()
+    equal(one, kafka)
 
 
 async def test_a_freeze_behind_the_claim_of_a_sending_keeps_it_back(

@@ -354,7 +354,11 @@ async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent
 
             async def rested() -> bool:
                 answer = await http.request("POST", "/v1/clusters/default:freeze", json={"reason": "a test"})
-                return bool(answer.body["applying"] == {"rested": True, "pending": 0})
+                if answer.body["applying"] == {"rested": True, "pending": 0}:
+                    return True
+                # What waits in a freeze waits until the thaw.
+                await http.request("POST", "/v1/clusters/default:thaw", json={"reason": "a test"})
+                return False
 
             await until(rested)
             await outside.configs((topic, {key: "8000"}))

@@ -189,6 +189,10 @@ class Applier:
         # With all that was committed before the freeze.
         await self._store.catch_up(deadline)
         await self._collect()
+        if rested is not None:
+            # An entity may have been added amid its last sending; nothing of it is to be sent then.
+            for line in self._lines.values():
+                await line.settle()
         self._rested = rested
         await self.tell()
         self._told = rested

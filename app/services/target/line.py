@@ -147,6 +147,16 @@ class Line:
         if self._failures:
             self.due = time.monotonic() + self._pause()
 
+    async def settle(self) -> None:
+        """Settle the entities that wait although nothing of them is to be sent. Not while the line sends.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        target = self._parts.store.target()
+        if target is not None and self.pending:
+            await self._due(target)
+
     def _trouble(self, problem: str) -> None:
         self.problem = problem
         self._failures += 1

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from tests.rollups.limited import limited
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import duckdb
 
 _CHUNK: Final = 1 << 20
@@ -49,6 +52,12 @@ _TABLES: Final = {
 }
 """Table and columns -> their rows, as of the saved frames. The cluster comes last."""
 
+_FILLED: Final = ["intents", "intent_entities", "outcomes", "registrations", "entity_states"]
+_INDEXES: Final = """
+SELECT indrelid::regclass, indexrelid::regclass, pg_get_indexdef(indexrelid), conname, pg_get_constraintdef(c.oid)
+FROM pg_index LEFT JOIN pg_constraint AS c ON conindid = indexrelid WHERE indrelid = ANY(%s::regclass[])
+"""
+
 _ARRAY: Final = r"""
 '{{' || array_to_string([concat('"', regexp_replace(each, '(["\\])', '\\\1', 'g'), '"') FOR each IN {0}], ',') || '}}'
 """
@@ -72,13 +81,26 @@ def load(owner_dsn: str, sample: Path, cluster: str) -> None:
         for frame in ("changes", "registration_events", "states"):
             database.execute(f"CREATE VIEW {frame} AS FROM read_parquet('{sample / frame}/*.parquet')")
         file = Path(scratch) / "rows.csv"
-        for table, query in _TABLES.items():
-            rows = f"SELECT {_as_text(database, query)}, '{cluster}' FROM ({query})"  # noqa: S608 - of a test
-            database.execute(f"COPY ({rows}) TO '{file}' (FORMAT csv, HEADER false)")
-            with file.open("rb") as found, cursor.copy(f"COPY {table}, cluster) FROM STDIN (FORMAT csv)") as copy:
-                shutil.copyfileobj(found, copy, _CHUNK)
-        for table in ("intents", "intent_entities", "outcomes", "registrations", "entity_states"):
+        with _without_indexes(cursor):
+            for table, query in _TABLES.items():
+                rows = f"SELECT {_as_text(database, query)}, '{cluster}' FROM ({query})"  # noqa: S608 - of a test
+                database.execute(f"COPY ({rows}) TO '{file}' (FORMAT csv, HEADER false)")
+                with file.open("rb") as found, cursor.copy(f"COPY {table}, cluster) FROM STDIN (FORMAT csv)") as copy:
+                    shutil.copyfileobj(found, copy, _CHUNK)
+        for table in _FILLED:
             cursor.execute(f"ANALYZE {table}")
+
+
+@contextmanager
+def _without_indexes(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
+    """Drop the indexes and keys of the tables, and build them behind the block: row by row they take far longer."""
+    found = cursor.execute(_INDEXES, [_FILLED]).fetchall()
+    for table, index, _, key, _ in found:
+        cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {key}" if key else f"DROP INDEX {index}")
+    yield
+    cursor.execute("SET LOCAL maintenance_work_mem = '1GB'")
+    for table, _, index, key, constraint in found:
+        cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT {key} {constraint}" if key else index)
 
 
 def _as_text(database: duckdb.DuckDBPyConnection, query: str) -> str:

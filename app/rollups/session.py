@@ -21,6 +21,10 @@ _ALWAYS: Final = {
     # takes 8,000 calls, without it 3,300.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+_ASKED_FOR: Final = (
+    *("PythonUtils", "PythonSQLUtils", "functions"),
+    *("org.apache.spark.sql.functions", "org.apache.spark.sql.classic.SparkSession"),
+)
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -55,7 +59,16 @@ def session(
             given |= _LOCAL
     for key, value in {**given, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _keep_classes(spark)
+    return spark
+
+
+def _keep_classes(spark: SparkSession) -> None:
+    """Keep the Java classes that PySpark asks for with each expression: Java looks through all jars every time."""
+    java = spark.sparkContext._jvm  # noqa: SLF001 - PySpark offers no other way to Java
+    for name in _ASKED_FOR:
+        setattr(java, name, getattr(java, name))
 
 
 def is_running() -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.java_gateway import JVMView
 from pydantic import SecretStr
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from app.rollups import small, stores
 from app.rollups.jobs import activity, compatibility, impact, integrity
@@ -55,6 +57,18 @@ def test_a_collector_that_the_environment_names_stays(monkeypatch: pytest.Monkey
     assert small.java_options() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss4m -XX:+UseZGC")
     assert small.java_options() == ["-XX:TieredStopAtLevel=1"]
+
+
+def test_planning_asks_java_for_no_class_twice(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask(_: JVMView, name: str) -> None:
+        asked.append(name)
+
+    monkeypatch.setattr(JVMView, "__getattr__", ask)
+    rows = F.transform(F.array(F.lit(1)), lambda each: each + 1)
+    spark.range(1).select("id", rows).filter(F.col("id") > 0)
+    assert asked == []
 
 
 def frames(spark: SparkSession, origin: Origin, *jobs: Job) -> dict[str, tuple[bool, list[str]]]:

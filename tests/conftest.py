@@ -44,15 +44,9 @@ os.environ.setdefault("PGCONNECT_TIMEOUT", "120")
 
 
 # In parallel a file is one process's work, and so are files that share what takes long to start: a Spark session, a
-# Kafka broker. Files are named by the begin of their paths; the first that fits counts. The rollups are two such works,
-# either of which is worth a session, beside files without one.
-ONE_PROCESS: Final = (
-    *((f"tests/rollups/test_{name}.py",) for name in ("parts", "znodes_source")),
-    tuple(
-        f"tests/rollups/test_{name}.py" for name in ("command", "compare", "edges", "exports", "fold", "killed_exports")
-    ),
-    *(("tests/rollups/",), ("tests/interop/",), ("tests/kraft/",)),
-)
+# Kafka broker. Files are named by the begin of their paths; the first that fits counts. A second session for half of the
+# rollups would take a fifth more of the processors.
+ONE_PROCESS: Final = ("tests/rollups/test_parts.py", "tests/rollups/", "tests/interop/", "tests/kraft/")
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
 # fetches what interop needs while the linters run, and the rest beside the first tests.
 FIRST: Final = (
@@ -77,7 +71,7 @@ _failed: Final[list[str]] = []
 
 def work_of(test: str) -> str:
     """Return the name of the work of one process that a test, named by its id, belongs to."""
-    return next((work[0] for work in ONE_PROCESS if test.startswith(work)), test.partition("::")[0])
+    return next((work for work in ONE_PROCESS if test.startswith(work)), test.partition("::")[0])
 
 
 class Files(LoadScopeScheduling):

@@ -45,7 +45,7 @@ os.environ.setdefault("PGCONNECT_TIMEOUT", "120")
 
 # In parallel a file is one process's work, and so are files that share what takes long to start: a Spark session, a
 # Kafka broker. Files are named by the begin of their paths; the first that fits counts. A second session for half of the
-# rollups would take a fifth more of the processors.
+# rollups would take a fifth more of the processors; test_parts.py needs none.
 ONE_PROCESS: Final = ("tests/rollups/test_parts.py", "tests/rollups/", "tests/interop/", "tests/kraft/")
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
 # fetches what interop needs while the linters run, and the rest beside the first tests.

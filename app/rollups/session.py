@@ -22,8 +22,11 @@ _ALWAYS: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _ASKED_FOR: Final = (
-    *("PythonUtils", "PythonSQLUtils", "functions"),
-    *("org.apache.spark.sql.functions", "org.apache.spark.sql.classic.SparkSession"),
+    "PythonUtils",
+    "PythonSQLUtils",
+    "functions",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
 )
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

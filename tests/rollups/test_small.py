@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from py4j.java_gateway import JVMView
 from pydantic import SecretStr
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
 from app.rollups import small, stores
 from app.rollups.jobs import activity, compatibility, impact, integrity

@@ -190,7 +190,7 @@ class Applier:
         await self._store.catch_up(deadline)
         await self._collect()
         if rested is not None:
-            # An entity may have been added amid its last sending; nothing of it is to be sent then.
+            # An entity that was added amid its last sending waits although nothing of it is left to be sent.
             for line in self._lines.values():
                 await line.settle()
         self._rested = rested

@@ -37,7 +37,7 @@ def effective(kind: str, key: str, is_own: str, stored: str, default: str, *, re
     """Return the state and the value for a text that an entity sets, or for an entity that sets none.
 
     Args:
-        kind: The column of the entity's type, ``broker`` or ``topic``.
+        kind: The column of the entity's type, ``broker`` or ``topic``; null where nothing is asked for.
         key: The column of the config key.
         is_own: The column that says whether the entity sets the key.
         stored: The column of the text that it sets; null for a secret.
@@ -45,7 +45,8 @@ def effective(kind: str, key: str, is_own: str, stored: str, default: str, *, re
         release: The release of the cluster's Kafka, whose catalog has the types and Kafka's own defaults.
 
     Returns:
-        ``struct(state, value)``: ``value`` and the value in the form of its type; ``secret``; or ``none``.
+        ``struct(state, value)``: ``value`` and the value in the form of its type; ``secret``; or ``none``. Null where
+        ``kind`` is.
     """
     found: Column = _effective(kind, key, is_own, stored, default, F.lit(release))
     return found
@@ -62,13 +63,15 @@ def _counted(config: Mapping[str, str | None] | None, level: str, release: str) 
 
 @F.udf(returnType=_EFFECTIVE, useArrow=False)
 def _effective(
-    kind: str,
+    kind: str | None,
     key: str,
     is_own: bool,  # noqa: FBT001 - a column
     stored: str | None,
     default: Mapping[str, str | None],
     release: str,
-) -> tuple[str, str | None]:
+) -> tuple[str, str | None] | None:
+    if kind is None:
+        return None
     catalog = catalog_of(release)
     known = {name: value for name, value in default.items() if value is not None}
     own = {key: stored} if is_own and stored is not None else {}

@@ -24,8 +24,8 @@ mean equal secrets, and different ones also come from different encoder secrets.
 
 The effective value is that of the job ``drift``, each side with its own default of all brokers.
 
-Costs one shuffle of a row per entity and key of each side; a Python function runs twice per difference of brokers and
-topics.
+Costs one shuffle of a row per entity and key of each side; a Python function runs twice per difference, and does
+something for those of brokers and topics alone.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str, release
     )
     with_defaults = (
         differences.crossJoin(F.broadcast(defaults))
-        .withColumn("type", entity_type(F.col("entity_id")))
+        .withColumn("type", _type_with_effective())
         .withColumns({f"default_{side}": _beneath(f"default_{side}") for side in ("here", "there")})
         .withColumns({f"own_{side}": F.col(side).isNotNull() for side in ("here", "there")})
         .withColumns({f"text_{side}": F.col(side)["value"] for side in ("here", "there")})
@@ -161,9 +161,19 @@ def _default(znodes: DataFrame, name: str, release: str) -> DataFrame:
     )
 
 
+def _type_with_effective() -> Column:
+    """Return the type of the entity of a row with effective values; null for clients and for the row of a topic."""
+    kind = entity_type(F.col("entity_id"))
+    return F.when(kind.isin(_BROKER, _TOPIC) & (F.col("config_key") != ""), kind)
+
+
 def _beneath(default: str) -> Column:
-    """Return the default that an entity's own entries are above: the default of all brokers has only Kafka's."""
-    return F.when(F.col("entity_id") == _BROKER, nothing()).otherwise(F.col(default))
+    """Return the default that an entity's own entries are above: the default of all brokers has only Kafka's.
+
+    Null where there are no effective values: Spark hands each row to Python, and a default has many entries.
+    """
+    own = F.when(F.col("entity_id") == _BROKER, nothing()).otherwise(F.col(default))
+    return F.when(F.col("type").isNotNull(), own)
 
 
 def _same_effective(release: str, other_release: str) -> Column:
@@ -173,8 +183,7 @@ def _same_effective(release: str, other_release: str) -> Column:
     )
     is_known = (here["state"] != "secret") & (there["state"] != "secret")
     same = (here["state"] == there["state"]) & here["value"].eqNullSafe(there["value"])
-    applies = F.col("type").isin(_BROKER, _TOPIC) & (F.col("config_key") != "")
-    return F.when(applies & is_known, same)
+    return F.when(is_known, same)
 
 
 JOB: Final = Job(

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -221,15 +221,22 @@ def _patient_clients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+def zookeeper(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """A running ZooKeeper. Never stop this one in a test: start one of your own."""
-    yield from servers.run_zookeeper(tmp_path_factory.mktemp("zookeeper"))
+    with _place(pytestconfig, tmp_path_factory.mktemp("zookeeper")) as directory:
+        yield from servers.run_zookeeper(directory)
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A running Postgres without fsync. Never stop this one in a test: start one of your own."""
-    yield from servers.run_postgres(tmp_path_factory.mktemp("postgres"))
+    with _place(pytestconfig, tmp_path_factory.mktemp("postgres")) as directory:
+        yield from servers.run_postgres(directory)
+
+
+def _place(config: pytest.Config, directory: Path) -> AbstractContextManager[Path]:
+    """The directory of a server: in memory, but for tests of full size, whose servers hold more than that."""
+    return nullcontext(directory) if config.getoption("markexpr") == "long" else servers.in_memory(directory)
 
 
 @pytest.fixture(scope="session")
@@ -265,12 +272,16 @@ def raw_zk(chroot: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def migrated(postgres: Postgres) -> servers.Database:
+def migrated(postgres: Postgres) -> Iterator[servers.Database]:
     """A fresh database at the schema of this version, with ``owner_dsn`` and ``service_dsn``."""
-    return servers.make_migrated(postgres)
+    made = servers.make_migrated(postgres)
+    yield made
+    servers.drop(postgres, made)
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> servers.Database:
+def database(postgres: Postgres) -> Iterator[servers.Database]:
     """A fresh, empty database with ``owner_dsn`` and ``service_dsn``."""
-    return servers.make_database(postgres)
+    made = servers.make_database(postgres)
+    yield made
+    servers.drop(postgres, made)

@@ -48,9 +48,11 @@ def module_chroot(zookeeper: ZooKeeper) -> str:
 
 
 @pytest.fixture(scope="module")
-def module_database(postgres: Postgres) -> servers.Database:
+def module_database(postgres: Postgres) -> Iterator[servers.Database]:
     """One migrated database for the tests of a module."""
-    return servers.make_migrated(postgres)
+    made = servers.make_migrated(postgres)
+    yield made
+    servers.drop(postgres, made)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SEED = 20
 ROUNDS = 20
-CLIENTS = 40
+CLIENTS = 24
 """Fewer than in a long run, so that the rounds are what takes the time."""
 
 

@@ -328,6 +328,9 @@ _REQUESTS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
 )
 
 
+@pytest.mark.parametrize(
+    "releases", ["earlier-first", pytest.param("present-first", marks=pytest.mark.long)], indirect=True
+)
 async def test_a_freeze_by_one_is_kept_by_the_other_and_the_trail_stays_whole_whoever_records(
     scene: Scene, releases: tuple[Release, Release]
 ) -> None:

@@ -47,7 +47,7 @@ SOON = {
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["adopt", "enforce"])
+@pytest.mark.parametrize("mode", [pytest.param("adopt", marks=pytest.mark.long), "enforce"])
 async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_theirs(
     quorum: KraftCluster,
     kraft_class_path: str,

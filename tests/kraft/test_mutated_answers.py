@@ -167,7 +167,7 @@ def _known(ends: list[End]) -> list[End]:
     return ends
 
 
-@pytest.mark.parametrize("mutations", [500, pytest.param(2_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("mutations", [250, pytest.param(2_000, marks=pytest.mark.long)])
 async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: KraftCluster, mutations: int) -> None:
     loop, unheard = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda _, context: unheard.append(context))

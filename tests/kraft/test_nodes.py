@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support import kraft
 from tests.support.kraft import Voter, kraft_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.support.kraft import KraftCluster
 
@@ -31,6 +31,7 @@ def test_one_node_has_all_listeners(kraft: KraftCluster) -> None:
     assert connects(node.controller)
 
 
+@pytest.mark.long
 def test_a_broker_apart_from_its_controller_is_killed_and_started_again(tmp_path: Path, kraft_class_path: str) -> None:
     with kraft_cluster(tmp_path, kraft_class_path, controllers=1) as cluster:
         (broker,) = cluster.brokers

@@ -113,7 +113,7 @@ def test_forks_share_no_chance(tmp_path: Path, source: str) -> None:
     assert len({evaluated(tmp_path, source, **known) for _ in range(5)}) == 5
 
 
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "interrupted"])
+@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.long)], ids=["killed", "interrupted"])
 def test_nothing_outlives_whoever_started_it(*, killed: bool) -> None:
     with program(["-c", STARTS_AND_WAITS]) as running:
         started = [psutil.Process(int(pid)) for pid in running.read_until("started").split()[1:]]

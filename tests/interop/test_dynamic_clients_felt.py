@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(600),
+    # kafka-python leaves a socket open where a consumer is closed while it connects.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)

@@ -17,6 +17,7 @@ from app.client.dynamic.adapters import confluent_kafka, kafka_python
 from app.domain.entities import Entity
 from tests.interop.compare import new_topics
 from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, Numbers, all_read, arrived
+from tests.support.sampling import sampled
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -102,11 +103,8 @@ async def test_callbacks_of_records_that_a_swap_flushes_send_again(
 
 # kafka-python leaves a socket open where a consumer is closed while it connects.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 @pytest.mark.parametrize(
-    ("members", "timeouts"),
-    [(2, ["20000"]), pytest.param(10, ["20000", "30000", "25000"], marks=pytest.mark.long)],
-    ids=lambda given: str(given) if isinstance(given, int) else "",
+    ("group_of", "library"), sampled([(2, ["20000"]), (10, ["20000", "30000", "25000"])], LIBRARIES, one_in=4)
 )
 async def test_a_group_rebalances_once_a_member_and_change_at_most(
     broker: Broker,
@@ -114,10 +112,10 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
     client: ConfplaneClient,
     admin: Admin,
     library: Library,
-    members: int,
-    timeouts: list[str],
+    group_of: tuple[int, list[str]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    members, timeouts = group_of
     user = f"group-{uuid.uuid4().hex}"
     await new_topics(client, admin, user)
     entity = Entity.of(user=user)

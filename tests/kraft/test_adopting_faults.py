@@ -90,6 +90,7 @@ async def value_of(client: KraftClient, resource: Resource, key: str) -> str | N
     return next((each.value for each in found.entries if each.name == key), None)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_controllers_change_while_changes_are_applied(
     quorum: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path

@@ -57,7 +57,7 @@ async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_
     mode: str,
 ) -> None:
     both = Both(quorum, kraft_class_path, tmp_path, mode=mode, seed=1)
-    await both.run(zookeeper, postgres, seconds=5.0, failovers=0)
+    await both.run(zookeeper, postgres, seconds=3.0, failovers=0)
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,20 +14,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-OF_FEW_ROWS: Final = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Settings for tests of few rows, where compiling a plan costs more than running it.
-
-Tests of full size, the commands, and the tests on a cluster of their own run with the settings as shipped.
-"""
-
 
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with two cores. Never stop it in a test."""
+    """A local session with two cores, and with the settings for small clusters. Never stop it in a test.
+
+    Tests of full size, the commands, and the tests on a cluster of their own run with the settings as shipped.
+    """
     directory = tmp_path_factory.mktemp("spark")
     spark = session(
         "local[2]",
@@ -38,7 +31,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
             "spark.local.dir": str(directory / "scratch"),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
             "spark.driver.memory": "1g",
-            **({} if pytestconfig.getoption("markexpr") == "long" else OF_FEW_ROWS),
+            **({} if pytestconfig.getoption("markexpr") == "long" else SETTINGS),
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
@@ -64,7 +57,13 @@ def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def two_parts(spark: SparkSession) -> None:
+    """Shuffles of two parts, as larger clusters have several: Spark runs a query in order once more, for its keys."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+@pytest.fixture
 def few_rows(spark: SparkSession) -> None:
     """The settings for few rows also among tests of full size, where those that take many steps have few rows each."""
-    for key, value in OF_FEW_ROWS.items():
+    for key, value in SETTINGS.items():
         spark.conf.set(key, value)

@@ -65,6 +65,7 @@ def said(given: ClassArchive) -> bytes:
     return out.replace(b", sharing", b"")
 
 
+@pytest.mark.long
 def test_the_first_run_makes_it_and_the_next_one_uses_it(cache: Path) -> None:
     first, beside = archive(), archive()
     assert (first.is_made, beside.is_made) == (False, False)

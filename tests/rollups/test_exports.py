@@ -251,20 +251,17 @@ ENDS: Final[dict[str, tuple[Any, str]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "ends", [["before the end"], pytest.param([*ENDS], marks=pytest.mark.long)], ids=["one", "all"]
-)
+@pytest.mark.long
 def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
     spark: SparkSession,
     migrated: servers.Database,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    ends: list[str],
 ) -> None:
     fill(migrated.service_dsn)
     origin = origin_of(migrated)
     before = export(spark, origin, tmp_path)
-    for number, end in enumerate(ends, 60):
+    for number, end in enumerate(ENDS, 60):
         shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
         write(migrated.service_dsn, [own(number)], [committed(own(number))])
         with monkeypatch.context() as patch:

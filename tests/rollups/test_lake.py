@@ -130,6 +130,7 @@ def test_others_read_the_rows_with_the_columns_that_the_schema_describes(
     assert files(lake / "_incomplete") == []
 
 
+@pytest.mark.usefixtures("two_parts")
 @pytest.mark.parametrize(
     "names", [("activity", "quotas", "usage"), pytest.param((*JOBS,), marks=pytest.mark.long)], ids=["some", "every"]
 )

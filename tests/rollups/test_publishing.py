@@ -193,6 +193,7 @@ async def test_what_jsonb_can_not_hold_is_replaced(
     assert {item["text"] for item in found} == {"a\ufffdb"}
 
 
+@pytest.mark.usefixtures("two_parts")
 async def test_rows_of_many_parts_are_in_the_order_of_the_key(
     spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr, tmp_path: Path
 ) -> None:

@@ -41,12 +41,14 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return directory
 
 
+@pytest.mark.usefixtures("two_parts")
 @pytest.mark.parametrize("name", REFERENCED)
 def test_a_job_is_what_its_definition_says(spark: SparkSession, sample: Path, tmp_path: Path, name: str) -> None:
     rows = samples.run(name, samples.frames(spark, sample), capacity=CAPACITY)
     assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > (20 if name == "drift" else 1000)
 
 
+@pytest.mark.usefixtures("two_parts")
 @pytest.mark.parametrize("name", INCREMENTAL)
 def test_in_steps_it_comes_to_the_same(spark: SparkSession, sample: Path, tmp_path: Path, name: str) -> None:
     rows = in_steps(spark, sample, tmp_path, name, STEPS)

@@ -172,6 +172,7 @@ def test_parts_are_put_together_in_order() -> None:
     assert put_together([], 5) == []
 
 
+@pytest.mark.usefixtures("two_parts")
 def test_few_connections_read_and_write_the_same_rows(
     spark: SparkSession, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

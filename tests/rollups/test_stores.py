@@ -145,6 +145,7 @@ def test_a_deletion_by_others_is_pending_until_the_recorder_has_come_to_it(
     assert found == [[("user=gone", "no_znode", True)], [("user=gone", "no_znode", False)]]
 
 
+@pytest.mark.long
 def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: KazooClient, tmp_path: Path) -> None:
     path = f"file://{tmp_path}/snapshot"
     jobs = (activity.JOB, integrity.JOB, quotas.JOB)

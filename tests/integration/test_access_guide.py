@@ -7,12 +7,12 @@ import os
 import re
 import stat
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from app.domain.access.operations import IMPLIES, OF_SERVICE, OPERATIONS, OWN, ROLES, Operation, ResourceType, Role
+from tests.support import zygote
 from tests.support.service import ROOT, Service
 
 if TYPE_CHECKING:
@@ -41,9 +41,12 @@ def named(text: str) -> set[str]:
 
 def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", section("A team of your own"), re.DOTALL)
-    with Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
+    with (
+        Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service,
+        zygote.confplane() as programs,
+    ):
         (tmp_path / "admin-token").write_text(service.token)
-        script = f'set -eu\nconfplane() {{ "{sys.executable}" -m app "$@"; }}\n' + "echo '#'\n".join(blocks)
+        script = "set -eu\n" + "echo '#'\n".join(blocks)
         # The service and each command take a moment; in the guide a person reads in between.
         script = script.replace("http://127.0.0.1:8080", service.url).replace("portal() {", "sleep 3\nportal() {")
         who = 'portal "$CONFPLANE/v1/whoami"'
@@ -55,7 +58,7 @@ def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tm
             text=True,
             timeout=240,
             check=False,
-            env=os.environ | service._environment | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | service._environment | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         )
     assert done.returncode == 0, done.stdout + done.stderr
     granted, made, denied, used, application, asked, rotated, history = [

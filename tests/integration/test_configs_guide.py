@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support import zygote
 from tests.support.service import ROOT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.service import Service
 
 GUIDE = (ROOT / "docs/kafka-configs.md").read_text()
@@ -23,15 +24,15 @@ def test_the_commands_of_the_guide_print_what_it_shows(service: Service, tmp_pat
     (tmp_path / ".confplane").mkdir()
     (tmp_path / ".confplane" / "admin-token").write_text(service.token)
     script = [settings.replace("http://127.0.0.1:8080", service.url), *blocks]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", "set -eu\nexec 2>&1\n" + "echo '#'\n".join(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
-    )
+    with zygote.confplane() as programs:
+        done = subprocess.run(
+            ["bash", "-c", "set -eu\nexec 2>&1\n" + "echo '#'\n".join(script)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        )
     assert done.returncode == 0, done.stdout
     assert done.stdout.split("#\n")[1:] == shown

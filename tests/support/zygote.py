@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Protocol
@@ -79,16 +80,87 @@ def start(
     root: Path = ROOT,
 ) -> Process:
     """Run ``python -m module arguments`` in the root of a checkout; ``shipped`` starts a Python of its own for it."""
+    files = (stdout, stderr)
+    return _started([module, *arguments], environment, files, root=root, directory=root, shipped=shipped)
+
+
+def _started(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[IO[bytes]],
+    *,
+    root: Path,
+    directory: Path,
+    shipped: bool = False,
+) -> Process:
+    """Run a module of the checkout ``root`` in a directory; the files are its output, its errors, and maybe its input."""
     if shipped or _zygotes is None or _differs(environment):
+        stdout, stderr, *more = files
         return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=root,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", *words],
+            cwd=directory,
+            env={**environment, **({} if directory == root else {"PYTHONPATH": str(root)})},
+            stdin=more[0] if more else subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
         )
-    return _zygotes.setdefault(root, Zygote(root)).start([module, *arguments], environment, stdout, stderr)
+    return _zygotes.setdefault(root, Zygote(root)).start(words, environment, files, directory)
+
+
+_PROGRAM: Final = """\
+#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, {most})
+    channel.connect({path!r})
+    asked = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}}
+    socket.send_fds(channel, [json.dumps(asked).encode()], [1, 2, 0])
+    sys.exit(int.from_bytes(channel.recv(4), "little", signed=True))
+"""
+
+
+_MODES: Final = ("wb", "wb", "rb")
+"""The modes of the files that the program hands over: its output, its errors and its input."""
+
+
+@contextlib.contextmanager
+def confplane() -> Iterator[Path]:
+    """Yield a directory with the program ``confplane``, for the PATH of scripts: each call of it is a fork."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
+    ):
+        path = Path(directory) / "socket"
+        server.bind(str(path))
+        server.listen()
+        script = Path(directory) / "confplane"
+        script.write_text(_PROGRAM.format(python=sys.executable, path=str(path), most=_MESSAGE_BYTES))
+        script.chmod(0o755)
+        answering = threading.Thread(target=_answer, args=[server])
+        answering.start()
+        try:
+            yield Path(directory)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # ends the wait for calls
+            answering.join()
+
+
+def _answer(server: socket.socket) -> None:
+    """Run the programs that are asked for, one after another."""
+    while True:
+        try:
+            channel, _ = server.accept()
+        except OSError:
+            return
+        with channel:
+            message, files, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 3)
+            asked = json.loads(message)
+            with contextlib.ExitStack() as stack:
+                opened = [stack.enter_context(os.fdopen(each, mode)) for each, mode in zip(files, _MODES, strict=True)]
+                words, directory = ["app", *asked["arguments"]], Path(asked["directory"])
+                process = _started(words, asked["environment"], opened, root=ROOT, directory=directory)
+                code = process.wait()
+            channel.send(code.to_bytes(4, "little", signed=True))
 
 
 def _differs(environment: Mapping[str, str]) -> bool:
@@ -154,13 +226,18 @@ class Zygote:
         self._socket: socket.socket | None = None
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        files: Sequence[IO[bytes]],
+        directory: Path,
     ) -> Forked:
         """Fork for one program."""
         reading, writing = os.pipe()
         try:
-            message = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
-            socket.send_fds(self._connected(), [message], [stdout.fileno(), stderr.fileno(), writing])
+            message = {"arguments": list(arguments), "environment": dict(environment), "directory": str(directory)}
+            numbers = [writing, *(file.fileno() for file in files)]
+            socket.send_fds(self._connected(), [json.dumps(message).encode()], numbers)
         finally:
             os.close(writing)
         return Forked(arguments, reading)
@@ -210,9 +287,9 @@ def used() -> Iterator[None]:
 class _Job:
     """A program to be run in this process, which was forked for it."""
 
-    def __init__(self, message: bytes, stdout: int, stderr: int, parent: int) -> None:
+    def __init__(self, message: bytes, parent: int, stdout: int, stderr: int, stdin: int | None = None) -> None:
         self._message = json.loads(message)
-        self._outputs = (stdout, stderr)
+        self._files = {1: stdout, 2: stderr} | ({} if stdin is None else {0: stdin})
         self._parent = parent
 
     def run(self) -> None:
@@ -221,11 +298,12 @@ class _Job:
         if os.getppid() != self._parent:
             os._exit(1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for number, file in enumerate(self._outputs, 1):
+        for number, file in self._files.items():
             os.dup2(file, number)
             os.close(file)
         os.environ.clear()
         os.environ.update(self._message["environment"])
+        os.chdir(self._message["directory"])
         module, *arguments = self._message["arguments"]
         sys.argv = [module, *arguments]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -244,7 +322,7 @@ class _Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._channel:
-                    message, files, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES, 3)
+                    message, files, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES, 4)
                     if not message:
                         return None
                     job = self._fork(message, *files)
@@ -253,7 +331,7 @@ class _Server:
                 else:
                     self._ended(key.fd, *key.data)
 
-    def _fork(self, message: bytes, stdout: int, stderr: int, report: int) -> _Job | None:
+    def _fork(self, message: bytes, report: int, *files: int) -> _Job | None:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -264,9 +342,9 @@ class _Server:
             self._selector.close()
             self._channel.close()
             os.close(report)
-            return _Job(message, stdout, stderr, parent)
-        os.close(stdout)
-        os.close(stderr)
+            return _Job(message, parent, *files)
+        for file in files:
+            os.close(file)
         _report(report, pid)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, report))
         return None

@@ -235,8 +235,8 @@ def postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 
 def _place(config: pytest.Config, directory: Path) -> AbstractContextManager[Path]:
-    """The directory of a server: in memory, but for tests of full size, whose servers hold more than that."""
-    return nullcontext(directory) if config.getoption("markexpr") == "long" else servers.in_memory(directory)
+    """The directory of a server: in memory where tests of full size, whose servers hold more than that, are left out."""
+    return servers.in_memory(directory) if config.getoption("markexpr") == "not long" else nullcontext(directory)
 
 
 @pytest.fixture(scope="session")

@@ -134,10 +134,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests.
+
+    Tests of full size have Java's usual compiler and collector, as a large cluster has.
+    """
     _drop_failures()
-    if SPARK_OPTIONS is None:
+    if SPARK_OPTIONS is None and item.config.getoption("markexpr") != "long":
         os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
 
 

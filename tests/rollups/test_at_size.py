@@ -144,7 +144,7 @@ def of_the_stores(made: AtSize) -> list[str]:
 def test_as_a_command_on_the_stores(made: AtSize, commands: Commands, tmp_path: Path) -> None:
     given = (*of_the_stores(made), *options(made, tmp_path / "output"))
     said = commands.run("rollups", "run", "all", *given, seconds=SECONDS)
-    assert said.code == 0, said
+    assert said.code == 0, f"{said.out}\n{said.err}"
     check(made, tmp_path / "output", JOBS)
 
 

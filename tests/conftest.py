@@ -238,7 +238,7 @@ def postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 
 def _place(config: pytest.Config, directory: Path) -> AbstractContextManager[Path]:
-    """The directory of a server: in memory where tests of full size, whose servers hold more than that, are left out."""
+    """The directory of a server's files: in memory, unless tests of full size may run, whose files need more room."""
     return servers.in_memory(directory) if config.getoption("markexpr") == "not long" else nullcontext(directory)
 
 
@@ -277,14 +277,10 @@ def raw_zk(chroot: str) -> Iterator[KazooClient]:
 @pytest.fixture
 def migrated(postgres: Postgres) -> Iterator[servers.Database]:
     """A fresh database at the schema of this version, with ``owner_dsn`` and ``service_dsn``."""
-    made = servers.make_migrated(postgres)
-    yield made
-    servers.drop(postgres, made)
+    yield from servers.lent(postgres, servers.make_migrated(postgres))
 
 
 @pytest.fixture
 def database(postgres: Postgres) -> Iterator[servers.Database]:
     """A fresh, empty database with ``owner_dsn`` and ``service_dsn``."""
-    made = servers.make_database(postgres)
-    yield made
-    servers.drop(postgres, made)
+    yield from servers.lent(postgres, servers.make_database(postgres))

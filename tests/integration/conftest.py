@@ -50,9 +50,7 @@ def module_chroot(zookeeper: ZooKeeper) -> str:
 @pytest.fixture(scope="module")
 def module_database(postgres: Postgres) -> Iterator[servers.Database]:
     """One migrated database for the tests of a module."""
-    made = servers.make_migrated(postgres)
-    yield made
-    servers.drop(postgres, made)
+    yield from servers.lent(postgres, servers.make_migrated(postgres))
 
 
 @pytest.fixture(scope="module")

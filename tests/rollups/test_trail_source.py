@@ -121,7 +121,7 @@ def test_nothing_is_there_of_a_cluster_without_rows(spark: SparkSession, filled:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-@pytest.mark.parametrize("parts", [*(1, 2, 7), *(pytest.param(each, marks=pytest.mark.long) for each in (3, 1_000))])
+@pytest.mark.parametrize("parts", [1, 2, 7, *(pytest.param(each, marks=pytest.mark.long) for each in (3, 1_000))])
 def test_however_it_is_parted_each_row_is_read_once(
     reader_of: Callable[..., Any], filled: servers.Database, name: str, parts: int
 ) -> None:

@@ -58,10 +58,10 @@ class Database:
 
 @contextlib.contextmanager
 def in_memory(directory: Path) -> Iterator[Path]:
-    """Return a directory in memory for a server's files; ``directory`` itself where there is little memory.
+    """Yield a directory in memory for a server's files; ``directory`` itself where there is little memory.
 
     Each database of a test has 400 files: on a disk they cost four times the processor time. Logs are put into
-    ``directory`` at the end. What a killed process left in memory is removed by the next one.
+    ``directory`` at the end. Files that a killed process left in memory are removed by the next process.
     """
     _sweep_memory()
     if not MEMORY.is_dir() or min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) < _ENOUGH_BYTES:
@@ -148,8 +148,9 @@ def make_database(server: Postgres) -> Database:
     return _created(server, f"test_{uuid.uuid4().hex}")
 
 
-def drop(server: Postgres, database: Database) -> None:
-    """Remove a database, whoever is connected to it."""
+def lent(server: Postgres, database: Database) -> Iterator[Database]:
+    """Yield a database, and remove it afterwards, whoever is connected to it."""
+    yield database
     _execute(server, f"DROP DATABASE {database.name} WITH (FORCE)")
 
 

@@ -125,21 +125,31 @@ _MODES: Final = ("wb", "wb", "rb")
 
 @contextlib.contextmanager
 def confplane() -> Iterator[Path]:
-    """Yield a directory with the program ``confplane``, for the PATH of scripts: each call of it is a fork."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
-    ):
-        path = Path(directory) / "socket"
+    """Yield a directory with the program ``confplane``, for the PATH of scripts: each call is a fork where that can be."""
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        script = directory / "confplane"
+        script.touch(0o755)
+        if _zygotes is None:
+            script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m app "$@"\n')
+            yield directory
+            return
+        path = directory / "socket"
+        script.write_text(_PROGRAM.format(python=sys.executable, path=str(path), most=_MESSAGE_BYTES))
+        with _answering(path):
+            yield directory
+
+
+@contextlib.contextmanager
+def _answering(path: Path) -> Iterator[None]:
+    """Run the programs that are asked for at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(str(path))
         server.listen()
-        script = Path(directory) / "confplane"
-        script.write_text(_PROGRAM.format(python=sys.executable, path=str(path), most=_MESSAGE_BYTES))
-        script.chmod(0o755)
         answering = threading.Thread(target=_answer, args=[server])
         answering.start()
         try:
-            yield Path(directory)
+            yield
         finally:
             server.shutdown(socket.SHUT_RDWR)  # ends the wait for calls
             answering.join()
@@ -232,7 +242,7 @@ class Zygote:
         files: Sequence[IO[bytes]],
         directory: Path,
     ) -> Forked:
-        """Fork for one program."""
+        """Fork for one program; ``files`` are its output, its errors, and maybe its input."""
         reading, writing = os.pipe()
         try:
             message = {"arguments": list(arguments), "environment": dict(environment), "directory": str(directory)}

@@ -62,7 +62,7 @@ class Frames:
             ) from None
         except ssl.SSLError as error:
             raise UnreachableError(f"TLS with {self.address} failed: {error.reason or error}.") from None
-        except (OSError, ValueError, OverflowError) as error:  # the last: a broker named a port that no node can have
+        except (OSError, ValueError, OverflowError) as error:  # OverflowError: no port is below 0 or above 65535
             raise UnreachableError(f"There is no connection to {self.address}: {error}.") from None
         self._task = asyncio.create_task(self._read(reader), name=f"kafka {self.address}")
 

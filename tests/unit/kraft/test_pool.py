@@ -101,7 +101,7 @@ async def test_lanes_have_connections_of_their_own() -> None:
 
 @pytest.mark.parametrize("port", [-738_161_045, -1, 65_536, 2**31 - 1])
 async def test_a_node_whose_port_can_not_be_is_away(port: int) -> None:
-    """A broker may say so of another one; the bytes of its answer are sound."""
+    """The metadata of a broker may name such a port for another broker."""
     pool = Pool([Address("127.0.0.1", port)], Options(), cluster_id=None)
     try:
         for _ in range(2):

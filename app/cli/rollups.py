@@ -23,6 +23,7 @@ from app.cli import callers
 from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
 from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
+from app.rollups import heap
 from app.rollups.class_archive import ClassArchive
 from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.exports.reading import read_lake
@@ -270,12 +271,14 @@ def started(settings: Settings, master: str | None, *, small: bool = False, arch
     """
     if submitted():
         return session(master)
-    find_java()
+    java = find_java()
     given = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
     if small and _is_local(master):
         given |= SETTINGS
         options += java_options()
+    elif _is_local(master):
+        heap.set_limit(java)
     if archive is not None:
         options += archive.options()
     return session(master, settings={"spark.driver.extraJavaOptions": joined(options), **given})

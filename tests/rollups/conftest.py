@@ -22,6 +22,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     Tests of full size, the commands, and the tests on a cluster of their own run with the settings as shipped.
     """
     directory = tmp_path_factory.mktemp("spark")
+    is_long = pytestconfig.getoption("markexpr") == "long"
     spark = session(
         "local[2]",
         name="tests",
@@ -30,8 +31,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.local.dir": str(directory / "scratch"),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
-            "spark.driver.memory": "1g",
-            **({} if pytestconfig.getoption("markexpr") == "long" else SETTINGS),
+            **({"spark.driver.memory": "3g"} if is_long else {"spark.driver.memory": "1g", **SETTINGS}),
         },
     )
     spark.sparkContext.setLogLevel("ERROR")

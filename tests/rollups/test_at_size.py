@@ -43,7 +43,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 
 CHANGES: Final = int(os.environ.get("CONFPLANE_ROLLUP_CHANGES", "1000000"))
 """The number of changes; ten million take some hours, 24 GB of memory and 40 GB of disk."""
-MEMORY: Final = "1g"
+MEMORY: Final = "2g"
+"""The heap of each Java process of Spark on a cluster."""
 SECONDS: Final = 2 * 3600.0
 """The time within which all rollups are done."""
 

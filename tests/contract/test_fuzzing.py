@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.service import Service
 
-QUICK: Final = 3
+QUICK: Final = 1
 LONG: Final = 800
 """Random cases per operation, besides the systematic ones."""
 IN_ORDER: Final = sorted(OPERATION_IDS, key=lambda name: (name.startswith(("delete", "revoke")), name))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SEED = 20
 ROUNDS = 20
-CLIENTS = 24
+CLIENTS = 16
 """Fewer than in a long run, so that the rounds are what takes the time."""
 
 
@@ -96,6 +96,7 @@ async def test_what_a_run_must_have_and_never_met_is_told() -> None:
     assert chooser.unmet == ["a line cut", "Postgres killed"]
 
 
+@pytest.mark.long
 def test_what_the_logs_tell_is_what_is_stored(tmp_path: Path) -> None:
     """Through a killed leader, a refused transaction, and a session that ends."""
     with Ensemble(tmp_path) as ensemble:

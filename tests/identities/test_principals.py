@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from app.crypto.subjects import subject_of
 from app.security.mapping import PrincipalMapper, UnmappedError
-from tests.support import tools
+from tests.support import kafka_classes, tools
 from tests.support.certificates import NO_RULES, RULES, SUBJECTS, Authority
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[tuple[str, .
         file.write_text("".join("\t".join(order) + "\n" for order in orders))
         source = Path(__file__).with_name("Principals.java")
         done = subprocess.run(
-            [java, "-cp", class_path, str(source), str(file)], capture_output=True, text=True, check=True
-        )
+            [java, *kafka_classes.options(class_path), "-cp", class_path, str(source), str(file)],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
         answers = [line.split("\t") for line in done.stdout.splitlines()]
         assert len(answers) == len(orders), done.stdout + done.stderr
         return [b64decode(text).decode() if state == "ok" else None for state, text in answers]

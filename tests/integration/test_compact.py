@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,10 @@ EMPTY = b'{"version":1,"config":{}}'
 def compact(module_chroot: str, module_database: servers.Database, tmp_path: Path) -> Any:
     """Runs the command on the module's service's stores."""
     (tmp_path / "token").write_text("t" * 32)
-    environment = {
+    environment = os.environ | {
         "CONFPLANE_CLUSTERS": json.dumps({"default": {"zookeeper": module_chroot}}),
         "CONFPLANE_POSTGRES__DSN": module_database.service_dsn,
         "CONFPLANE_ADMIN_TOKEN_FILE": str(tmp_path / "token"),
-        "PATH": "/usr/bin:/bin",
     }
 
     async def run(*arguments: str) -> Said:

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -19,12 +18,13 @@ from app.cli.remote import selection
 from app.cli.remote.selection import Selection, Source
 from app.domain.entities import Entity
 from app.domain.facets import FacetName
-from tests.support import odd_configs, servers
+from tests.support import odd_configs, servers, zygote
 from tests.support.service import ROOT, Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from kazoo.client import KazooClient
 
@@ -281,15 +281,16 @@ def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
     [file] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     [shown] = re.findall(r"```text\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "alice.yaml").write_text(file)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
-        done = subprocess.run(
-            ["sh", "-c", f"set -eu\n{script}"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "CONFPLANE_CLUSTER": COPY},
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(printed)
+    with zygote.confplane() as programs:
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
+            done = subprocess.run(
+                ["sh", "-c", f"set -eu\n{script}"],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "CONFPLANE_CLUSTER": COPY},
+            )
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.startswith(printed)

@@ -54,7 +54,7 @@ async def scene(tmp_path: Path, chroot: str, migrated: servers.Database) -> Asyn
             yield Scene(service, issuer, other, outsider)
 
 
-@pytest.mark.parametrize("number", [4_000, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
 async def test_hostile_requests_find_nothing_and_hold_up_nobody(scene: Scene, number: int) -> None:
     service = scene.service
     made = hostile.blow(service.port, [hostile.admins_request(service.token)], [])

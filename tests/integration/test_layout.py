@@ -219,7 +219,11 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
 
 @pytest.mark.parametrize(
     ("step", "to", "then"),
-    [("intent", "separate", "separate"), ("outcome", "shared", "separate"), ("outcome", "shared", "shared")],
+    [
+        ("intent", "separate", "separate"),
+        pytest.param("outcome", "shared", "separate", marks=pytest.mark.long),
+        ("outcome", "shared", "shared"),
+    ],
 )
 async def test_killed_in_the_middle_it_goes_on_or_back(
     stage: Stage, clients: list[ConfplaneClient], step: str, to: str, then: str
@@ -229,7 +233,7 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
     held_up = entity(STALLED[step])
     with (
         stalled_at(stage.owner_dsn, step, held_up.id, f"/config/{held_up.path}") as statement,
-        program(arguments, environment=stage.commands.environment) as command,
+        program(arguments, environment=stage.commands.environment, forks=True) as command,
     ):
         await asyncio.to_thread(statement.wait_for, command, 120)
         command.process.send_signal(signal.SIGKILL)

@@ -140,7 +140,7 @@ class World:
         assert any(isinstance(error, RevertConflictError) for error in errors)
 
 
-@pytest.mark.parametrize("layout", ["shared", "separate"])
+@pytest.mark.parametrize("layout", [pytest.param("shared", marks=pytest.mark.long), "separate"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 5))])
 async def test_a_revert_of_any_change_gives_the_state_before_it_or_names_the_reason(
     stage: Stage, seed: int, layout: str

@@ -119,7 +119,7 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
         brokers.put(broker, config)
     with stalled_at(owner, step, f"broker={STALLED}", f"/config/brokers/{STALLED}") as statement:
         arguments = ["-m", "app", "secrets", "rotate", "--cluster", "default", "--all"]
-        with program(arguments, environment=brokers.environment()) as command:
+        with program(arguments, environment=brokers.environment(), forks=True) as command:
             command.read_until(f"broker {STALLED - 1}: 2 keys encoded anew (change ")
             statement.wait_for(command, 120)
             command.process.send_signal(signal.SIGKILL)

@@ -257,7 +257,7 @@ async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
         agrees(trail, raw_zk)
 
 
-@pytest.mark.parametrize("values", [24, pytest.param(40, marks=pytest.mark.long)], ids=["few", "many"])
+@pytest.mark.parametrize("values", [12, pytest.param(40, marks=pytest.mark.long)], ids=["few", "many"])
 async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_they_ended(
     scene: Stage, line: Proxy, raw_zk: KazooClient, values: int
 ) -> None:

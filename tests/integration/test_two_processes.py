@@ -44,7 +44,7 @@ async def test_a_revision_that_never_was_is_answered_503(pair: tuple[Service, Se
         assert caught.value.retry_after_s is not None
 
 
-@pytest.mark.parametrize("alters", [300, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("alters", [150, pytest.param(1_000, marks=pytest.mark.long)])
 async def test_contested_writes_are_all_kept_and_the_trail_has_no_break(
     pair: tuple[Service, Service], alters: int
 ) -> None:

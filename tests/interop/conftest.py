@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from app.devstack.java import find_java
+from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.admin import Admin
 from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.compare import our_alter, same_configs
@@ -77,7 +78,7 @@ def compiled(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) ->
     """The class path with the example in Java, compiled without a warning, and with the vectors' program."""
     classes = tmp_path_factory.mktemp("classes")
     done = subprocess.run(
-        [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-Xlint:all", "-Xlint:-path", "-Werror",
+        [str(find_java()), *SHORT_LIVED, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-Xlint:all", "-Xlint:-path", "-Werror",
          "-d", str(classes), "-cp", kafka_class_path, *map(str, _JAVA_FILES)],
         capture_output=True, text=True, check=False, timeout=300, env=java_environment(),
     )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 
 from app.devstack.java import find_java
 from app.domain.entities import Entity
+from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.compare import new_topics
 from tests.support.java import java_environment
 from tests.support.service import ROOT
@@ -124,7 +125,7 @@ async def test_the_example_in_java(
 
 def test_the_example_in_java_passes_the_vectors(compiled: str) -> None:
     done = subprocess.run(
-        [str(find_java()), "-cp", compiled, "Vectors", str(ROOT / "tests/vectors/clients.json")],
+        [str(find_java()), *SHORT_LIVED, "-cp", compiled, "Vectors", str(ROOT / "tests/vectors/clients.json")],
         capture_output=True, text=True, check=False, timeout=300, env=java_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -163,10 +163,7 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
 
 # kafka-python leaves a socket open where a consumer is closed while it connects.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
-@pytest.mark.parametrize(
-    "size", [(1, 2, 100), pytest.param((10, 6, 1_000), marks=pytest.mark.long)], ids=["small", "full"]
-)
+@pytest.mark.parametrize(("size", "library"), sampled([(1, 2, 100), (10, 6, 1_000)], LIBRARIES, one_in=4))
 async def test_consumers_that_are_swapped_read_each_record_once(
     broker: Broker,
     service: Service,

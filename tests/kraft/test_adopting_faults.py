@@ -142,6 +142,7 @@ async def _elected(client: KraftClient, former: int) -> bool:
     return (await client.quorum(soon(60))).leader_id not in {former, -1}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_configs_of_a_broker_that_is_away_wait_alone(
     quorum: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path

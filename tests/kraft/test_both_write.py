@@ -57,7 +57,7 @@ async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_
     mode: str,
 ) -> None:
     both = Both(quorum, kraft_class_path, tmp_path, mode=mode, seed=1)
-    await both.run(zookeeper, postgres, seconds=3.0, failovers=0)
+    await both.run(zookeeper, postgres, seconds=2.0, failovers=0, freezes=1)
 
 
 @pytest.mark.long
@@ -103,7 +103,9 @@ class Both:
         # Others write the same few keys all the time, and are not to be let alone for that.
         self._constants["app.services.target.enforce.TIMES"] = 1_000_000 if most is None else most
 
-    async def run(self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int) -> None:
+    async def run(
+        self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int, freezes: int = 2
+    ) -> None:
         """Write for a while, and judge."""
         with ExitStack() as undo:
             bootstrap = ",".join(self._kafka.bootstrap)
@@ -130,7 +132,7 @@ class Both:
                 kills = await self._disturb(side, seconds, failovers)
                 stopped.set()
                 await writing
-                shown = [await self._frozen(side, admin, callers, others) for _ in range(2)]
+                shown = [await self._frozen(side, admin, callers, others) for _ in range(freezes)]
                 await self._judge(side, admin, callers, repeats=kills, shown=shown)
             finally:
                 # A service that still runs would put back what is cleared.

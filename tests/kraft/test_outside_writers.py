@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def test_everything_that_others_write_is_in_the_trail(
     quorum: KraftCluster, kraft_class_path: str, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
 ) -> None:
-    outside_writers(quorum, kraft_class_path, zookeeper, postgres, tmp_path, seed=1, seconds=7.0, follow=False)
+    outside_writers(quorum, kraft_class_path, zookeeper, postgres, tmp_path, seed=1, seconds=5.0, follow=False)
 
 
 @pytest.mark.long

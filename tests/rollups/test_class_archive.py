@@ -52,9 +52,18 @@ def spark(process: subprocess.Popen[bytes]) -> Any:
     )  # fmt: skip
 
 
-def make(given: ClassArchive) -> None:
-    with java(given) as process, given.kept(spark(process)):
-        pass
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive in a cache directory of odd characters; making one takes seconds."""
+    directory = tmp_path_factory.mktemp("made") / "a  b'c\"d\\\\e$f"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(directory))
+        given = archive()
+        with java(given) as process, given.kept(spark(process)):
+            pass
+        made = archive()
+        assert made.is_made
+    return made.path
 
 
 def said(given: ClassArchive) -> bytes:
@@ -84,18 +93,19 @@ def test_the_first_run_makes_it_and_the_next_one_uses_it(cache: Path) -> None:
     assert list(cache.iterdir()) == [used.path]
 
 
-def test_an_archive_that_does_not_fit_is_not_in_the_way(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_does_not_fit_is_not_in_the_way(
+    cache: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not archive().is_made
+    content, there = made.read_bytes(), cache / made.name
+    there.write_bytes(content)
     plain = said(archive())
-    make(archive())
-    (made,) = cache.glob("*.jsa")
-    content = made.read_bytes()
-    made.chmod(0o600)
     # Java itself would crash with it.
-    made.write_bytes(content[: len(content) // 2])
+    there.write_bytes(content[: len(content) // 2])
     assert not archive().is_made
     # Of another Java, or no archive at all: Java says nothing, and does without.
-    made.write_bytes(b"x" * len(content))
-    assert archive().path == made
+    there.write_bytes(b"x" * len(content))
+    assert archive().path == there
     assert said(archive()) == plain
     # Another Spark has one of its own.
     elsewhere = cache.parent / "pyspark"
@@ -119,14 +129,15 @@ def test_a_run_that_fails_and_a_java_that_fails_leave_none(cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_what_no_run_used_for_long_is_removed_when_another_is_made(cache: Path) -> None:
+def test_what_no_run_used_for_long_is_removed_when_another_is_made(cache: Path, made: Path) -> None:
     first = archive()
     old = {name: cache / name for name in ("spark-0-1.jsa", "spark-0.abc.making", "spark-1-2.jsa", "other")}
     for name, path in old.items():
         path.write_bytes(b"x")
         if name != "spark-1-2.jsa":
             os.utime(path, (time.time() - 31 * 86_400,) * 2)
-    make(first)
+    with subprocess.Popen(["cp", made, first.path], stdin=subprocess.PIPE) as process, first.kept(spark(process)):
+        pass
     used = archive()
     assert {path.name for path in cache.iterdir()} == {used.path.name, "spark-1-2.jsa", "other"}
     # Its age is that of its last use.
@@ -159,11 +170,12 @@ def test_without_a_directory_of_ones_own_or_room_there_is_none(
 
 
 def test_its_path_reaches_java_through_sparks_launcher_whatever_its_characters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own session has options of its own
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a  b'c\"d\\\\e$f"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made.parents[1]))
     given = archive()
+    assert given.is_made
     jars = f"{PACKAGES / 'pyspark' / 'jars'}/*"
     launched = subprocess.run(
         [
@@ -175,8 +187,6 @@ def test_its_path_reaches_java_through_sparks_launcher_whatever_its_characters(
     )  # fmt: skip
     command = [part.decode() for part in launched.stdout.split(b"\0")]
     assert [part for part in command if part in given.options()] == given.options()
-    make(given)
-    assert archive().is_made
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
     assert ClassArchive.of(find_java()) is None
 

@@ -173,7 +173,7 @@ class History:
 
 
 @pytest.mark.usefixtures("few_rows")
-@pytest.mark.parametrize("steps", [3, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("steps", [2, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_exports_step_by_step_come_to_the_tables_whatever_the_order_of_commits(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, steps: int
 ) -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from app.audit.rollup_parts import fold_id
 from app.audit.rollup_runs import RollupRuns
 from app.rollups import folding, schemas
-from app.rollups.job import Fold
+from app.rollups.job import Carried, Fold, Job
 from app.rollups.jobs import integrity
 from app.rollups.kept import KeptFrames
 from app.rollups.reading import reading_of
@@ -102,10 +103,35 @@ def _as_of(changes: DataFrame, now: datetime) -> DataFrame:
     return changes.where(F.col("recorded_at") <= F.lit(now)).withColumns({**known, "outcome": outcome})
 
 
-def at_once(at: Reading) -> list[dict[str, Any]]:
+def at_once(at: Reading, job: Job = JOB) -> list[dict[str, Any]]:
     """The rows of a run that reads all changes."""
-    frames, _ = at.frames(JOB)
-    return returned(JOB(**frames, **{name: at.options.get(name) for name in JOB.options}), JOB)
+    frames, _ = at.frames(job)
+    return returned(job(**frames, **{name: at.options.get(name) for name in job.options}), job)
+
+
+def newest(
+    changes: DataFrame, carried: Carried | None = None, settled: int | None = None
+) -> tuple[DataFrame, DataFrame | None]:
+    """The newest revision of each entity; the fold has that of the settled changes."""
+    known = changes.where(F.col("revision").isNotNull())
+    if carried is not None:
+        known = known.unionByName(carried.rows)
+
+    def folded(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("entity_id").agg(F.max("revision").alias("revision"))
+
+    return folded(known), None if settled is None else folded(known.where(F.col("revision") <= settled))
+
+
+NEWEST: Final = Job(
+    name="integrity",
+    inputs={"changes": ("entity_id", "revision")},
+    output=StructType([schemas.CHANGES["entity_id"], schemas.CHANGES["revision"]]),
+    key=("entity_id",),
+    transform=newest,
+    fold=Fold(StructType([schemas.CHANGES["entity_id"], schemas.CHANGES["revision"]]), 1),
+)
+"""A job under the name of integrity, for what happens to folds whatever is in them."""
 
 
 def rows_of(database: servers.Database, done: Finished) -> list[dict[str, Any]]:
@@ -191,9 +217,9 @@ def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
     with monkeypatch.context() as broken:
         broken.setattr(RunStore, "hand_on", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("away")))
         with pytest.raises(RuntimeError, match="away"):
-            run(spark, at(0), dsn, JOB)
+            run(spark, at(0), dsn, NEWEST)
     assert folds(migrated) == set()
-    first = run(spark, at(1), dsn, JOB)
+    first = run(spark, at(1), dsn, NEWEST)
     assert first.run.folded is None
 
     # Two at once build on the same fold; the one of the newer moment is built on next.
@@ -203,27 +229,27 @@ def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
     def meanwhile(*given: Any, **more: Any) -> None:
         hand_on(*given, **more)
         both.setattr(RunStore, "hand_on", hand_on)
-        inner.append(run(spark, at(3), dsn, JOB))
+        inner.append(run(spark, at(3), dsn, NEWEST))
         assert inner[0].is_current
 
     with monkeypatch.context() as both:
         both.setattr(RunStore, "hand_on", meanwhile)
-        older = run(spark, at(2), dsn, JOB)
+        older = run(spark, at(2), dsn, NEWEST)
     (newer,) = inner
     assert older.run.previous == newer.run.previous == first.run.id
     assert first.run.position["fold"]["revision"] == older.run.folded == newer.run.folded
-    assert rows_of(migrated, newer) == at_once(at(3))
+    assert rows_of(migrated, newer) == at_once(at(3), NEWEST)
 
     # Nothing is built on a fold of another version, or where changes are few.
-    other = replace(JOB, fold=Fold(folding.FOLD.schema, folding.FOLD.version + 1))
+    other = replace(NEWEST, fold=Fold(NEWEST.output, 2))
     assert run(spark, at(4), dsn, other).run.folded is None
-    few = run(spark, at(5), dsn, JOB, RunOptions("User:olga@cli", folds=False))
+    few = run(spark, at(5), dsn, NEWEST, RunOptions("User:olga@cli", folds=False))
     assert (few.run.folded, few.run.position["fold"]) == (None, None)
     assert fold_id(few.run.id) not in folds(migrated)
 
     # Folds go with their runs.
     execute(migrated.owner_dsn, "UPDATE rollup_runs SET finished_at = finished_at - interval '2 hours'")
-    dropped = runs.purge(JOB.name)
+    dropped = runs.purge(NEWEST.name)
     assert set(dropped) == {first.run.id, older.run.id}
     assert not {*map(fold_id, dropped), *dropped} & folds(migrated)
     assert folds(migrated)

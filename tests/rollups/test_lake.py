@@ -132,7 +132,7 @@ def test_others_read_the_rows_with_the_columns_that_the_schema_describes(
 
 @pytest.mark.usefixtures("two_parts")
 @pytest.mark.parametrize(
-    "names", [("activity", "quotas", "usage"), pytest.param((*JOBS,), marks=pytest.mark.long)], ids=["some", "every"]
+    "names", [("activity", "usage"), pytest.param((*JOBS,), marks=pytest.mark.long)], ids=["some", "every"]
 )
 def test_rows_of_rollups_are_in_the_lake_as_they_are_published_and_as_they_are_described(
     spark: SparkSession,

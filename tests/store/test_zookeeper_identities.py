@@ -22,6 +22,7 @@ from app.devstack.process import free_port
 from app.devstack.zookeeper import ZooKeeper
 from app.settings import UnusableSettingsError
 from app.store import ZooKeeperTls
+from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.support import servers
 from tests.support.certificates import CN, Authority, O, name
 from tests.support.service import Service
@@ -77,7 +78,14 @@ class SecureZooKeeper(ZooKeeper):
         """Run a command of ZooKeeper's own client as a user of SASL, and return what it prints."""
         jaas = self.data_dir / f"{user}.conf"
         jaas.write_text(JAAS % (user, password))
-        java = [str(find_java()), *PASSWORDS, f"-Djava.security.auth.login.config={jaas}", "-cp", _class_path()]
+        java = [
+            str(find_java()),
+            *SHORT_LIVED,
+            *PASSWORDS,
+            f"-Djava.security.auth.login.config={jaas}",
+            "-cp",
+            _class_path(),
+        ]
         main = ["org.apache.zookeeper.ZooKeeperMain", "-server", self.hosts, *command]
         done = subprocess.run([*java, *main], capture_output=True, text=True, check=False, timeout=120)
         return done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -38,6 +39,11 @@ class Commands:
         """Run one to its end."""
         return run([*arguments, "--cluster", "default"], self.environment, shipped=shipped, seconds=seconds)
 
+    def run_in_turn(self, *commands: Sequence[str]) -> Said:
+        """Run several in one process, where those that start Spark share it."""
+        given = [[*arguments, "--cluster", "default"] for arguments in commands]
+        return run([json.dumps(given)], self.environment, module="tests.support.in_turn")
+
 
 def run_here(*arguments: str) -> Said:
     """Run ``confplane`` in this process, with its environment."""
@@ -46,18 +52,24 @@ def run_here(*arguments: str) -> Said:
 
 
 def run(
-    arguments: Sequence[str], environment: Mapping[str, str], *, shipped: bool = False, seconds: float = SECONDS
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    module: str = "app",
+    shipped: bool = False,
+    seconds: float = SECONDS,
 ) -> Said:
-    """Run ``confplane`` to its end.
+    """Run ``confplane``, or another module of this checkout, to its end.
 
     Args:
         arguments: The subcommand and its options.
         environment: All of it.
+        module: The module.
         shipped: Start it as a user would, and not from the process that has imported it already.
         seconds: The time within which it ends.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = zygote.start("app", arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
+        process = zygote.start(module, arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
         try:
             code = process.wait(seconds)
         finally:

@@ -11,14 +11,17 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import psutil
 
+from tests.support import zygote
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.support.zygote import Process
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +29,16 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """A started program whose output is read as it comes."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process, output: IO[str]) -> None:
         self.process = process
+        self._output = output
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             self._queue.put(line.rstrip("\n"))
         self._queue.put(None)
 
@@ -73,19 +76,38 @@ class Program:
 
 @contextlib.contextmanager
 def program(
-    arguments: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, cwd: Path = ROOT
+    arguments: Sequence[str | Path],
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    forks: bool = False,
 ) -> Iterator[Program]:
-    """Run a program of this Python in a process group of its own; at the end kill it and all that descends from it."""
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})},
-        start_new_session=True,
-    )
-    running = Program(process)
+    """Run a program of this Python in a process group of its own; at the end kill it and all that descends from it.
+
+    Args:
+        arguments: The arguments of Python.
+        environment: More variables.
+        cwd: Where it runs.
+        forks: Run a module, in the root, as a fork of the process that has imported it, without a group of its own.
+    """
+    reading, writing = os.pipe()
+    process: Process
+    with os.fdopen(writing, "wb") as output:
+        if forks:
+            _, module, *rest = map(str, arguments)
+            process = zygote.start(
+                module, rest, environment={**os.environ, **(environment or {})}, stdout=output, stderr=output
+            )
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdout=output,
+                stderr=output,
+                cwd=cwd,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})},
+                start_new_session=True,
+            )
+    running = Program(process, os.fdopen(reading, encoding="utf-8"))
     try:
         yield running
     finally:
@@ -97,8 +119,7 @@ def program(
                     child.kill()
             process.wait()
         running._reader.join(10)
-        assert process.stdout is not None
-        process.stdout.close()
+        running._output.close()
 
 
 def wait_gone(processes: Sequence[psutil.Process], seconds: float = PATIENCE_S) -> None:

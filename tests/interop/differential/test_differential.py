@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "kafka-compatibility.md"
-SHORT = 150
+SHORT = 100
 LONG = 10_000
 SEED = 1
 """Of the short run; the long one has the next."""

@@ -1,0 +1,20 @@
+"""Commands of ``confplane`` in turn in one process, where those that start Spark share it.
+
+``python -m tests.support.in_turn JSON``: the arguments of each command. It exits with the highest of their codes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from app.cli.commands import cli
+
+
+def main(commands: list[list[str]]) -> int:
+    """Run them."""
+    return max(cli(arguments, prog_name="confplane", standalone_mode=False) or 0 for arguments in commands)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -225,6 +225,8 @@ class Postgres(Server):
             # Hundreds of small databases live for one test each, and autovacuum would look into every one every minute.
             # A client would hash its password 4096 times for each of thousands of connections.
             settings |= {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "scram_iterations": "1"}
+            # Other kinds of shared memory outlive a server that is killed and never started again.
+            settings["dynamic_shared_memory_type"] = "mmap"
         command = [str(binaries / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]

@@ -205,3 +205,10 @@ def test_cancelling_ends_a_start_that_is_under_way(tmp_path: Path) -> None:
 
 def test_a_free_port_can_be_listened_on() -> None:
     assert process.port_is_free(process.free_port())
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not list the memory of a process")
+def test_shared_memory_of_a_server_of_the_tests_goes_with_its_files(postgres: Postgres) -> None:
+    maps = Path(f"/proc/{postgres.pid}/maps").read_text()
+    assert f"{postgres.data_dir}/data/pg_dynshmem/" in maps
+    assert f"{servers.MEMORY}/PostgreSQL" not in maps

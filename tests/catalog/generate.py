@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from tests.catalog.kafka_jars import SHORT_LIVED, class_path, run
+from tests.catalog.kafka_jars import said
 
 VERSIONS: Final = ("3.9.1", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 """The versions of Kafka, ascending, one of each release. Kafka 3.9 is the last release with ZooKeeper."""
@@ -82,9 +82,7 @@ def generate(versions: tuple[str, ...] = VERSIONS) -> dict[str, str]:
 
 def _rows(version: str) -> list[list[str]]:
     """Return the lines that ``Dump.java`` prints for a version, as fields."""
-    source = Path(__file__).with_name("Dump.java")
-    jars = class_path("kafka_2.13", version, timeout_s=_TIMEOUT_S)
-    lines = run("java", *SHORT_LIVED, "-cp", jars, str(source), timeout_s=_TIMEOUT_S).splitlines()
+    lines = said(Path(__file__).with_name("Dump.java"), "kafka_2.13", version, timeout_s=_TIMEOUT_S).splitlines()
     if lines[0] != version:
         raise ValueError(f"Kafka {lines[0]} was run instead of {version}")
     return [line.split("\t") for line in lines[1:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -48,12 +49,35 @@ def class_path(artifact: str, version: str, *, timeout_s: float) -> str:
         pom.write_text(_POM.format(artifact=artifact, version=version))
         goal = ["dependency:build-classpath", f"-Dmdep.outputFile={output}"]
         run("mvn", "--quiet", "--batch-mode", f"--file={pom}", *goal, timeout_s=timeout_s)
-        found = output.read_text().strip()
-        _KEPT.mkdir(exist_ok=True)
-        beside = kept.with_suffix(f".{os.getpid()}")  # another process may ask at the same time
-        beside.write_text(found)
-        beside.replace(kept)
-        return found
+        return _keep(kept, output.read_text().strip())
+
+
+def said(source: Path, artifact: str, version: str, *, timeout_s: float) -> str:
+    """Return what a Java program says of the classes of a release, which never change: a checkout asks once.
+
+    Args:
+        source: The program; it has no arguments.
+        artifact: One of Kafka's artifacts, the classes to run it on.
+        version: The version of the artifact.
+        timeout_s: The time within which Maven, and the program, end.
+
+    Raises:
+        ToolError: Maven or Java is missing or fails.
+    """
+    of = hashlib.sha256(f"{artifact} {version}\n{source.read_text()}".encode()).hexdigest()[:16]
+    kept = _KEPT / f"{source.stem}-{version}-{of}.said"
+    if kept.is_file():
+        return kept.read_text()
+    jars = class_path(artifact, version, timeout_s=timeout_s)
+    return _keep(kept, run("java", *SHORT_LIVED, "-cp", jars, str(source), timeout_s=timeout_s))
+
+
+def _keep(kept: Path, text: str) -> str:
+    _KEPT.mkdir(exist_ok=True)
+    beside = kept.with_suffix(f".{os.getpid()}")  # another process may ask at the same time
+    beside.write_text(text)
+    beside.replace(kept)
+    return text
 
 
 def run(*command: str, timeout_s: float) -> str:

@@ -519,7 +519,13 @@ for _message, _steps in _READ.items():
 
 def _formatted(text: str, folder: Path) -> str:
     for action in (["check", "--select=I", "--fix", "--quiet"], ["format"]):
-        command = [sys.executable, "-m", "ruff", *action, "--stdin-filename", str(folder / "message.py"), "-"]
+        command = [
+            str(Path(sys.executable).with_name("ruff")),
+            *action,
+            "--stdin-filename",
+            str(folder / "message.py"),
+            "-",
+        ]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
     return text
 

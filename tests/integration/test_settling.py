@@ -221,7 +221,7 @@ async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
         line.swallowing = True
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await until(lambda: b"config_change_" in line.swallowed)
+        await until(lambda: line.swallowed_a_write)
         line.cut()
         line.swallowing = False
         with pytest.raises(ProblemError) as caught:
@@ -243,7 +243,7 @@ async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
         line.replies.clear()
         line.swallowing = not arrived
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
+        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else line.swallowed_a_write)
         line.accepting = False
         line.cut()
         with pytest.raises(ProblemError) as caught:

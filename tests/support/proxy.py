@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Proxy:
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def swallowed_a_write(self) -> bool:
+        """True once a transaction was lost: it makes a notification, whose name has no number yet, unlike that of a read."""
+        return re.search(rb"config_change_(?!\d)", self.swallowed) is not None
 
     def connect(self, chroot: str) -> str:
         """The connect string of a chroot by way of this line."""

@@ -274,11 +274,12 @@ def started(settings: Settings, master: str | None, *, small: bool = False, arch
     java = find_java()
     given = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
-    if small and _is_local(master):
-        given |= SETTINGS
-        options += java_options()
-    elif _is_local(master):
-        heap.set_limit(java)
+    if _is_local(master):
+        if small:
+            given |= SETTINGS
+            options += java_options()
+        else:
+            heap.set_limit(java)
     if archive is not None:
         options += archive.options()
     return session(master, settings={"spark.driver.extraJavaOptions": joined(options), **given})

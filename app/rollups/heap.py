@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MIB: Final = 2**20
-LEAST: Final = 1024 * _MIB
+_LEAST: Final = 1024 * _MIB
 """Spark's own limit, in bytes."""
-MOST: Final = 31 * 1024 * _MIB
+_MOST: Final = 31 * 1024 * _MIB
 """The largest heap, in bytes, in which Java's references take four bytes; beyond it they take eight."""
 _SHARE: Final = "-XX:MaxRAMPercentage=50"
 _LIMIT: Final = re.compile(r"\bMaxHeapSize\s*=\s*(\d+)")
@@ -39,6 +39,6 @@ def limit(java: Path) -> int:
     try:
         said = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout  # noqa: S603 - the user's own java
     except (OSError, subprocess.SubprocessError):
-        return LEAST
+        return _LEAST
     found = _LIMIT.search(said)
-    return LEAST if found is None else min(max(int(found[1]), LEAST), MOST)
+    return _LEAST if found is None else min(max(int(found[1]), _LEAST), _MOST)

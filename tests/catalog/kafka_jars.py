@@ -53,7 +53,7 @@ def class_path(artifact: str, version: str, *, timeout_s: float) -> str:
 
 
 def said(source: Path, artifact: str, version: str, *, timeout_s: float) -> str:
-    """Return what a Java program says of the classes of a release, which never change: a checkout asks once.
+    """Return what a Java program says of the classes of a release, which never change: a checkout asks each Java once.
 
     Args:
         source: The program; it has no arguments.
@@ -64,7 +64,8 @@ def said(source: Path, artifact: str, version: str, *, timeout_s: float) -> str:
     Raises:
         ToolError: Maven or Java is missing or fails.
     """
-    of = hashlib.sha256(f"{artifact} {version}\n{source.read_text()}".encode()).hexdigest()[:16]
+    java = Path(shutil.which("java") or "java").resolve()
+    of = hashlib.sha256(f"{java} {artifact} {version}\n{source.read_text()}".encode()).hexdigest()[:16]
     kept = _KEPT / f"{source.stem}-{version}-{of}.said"
     if kept.is_file():
         return kept.read_text()

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 from tests.catalog.kafka_jars import class_path
+from tests.support.formatting import formatted
 
 KAFKA_VERSION: Final = "4.4.0"
 FOLDER: Final = Path(__file__).parents[2] / "app" / "kraft" / "wire" / "messages"
@@ -93,7 +94,12 @@ def generate() -> dict[Path, dict[str, str]]:
     for name in names:
         made[FOLDER][f"{_snake(name)}.py"] = _File(definitions[name], *wanted[name]).text()
         made[OTHER_FOLDER][f"{_snake(name)}.py"] = _Other(definitions[name], *wanted[name]).text()
-    return {folder: {name: _formatted(text, folder) for name, text in files.items()} for folder, files in made.items()}
+    return {folder: _formatted(files) for folder, files in made.items()}
+
+
+def _formatted(files: dict[str, str]) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as empty:
+        return formatted(files, Path(empty))
 
 
 def read_definitions(jars: str) -> dict[str, dict[str, Any]]:
@@ -515,19 +521,6 @@ for _message, _write in _WRITTEN.items():
 for _message, _steps in _READ.items():
     _message._steps = staticmethod(_steps)
 '''
-
-
-def _formatted(text: str, folder: Path) -> str:
-    for action in (["check", "--select=I", "--fix", "--quiet"], ["format"]):
-        command = [
-            str(Path(sys.executable).with_name("ruff")),
-            *action,
-            "--stdin-filename",
-            str(folder / "message.py"),
-            "-",
-        ]
-        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
-    return text
 
 
 def main() -> None:

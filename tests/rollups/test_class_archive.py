@@ -15,9 +15,9 @@ from app.devstack.java import find_java
 from app.rollups.class_archive import ClassArchive
 from app.rollups.small import joined
 from tests.audit.rows import run
-from tests.rollups.test_archive import PACKAGES
 from tests.rollups.test_command import SEEN
 from tests.support.commands import Commands
+from tests.support.spark import launched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,16 +176,7 @@ def test_its_path_reaches_java_through_sparks_launcher_whatever_its_characters(
     monkeypatch.setenv("XDG_CACHE_HOME", str(made.parents[1]))
     given = archive()
     assert given.is_made
-    jars = f"{PACKAGES / 'pyspark' / 'jars'}/*"
-    launched = subprocess.run(
-        [
-            *(find_java(), "-cp", jars, "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit"),
-            *("--conf", f"spark.driver.extraJavaOptions={joined(given.options())}", "pyspark-shell"),
-        ],
-        env={**os.environ, "SPARK_HOME": str(PACKAGES / "pyspark"), "SPARK_SCALA_VERSION": "2.13"},
-        capture_output=True, check=True,
-    )  # fmt: skip
-    command = [part.decode() for part in launched.stdout.split(b"\0")]
+    command = launched("--conf", f"spark.driver.extraJavaOptions={joined(given.options())}")
     assert [part for part in command if part in given.options()] == given.options()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
     assert ClassArchive.of(find_java()) is None

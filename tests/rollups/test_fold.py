@@ -123,13 +123,14 @@ def newest(
     return folded(known), None if settled is None else folded(known.where(F.col("revision") <= settled))
 
 
+_REVISIONS: Final = StructType([schemas.CHANGES["entity_id"], schemas.CHANGES["revision"]])
 NEWEST: Final = Job(
     name="integrity",
     inputs={"changes": ("entity_id", "revision")},
-    output=StructType([schemas.CHANGES["entity_id"], schemas.CHANGES["revision"]]),
+    output=_REVISIONS,
     key=("entity_id",),
     transform=newest,
-    fold=Fold(StructType([schemas.CHANGES["entity_id"], schemas.CHANGES["revision"]]), 1),
+    fold=Fold(_REVISIONS, 1),
 )
 """A job under the name of integrity, for what happens to folds whatever is in them."""
 
@@ -241,7 +242,7 @@ def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
     assert rows_of(migrated, newer) == at_once(at(3), NEWEST)
 
     # Nothing is built on a fold of another version, or where changes are few.
-    other = replace(NEWEST, fold=Fold(NEWEST.output, 2))
+    other = replace(NEWEST, fold=Fold(_REVISIONS, 2))
     assert run(spark, at(4), dsn, other).run.folded is None
     few = run(spark, at(5), dsn, NEWEST, RunOptions("User:olga@cli", folds=False))
     assert (few.run.folded, few.run.position["fold"]) == (None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +11,15 @@ import pytest
 
 from app.cli import rollups as command
 from app.devstack.java import find_java
-from app.rollups import heap
-from tests.rollups.test_archive import PACKAGES
+from app.rollups import heap, small
+from tests.support.spark import launched
 
 GIB = 2**30
 
 
 @pytest.fixture(autouse=True)
 def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"):
+    for name in (*small._GIVEN, "SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"):
         monkeypatch.setenv(name, "")  # so that it is absent again afterwards
         monkeypatch.delenv(name)
 
@@ -75,15 +74,5 @@ def test_every_other_way_to_give_spark_a_limit_wins(
     tmp_path: Path, options: list[str], defaults: str, limit: str
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(defaults)
-    launched = subprocess.run(
-        [
-            *(find_java(), "-cp", f"{PACKAGES / 'pyspark' / 'jars'}/*", "org.apache.spark.launcher.Main"),
-            *("org.apache.spark.deploy.SparkSubmit", *options, "pyspark-shell"),
-        ],
-        env={
-            **os.environ, "SPARK_HOME": str(PACKAGES / "pyspark"), "SPARK_SCALA_VERSION": "2.13",
-            "SPARK_CONF_DIR": str(tmp_path), "SPARK_DRIVER_MEMORY": "5g",
-        },
-        capture_output=True, check=True,
-    )  # fmt: skip
-    assert [part for part in launched.stdout.split(b"\0") if part.startswith(b"-Xmx")] == [f"-Xmx{limit}".encode()]
+    command = launched(*options, SPARK_CONF_DIR=str(tmp_path), SPARK_DRIVER_MEMORY="5g")
+    assert [part for part in command if part.startswith("-Xmx")] == [f"-Xmx{limit}"]

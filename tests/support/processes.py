@@ -90,21 +90,20 @@ def program(
         cwd: Where it runs.
         forks: Run a module, in the root, as a fork of the process that has imported it, without a group of its own.
     """
+    more = environment or {}
     reading, writing = os.pipe()
     process: Process
     with os.fdopen(writing, "wb") as output:
         if forks:
             _, module, *rest = map(str, arguments)
-            process = zygote.start(
-                module, rest, environment={**os.environ, **(environment or {})}, stdout=output, stderr=output
-            )
+            process = zygote.start(module, rest, environment={**os.environ, **more}, stdout=output, stderr=output)
         else:
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdout=output,
                 stderr=output,
                 cwd=cwd,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})},
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more},
                 start_new_session=True,
             )
     running = Program(process, os.fdopen(reading, encoding="utf-8"))

@@ -39,7 +39,7 @@ class Proxy:
 
     @property
     def swallowed_a_write(self) -> bool:
-        """True once a transaction was lost: it makes a notification, whose name has no number yet, unlike that of a read."""
+        """True once a transaction was lost: the notification that it makes has no number yet, unlike one that is read."""
         return re.search(rb"config_change_(?!\d)", self.swallowed) is not None
 
     def connect(self, chroot: str) -> str:

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,20 @@ def _scala() -> str:
     """The version of Scala that is in the names of Spark's jars; a worker asks for it when it starts an executor."""
     [core] = (_home() / "jars").glob("spark-core_*.jar")
     return core.name.removeprefix("spark-core_").partition("-")[0]
+
+
+def launched(*options: str, **environment: str) -> list[str]:
+    """Return the command line of Java that Spark's launcher makes of options, for a driver in Python."""
+    jars, java = f"{_home() / 'jars'}/*", str(find_java())
+    done = subprocess.run(
+        [
+            *(java, "-cp", jars, "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit"),
+            *(*options, "pyspark-shell"),
+        ],
+        env={**os.environ, "SPARK_HOME": str(_home()), "SPARK_SCALA_VERSION": _scala(), **environment},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    return [part.decode() for part in done.stdout.split(b"\0")]
 
 
 class _Daemon(Server):

@@ -24,8 +24,8 @@ mean equal secrets, and different ones also come from different encoder secrets.
 
 The effective value is that of the job ``drift``, each side with its own default of all brokers.
 
-Costs one shuffle of a row per entity and key of each side; two calls of a Python function per difference, which do
-nothing but for brokers and topics.
+Costs one shuffle of a row per entity and key of each side, and two calls of a Python function per difference, which
+return at once for clients.
 """
 
 from __future__ import annotations

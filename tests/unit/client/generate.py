@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from tests.support.formatting import formatted
 
 ROOT: Final = Path(__file__).parents[3]
 FILE: Final = ROOT / "openapi" / "openapi.yaml"
@@ -186,17 +186,6 @@ def _index(homes: dict[str, str]) -> str:
     # For a type checker a star hands on the classes of a file, and no name that the file imports.
     lines = [f"from app.client.types.{home} import *" for home in sorted(set(homes.values()))]
     return _HEAD.format(title=title) + "\n".join(lines) + "\n"
-
-
-def formatted(files: dict[str, str], folder: Path) -> dict[str, str]:
-    """Write the files into an empty folder, and return their texts in the form of all other code."""
-    for name, text in files.items():
-        (folder / name).write_text(text, "utf-8")
-    ruff = [sys.executable, "-m", "ruff"]
-    settings = ["--config", str(ROOT / "pyproject.toml"), "--quiet", "--no-cache", str(folder)]
-    subprocess.run([*ruff, "check", "--select", "I", "--fix", *settings], check=True)
-    subprocess.run([*ruff, "format", *settings], check=True)
-    return {name: (folder / name).read_text("utf-8") for name in files}
 
 
 if __name__ == "__main__":

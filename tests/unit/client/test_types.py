@@ -12,7 +12,8 @@ from app.client import ProblemError, types
 from app.client import errors as client_errors
 from app.client.errors import problem_of
 from app.domain.errors import ConfplaneError, KafkaCode
-from tests.unit.client.generate import FOLDER, formatted, generate, specification
+from tests.support.formatting import formatted
+from tests.unit.client.generate import FOLDER, generate, specification
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 HOME = Path(pyspark.__file__).parent
 OURS = str(Path(sitecustomize.__file__).parent)
 ARCHIVES = [str(path) for path in (*(HOME / "python/lib").glob("*.zip"), *(HOME / "jars").glob("spark-core_*.jar"))]
+PLACES = "import pyspark, sys; print(pyspark.__file__, *sys.path, sep='\\n')"
+"""Prints the place of PySpark, and then the path."""
 
 
-def started_with(*path: str) -> list[str]:
-    """The output of a Python process with this path: the place of PySpark, and then the path."""
+def started_with(*path: str, code: str = PLACES) -> list[str]:
+    """The lines that a Python process with this path prints."""
     done = subprocess.run(
-        [sys.executable, "-c", "import pyspark, sys; print(pyspark.__file__, *sys.path, sep='\\n')"],
+        [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         cwd="/",
         capture_output=True,
@@ -55,6 +58,22 @@ def test_a_process_that_starts_with_what_spark_gives_it() -> None:
     said = started_with(*ARCHIVES, OURS)
     assert said[0] == str(HOME / "__init__.py")
     assert not {*ARCHIVES, OURS} & set(said)
+
+
+def test_a_full_collection_exempts_what_it_found() -> None:
+    code = "import gc; gc.collect(0); print(gc.get_freeze_count()); gc.collect(); print(gc.get_freeze_count())"
+    young, full = started_with(OURS, code=code)
+    assert int(young) == 0
+    assert int(full) > 1_000
+
+
+def test_workers_walk_no_imports_after_each_task(spark: SparkSession) -> None:
+    @F.udf("int", useArrow=False)
+    def exempted(_: int) -> int:
+        return gc.get_freeze_count()
+
+    tasks = spark.range(0, 20, numPartitions=20).select(exempted("id").alias("found"))
+    assert tasks.agg(F.max("found")).collect()[0][0] > 10_000
 
 
 def test_a_hidden_sitecustomize_is_run_too(tmp_path: Path) -> None:

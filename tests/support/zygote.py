@@ -8,6 +8,7 @@ the forked when the zygote ends, and the zygote ends when nobody holds the other
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -24,10 +25,10 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Protocol
+from typing import IO, TYPE_CHECKING, Final, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 _IMPORTED: Final = (
@@ -396,7 +397,29 @@ def _serve(channel: socket.socket) -> None:
     gc.freeze()
     job = _Server(channel).run()
     if job is not None:
-        job.run()
+        _end(_code_of(job.run))
+
+
+def _code_of(run: Callable[[], None]) -> int:
+    """Run a program, and return the code with which it ends; every other end is Python's own."""
+    try:
+        run()
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            raise
+        return end.code or 0
+    return 0
+
+
+def _end(code: int) -> NoReturn:
+    """End as Python does, but free no objects: that writes to all pages that forks share, in 100 ms each."""
+    threading._shutdown()  # type: ignore[attr-defined]  # Python offers no other way
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

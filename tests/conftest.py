@@ -22,6 +22,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from tests.support import servers, spark_classes, tools, zygote
 from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
+from tests.support.sampling import FULL_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -135,6 +136,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"Tests share an id: {', '.join(shared)}")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note the size of the run."""
+    session.config.stash[FULL_SIZE] = any(item.get_closest_marker("long") for item in session.items)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests.
@@ -142,7 +148,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Tests of full size have Java's usual compiler and collector, as a large cluster has.
     """
     _drop_failures()
-    if SPARK_OPTIONS is None and item.config.getoption("markexpr") != "long":
+    if SPARK_OPTIONS is None and not item.config.stash[FULL_SIZE]:
         os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
 
 
@@ -240,8 +246,8 @@ def postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 
 def _place(config: pytest.Config, directory: Path) -> AbstractContextManager[Path]:
-    """The directory of a server's files: in memory, unless tests of full size may run, whose files need more room."""
-    return servers.in_memory(directory) if config.getoption("markexpr") == "not long" else nullcontext(directory)
+    """The directory of a server's files: in memory, unless tests of full size run, whose files need more room."""
+    return nullcontext(directory) if config.stash[FULL_SIZE] else servers.in_memory(directory)
 
 
 @pytest.fixture(scope="session")

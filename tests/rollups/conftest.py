@@ -8,6 +8,7 @@ import pytest
 
 from app.rollups.session import session
 from app.rollups.small import SETTINGS
+from tests.support.sampling import FULL_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     Tests of full size, the commands, and the tests on a cluster of their own run with the settings as shipped.
     """
     directory = tmp_path_factory.mktemp("spark")
-    is_long = pytestconfig.getoption("markexpr") == "long"
+    is_long = pytestconfig.stash[FULL_SIZE]
     spark = session(
         "local[2]",
         name="tests",

@@ -1,14 +1,17 @@
-"""Combinations of which the short run has some, each value among them, and the long run all others."""
+"""The sizes of runs: combinations of which the short run has some, each value among them, and the long run all others."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+FULL_SIZE: Final = pytest.StashKey[bool]()
+"""In the configuration: tests of full size are among those that run."""
 
 
 def sampled(*values: Iterable[Any], one_in: int) -> list[Any]:

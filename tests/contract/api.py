@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import schemathesis
+from hypothesis import Phase, settings
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.core.result import Err
 from schemathesis.generation.meta import CoveragePhaseData
@@ -175,7 +176,8 @@ def try_cases(operation_id: str, max_examples: int, check: Callable[[Case], None
     """
     schema = _load(max_examples).include(operation_id=operation_id)
     test = _taking_case(check if alike else _once_of_a_kind(check))
-    [made] = get_all_tests(schema=schema, test_func=test, settings=None, given_kwargs=None)
+    systematic_alone = None if max_examples else settings(phases=[Phase.explicit])
+    [made] = get_all_tests(schema=schema, test_func=test, settings=systematic_alone, given_kwargs=None)
     if isinstance(made, Err):
         raise made.err()
     _, run = made.ok()
@@ -216,7 +218,7 @@ def _load(max_examples: int) -> OpenApiSchema:
             "seed": SEED,
             "suppress-health-check": ["all"],
             "generation": {
-                "max-examples": max_examples,
+                "max-examples": max(1, max_examples),
                 "database": "none",
                 "no-shrink": True,
                 # Every request has the token; test_answers.py has those without.

@@ -344,6 +344,7 @@ def test_another_history_of_postgres_is_exported_anew(spark: SparkSession, tmp_p
             assert_is_the_tables(lake, there, "trail")
 
 
+@pytest.mark.long
 def test_a_large_day_is_read_and_written_by_several_tasks(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,7 +162,9 @@ _REVISION: Final = re.compile(patterns.REVISION)
 _KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
 
 
-def try_cases(operation_id: str, max_examples: int, check: Callable[[Case], None], *, alike: bool = True) -> None:
+def try_cases(
+    operation_id: str, max_examples: int, check: Callable[[Case], None], *, met: set[Any] | None = None
+) -> None:
     """Check an operation's systematic cases and this many random ones.
 
     They are made here, not by ``parametrize``: that makes all of them while tests are collected, in every process.
@@ -171,11 +173,12 @@ def try_cases(operation_id: str, max_examples: int, check: Callable[[Case], None
         operation_id: The operation.
         max_examples: The number of random cases.
         check: Sends a case and looks at the answer.
-        alike: False leaves out systematic cases that do to the same part of a request what another does with another
-            value, or to the same header of another operation, more than half of all.
+        met: The kinds of cases of headers that were sent for other operations, which are added to. Where it is given,
+            these are left out, as are cases that do to the same part of a request what another does with another
+            value: more than half of all.
     """
     schema = _load(max_examples).include(operation_id=operation_id)
-    test = _taking_case(check if alike else _once_of_a_kind(check))
+    test = _taking_case(check if met is None else _once_of_a_kind(check, met))
     systematic_alone = None if max_examples else settings(phases=[Phase.explicit])
     [made] = get_all_tests(schema=schema, test_func=test, settings=systematic_alone, given_kwargs=None)
     if isinstance(made, Err):
@@ -191,10 +194,7 @@ def _taking_case(check: Callable[[Case], None]) -> Callable[[Case], None]:
     return test
 
 
-_met_headers: Final[set[Any]] = set()
-
-
-def _once_of_a_kind(check: Callable[[Case], None]) -> Callable[[Case], None]:
+def _once_of_a_kind(check: Callable[[Case], None], met_headers: set[Any]) -> Callable[[Case], None]:
     met: set[Any] = set()
 
     def once(case: Case) -> None:
@@ -202,7 +202,7 @@ def _once_of_a_kind(check: Callable[[Case], None]) -> Callable[[Case], None]:
             data = case.meta.phase.data
             kind = (case.meta.generation.mode, data.scenario, data.parameter_location, data.parameter, data.location)
             # The headers of all operations are read by the same code.
-            known = _met_headers if data.parameter_location is ParameterLocation.HEADER else met
+            known = met_headers if data.parameter_location is ParameterLocation.HEADER else met
             if kind in known:
                 return
             known.add(kind)

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.devstack.java import find_java
 from app.devstack.process import Server, free_port
@@ -19,6 +19,9 @@ from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+_MEMORY: Final = "8g"
+"""The most that a worker's executors may ask for, which Spark does not reserve: a driver that asks for more waits."""
 
 
 def _home() -> Path:
@@ -108,7 +111,7 @@ class Master(_Daemon):
 
 
 class Worker(_Daemon):
-    """A worker with one core."""
+    """A worker with one core, and so with one executor at a time."""
 
     name = "SparkWorker"
 
@@ -119,7 +122,7 @@ class Worker(_Daemon):
     def _command(self) -> Sequence[str]:
         return self._java(
             "org.apache.spark.deploy.worker.Worker",
-            *("--webui-port", str(self.port), "--cores", "1", "--memory", "1g"),
+            *("--webui-port", str(self.port), "--cores", "1", "--memory", _MEMORY),
             *("--work-dir", str(self.data_dir / "work"), self._master.url),
         )
 

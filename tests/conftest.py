@@ -205,7 +205,7 @@ class Restless:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the hooks that pytest does not call in a conftest file, and let no process interrupt another one.
 
-    Servers that tests start do as the tests, and processes are switched half as often.
+    Servers that tests start inherit the policy, under which processes are switched half as often.
     """
     config.pluginmanager.register(Restless(), "restless")
     if sys.platform == "linux":

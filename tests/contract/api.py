@@ -163,7 +163,7 @@ _KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
 
 
 def try_cases(
-    operation_id: str, max_examples: int, check: Callable[[Case], None], *, met: set[Any] | None = None
+    operation_id: str, max_examples: int, check: Callable[[Case], None], *, met_headers: set[Any] | None = None
 ) -> None:
     """Check an operation's systematic cases and this many random ones.
 
@@ -173,12 +173,12 @@ def try_cases(
         operation_id: The operation.
         max_examples: The number of random cases.
         check: Sends a case and looks at the answer.
-        met: The kinds of cases of headers that were sent for other operations, which are added to. Where it is given,
-            these are left out, as are cases that do to the same part of a request what another does with another
-            value: more than half of all.
+        met_headers: The kinds of systematic cases of headers that were sent for any operation, to which this one's are
+            added. Where they are given, the first case of each kind is sent alone: of headers for all operations, of
+            any other part of a request for this one. That is less than half of all cases.
     """
-    schema = _load(max_examples).include(operation_id=operation_id)
-    test = _taking_case(check if met is None else _once_of_a_kind(check, met))
+    schema = _load(max(1, max_examples)).include(operation_id=operation_id)
+    test = _taking_case(check if met_headers is None else _once_of_a_kind(check, met_headers))
     systematic_alone = None if max_examples else settings(phases=[Phase.explicit])
     [made] = get_all_tests(schema=schema, test_func=test, settings=systematic_alone, given_kwargs=None)
     if isinstance(made, Err):
@@ -218,7 +218,7 @@ def _load(max_examples: int) -> OpenApiSchema:
             "seed": SEED,
             "suppress-health-check": ["all"],
             "generation": {
-                "max-examples": max(1, max_examples),
+                "max-examples": max_examples,
                 "database": "none",
                 "no-shrink": True,
                 # Every request has the token; test_answers.py has those without.

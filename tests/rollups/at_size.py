@@ -52,7 +52,7 @@ _OF_A_PLACE: Final = "ORDER BY path, entity_id"
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Let Python's collector rest, which would walk millions of rows again and again: a third of the time."""
+    """Disable Python's collector, which would walk millions of rows again and again: a third of the time."""
     gc.disable()
     try:
         yield
@@ -162,14 +162,8 @@ class AtSize:
     @_uncollected()
     def expected(self, name: str) -> set[tuple[Any, ...]]:
         """The rows of the references in Python."""
-        match name:
-            case "integrity":
-                return self._integrity
-            case "compare":
-                return self._compare
-            case "usage":
-                return self._usage
-        raise KeyError(name)
+        made = {"integrity": lambda: self._integrity, "compare": lambda: self._compare, "usage": lambda: self._usage}
+        return made[name]()
 
     @cached_property
     def _integrity(self) -> set[tuple[Any, ...]]:

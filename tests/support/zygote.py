@@ -412,7 +412,7 @@ def _code_of(run: Callable[[], None]) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """End as Python does, but free no objects: that writes to all pages that forks share, in 100 ms each."""
+    """End as Python does, but without freeing all objects, which writes to every page that forks share: 100 ms."""
     threading._shutdown()  # type: ignore[attr-defined]  # Python offers no other way
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError, ValueError):

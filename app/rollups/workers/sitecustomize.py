@@ -1,6 +1,6 @@
 """Makes Spark's Python processes quick; Python runs this module from its path at every start.
 
-They import the installed PySpark, and their collections of garbage walk what is new alone.
+They import the installed PySpark, and their collections of garbage walk new objects alone.
 
 Spark puts an archive of PySpark's sources first on their path. Modules of an archive are compiled at each import: more
 than a second of work for each of the dozen processes that a run starts. :mod:`app.rollups.session` puts this directory
@@ -36,7 +36,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
 def exempt(phase: str, collection: Mapping[str, int]) -> None:
     """Exempt what a full collection found in use from all later ones.
 
-    PySpark's workers collect after each task, for which they would walk all that is imported: some 50 ms.
+    PySpark's workers collect after each task, and would walk all imported objects every time, in some 50 ms.
     """
     if phase == "stop" and collection["generation"] == 2:  # noqa: PLR2004 - the oldest one
         gc.freeze()

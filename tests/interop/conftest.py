@@ -102,6 +102,8 @@ def service(
         "server_properties": {str(BROKER_ID): str(broker.properties_file)},
     }
     with Service(directory, connect=kafka_chroot, dsn=database.service_dsn, cluster=cluster) as running:
+        # A recorder takes what it finds at its first contact as it is, and writes no rows for it.
+        running.wait_recorded()
         yield running
 
 

@@ -20,6 +20,9 @@ _ALWAYS: Final = {
     # PySpark hands Java our line of code for each expression, for the text of an error: with it the plan of integrity
     # takes 8,000 calls, without it 3,300.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Rows of a batch of a persisted frame. With ten times as many, Spark's default, the maps of changes take arrays of
+    # megabytes: Java's collector gives each whole regions of its own, and executors with 2 GB ran out of memory.
+    "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
 }
 _ASKED_FOR: Final = (
     "PythonUtils",

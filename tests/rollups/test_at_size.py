@@ -151,14 +151,14 @@ def test_as_a_command_on_the_stores(made: AtSize, commands: Commands, tmp_path: 
 
 @pytest.mark.parametrize("source", ["stores", "lake"])
 def test_by_spark_submit_on_a_cluster(
+    request: pytest.FixtureRequest,
     made: AtSize,
     origin: tuple[Origin, servers.Database],
-    lake: Path,
     commands: Commands,
     tmp_path: Path,
     source: str,
 ) -> None:
-    given = of_the_stores(made) if source == "stores" else ["--source", str(lake)]
+    given = of_the_stores(made) if source == "stores" else ["--source", str(request.getfixturevalue("lake"))]
     [(begin,)] = fetch(origin[1].owner_dsn, "SELECT now()")
     settings = (
         "spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.broker_levels import Level, Levels, effective_broker, read_level
 from app.domain.topics import effective_topic
+from tests.rollups.references.integrity import tree_of
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def znodes_at(changes: Iterable[Row], znodes: Iterable[Row], at: Any) -> Iterato
         for row in changes
         if row["outcome"] == "committed" and row["entity_id"] != "freeze" and row["path"] != "/confplane/freeze"
     )
-    for place, found in itertools.groupby(committed, key=lambda row: (_tree_of(row["path"]), row["entity_id"])):
+    for place, found in itertools.groupby(committed, key=lambda row: (tree_of(row["path"]), row["entity_id"])):
         current = now.pop(place, {"config": {}, "fingerprints": {}})
         history = sorted(found, key=lambda row: row["revision"])
         before, after = ([row for row in history if (row["time"] > at) is is_after] for is_after in (False, True))
@@ -65,10 +66,6 @@ def znodes_at(changes: Iterable[Row], znodes: Iterable[Row], at: Any) -> Iterato
         yield {"tree": place[0], "entity_id": place[1], "config": last[1], "fingerprints": prints, **flags}
     for current in now.values():
         yield {**current, "undecodable": current["undecodable"] or current["mtime"] > at}
-
-
-def _tree_of(path: str) -> str:
-    return "/" + "/".join(path.split("/")[1 : 3 if path.startswith("/confplane") else 2])
 
 
 def _entities(rows: Iterable[Row]) -> dict[str, tuple[dict[str, Any], dict[str, Any], bool]]:

@@ -20,8 +20,10 @@ _ALWAYS: Final = {
     # PySpark hands Java our line of code for each expression, for the text of an error: with it the plan of integrity
     # takes 8,000 calls, without it 3,300.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Rows of a batch of a persisted frame. With ten times as many, Spark's default, the maps of changes take arrays of
-    # megabytes: Java's collector gives each whole regions of its own, and executors with 2 GB ran out of memory.
+    # Java's collector, G1, gives an array of more than half a megabyte whole megabytes of its own, where the heap is
+    # small. So Spark's arrays of one megabyte for persisted rows take two, which nobody counts, and executors with 2 GB
+    # ran out of memory at ten million changes; and the maps of 10,000 changes, Spark's batch, take large arrays too.
+    "spark.storage.unrollMemoryThreshold": str(256 * 1024),
     "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
 }
 _ASKED_FOR: Final = (

@@ -110,6 +110,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let Python free all objects at its end: DuckDB prints those of its own that are left."""
+    gc.unfreeze()
+
+
 @contextmanager
 def _one_before_the_others() -> Iterator[None]:
     """Let one of parallel processes collect first; the others load the files that it has compiled."""

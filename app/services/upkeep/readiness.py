@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from app.domain.errors import UnavailableError
 from app.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from app.services.clusters import Clusters
     from app.services.notices import Notice
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 3.0
 _KEPT_S = 0.25
-"""Seconds for which a report is reused: the probe is open to anybody, and each check costs a statement of Postgres."""
+"""Seconds for which an answer of Postgres is reused: the probe is open to anybody, and each one costs a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,14 @@ class Report:
     postgres: str | None
     """The fault of Postgres; None when there is none."""
     warnings: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Postgres:
+    """A look at Postgres."""
+
+    fault: str | None
+    warnings: Sequence[Notice]
 
 
 class Watchful(Protocol):
@@ -57,7 +65,7 @@ class Readiness:
         self._background = background
         self._was_ready = False
         self._warnings = 0
-        self._look: asyncio.Task[Report] | None = None
+        self._look: asyncio.Task[_Postgres] | None = None
         self._kept_until = 0.0
         self.stopping = False
         """True once the process is stopping: clients should use another process from now on."""
@@ -65,31 +73,33 @@ class Readiness:
     async def report(self) -> Report:
         """Return the state of all stores; takes at most three seconds.
 
-        Concurrent callers, and those of the next moment, get the same report.
+        Concurrent callers, and those of the next moment, share one look at Postgres.
         """
         look = self._look
         if look is None or (look.done() and time.monotonic() >= self._kept_until):
-            look = self._look = asyncio.create_task(self._looked(), name="look at the stores")
-        found = await asyncio.shield(look)
-        return replace(found, ready=found.ready and not self.stopping, stopping=self.stopping)
-
-    async def _looked(self) -> Report:
+            look = self._look = asyncio.create_task(self._looked(), name="look at Postgres")
+        postgres = await asyncio.shield(look)
         statuses = {cluster.name: cluster.store.status() for cluster in self._clusters}
-        postgres: str | None = None
-        warnings: list[Notice] = []
-        try:
-            warnings += await asyncio.wait_for(self._audit.check(), _TIMEOUT_S)
-        except UnavailableError as error:
-            postgres = error.detail
-        except TimeoutError:
-            postgres = f"Postgres did not answer within {_TIMEOUT_S:g} seconds"
-        warnings += [notice.about(name) for name, status in statuses.items() for notice in status.warnings]
-        warnings += [notice for work in self._background for notice in work.warnings()]
-        sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
+        warnings = [
+            *postgres.warnings,
+            *(notice.about(name) for name, status in statuses.items() for notice in status.warnings),
+            *(notice for work in self._background for notice in work.warnings()),
+        ]
+        sound = postgres.fault is None and all(status.connected and status.loaded for status in statuses.values())
         self._was_ready = self._was_ready or sound
         self._warnings = len(warnings)
+        ready = self._was_ready and not self.stopping
+        return Report(ready, not sound, self.stopping, statuses, postgres.fault, tuple(warnings))
+
+    async def _looked(self) -> _Postgres:
+        try:
+            found = _Postgres(None, await asyncio.wait_for(self._audit.check(), _TIMEOUT_S))
+        except UnavailableError as error:
+            found = _Postgres(error.detail, ())
+        except TimeoutError:
+            found = _Postgres(f"Postgres did not answer within {_TIMEOUT_S:g} seconds", ())
         self._kept_until = time.monotonic() + _KEPT_S
-        return Report(self._was_ready, not sound, self.stopping, statuses, postgres, tuple(warnings))
+        return found
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics of the last report."""

@@ -139,6 +139,7 @@ async def test_nothing_commits_once_the_command_has_returned(
 ) -> None:
     stop = asyncio.Event()
     revisions: list[int] = []
+    await clients[0].put("client-quotas", ALICE, {"producer_byte_rate": 1})
 
     async def writing(client: ConfplaneClient, name: str) -> None:
         entity, value = Entity.of(user=name), 0

@@ -390,6 +390,7 @@ def test_a_frozen_cluster_stays_as_it_is(stage: Stage) -> None:
 async def test_a_layout_that_can_not_be_read_refuses_writes_of_client_configs(
     stage: Stage, clients: list[ConfplaneClient]
 ) -> None:
+    await clients[0].put("client-configs", entity(0), configs(0))
     data, _ = stage.zk.get(LAYOUT)
     stage.zk.set(LAYOUT, b'{"version":2,"layout":"elsewhere"}')
     try:

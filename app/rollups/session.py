@@ -20,9 +20,9 @@ _ALWAYS: Final = {
     # PySpark hands Java our line of code for each expression, for the text of an error: with it the plan of integrity
     # takes 8,000 calls, without it 3,300.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Java's collector, G1, gives an array of more than half a megabyte whole megabytes of its own, where the heap is
-    # small. So Spark's arrays of one megabyte for persisted rows take two, which nobody counts, and executors with 2 GB
-    # ran out of memory at ten million changes; and the maps of 10,000 changes, Spark's batch, take large arrays too.
+    # In a heap below 4 GB, regions of Java's collector G1 have a megabyte, and an array of half a region or more takes
+    # whole regions. Spark's arrays for persisted rows, of one megabyte and a header, take two regions, and Spark counts
+    # one: executors with 2 GB ran out of memory at ten million changes. A batch of 10,000 changes has such arrays too.
     "spark.storage.unrollMemoryThreshold": str(256 * 1024),
     "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
 }

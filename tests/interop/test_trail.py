@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +12,7 @@ from tests.interop.broker import BROKER_ID
 from tests.interop.compare import BOUND_S, new_topics
 from tests.interop.entities import entities, quotas_of
 from tests.interop.values import ON_BROKER, ON_TOPIC
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -35,21 +34,21 @@ async def recorded(client: ConfplaneClient, entity_id: str, keys: set[str], left
 
     Tests that ran earlier may have changed the same keys of an entity, the default user among them.
     """
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        seen = [item async for item in client.items("audit", entity=entity_id)]
+    seen: list[dict[str, Any]] = []
+
+    async def look() -> dict[str, Any] | None:
+        seen[:] = [item async for item in client.items("audit", entity=entity_id)]
         for item in seen:
             (part,) = item["entities"]
-            if (
-                item["kind"] == "external"
-                and keys <= set(part["keys"])
-                and {key: value for key, value in part["after"].items() if key in keys} == left
-            ):
-                assert (item["outcome"], item["principal"]) == ("committed", "External:unknown")
-                found: dict[str, Any] = part
-                return found
-        assert time.monotonic() < deadline, f"{entity_id}: {left} after {BOUND_S} s: {seen}"
-        await asyncio.sleep(0.5)
+            after = {key: value for key, value in part["after"].items() if key in keys}
+            if item["kind"] == "external" and keys <= set(part["keys"]) and after == left:
+                return item
+        return None
+
+    found = await until(look, BOUND_S, why=lambda: f"{entity_id}: {left}: {seen}")
+    assert (found["outcome"], found["principal"]) == ("committed", "External:unknown")
+    (part,) = found["entities"]
+    return dict(part)
 
 
 @pytest.mark.usefixtures("restored")

@@ -56,7 +56,7 @@ async def until(
 
 
 async def until_warned(client: ConfplaneClient, text: str) -> None:
-    """Wait for a warning of ``/readyz`` with this text; its answer is kept for a moment."""
+    """Wait for a warning of ``/readyz`` with this text; those of Postgres are kept for a moment."""
 
     async def warned() -> bool:
         body = (await client.request("GET", "/readyz")).body

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 3.0
 _KEPT_S = 0.25
-"""Seconds for which an answer of Postgres is reused: the probe is open to anybody, and each one costs a statement."""
+"""Seconds for which a check of Postgres is reused: the probe is open to anybody, and each check costs a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Postgres:
-    """A look at Postgres."""
+    """The outcome of a check of Postgres."""
 
     fault: str | None
     warnings: Sequence[Notice]
@@ -65,7 +65,7 @@ class Readiness:
         self._background = background
         self._was_ready = False
         self._warnings = 0
-        self._look: asyncio.Task[_Postgres] | None = None
+        self._check: asyncio.Task[_Postgres] | None = None
         self._kept_until = 0.0
         self.stopping = False
         """True once the process is stopping: clients should use another process from now on."""
@@ -73,12 +73,12 @@ class Readiness:
     async def report(self) -> Report:
         """Return the state of all stores; takes at most three seconds.
 
-        Concurrent callers, and those of the next moment, share one look at Postgres.
+        Concurrent callers, and those of the next moment, share one check of Postgres.
         """
-        look = self._look
-        if look is None or (look.done() and time.monotonic() >= self._kept_until):
-            look = self._look = asyncio.create_task(self._looked(), name="look at Postgres")
-        postgres = await asyncio.shield(look)
+        check = self._check
+        if check is None or (check.done() and time.monotonic() >= self._kept_until):
+            check = self._check = asyncio.create_task(self._checked(), name="check of Postgres")
+        postgres = await asyncio.shield(check)
         statuses = {cluster.name: cluster.store.status() for cluster in self._clusters}
         warnings = [
             *postgres.warnings,
@@ -91,7 +91,7 @@ class Readiness:
         ready = self._was_ready and not self.stopping
         return Report(ready, not sound, self.stopping, statuses, postgres.fault, tuple(warnings))
 
-    async def _looked(self) -> _Postgres:
+    async def _checked(self) -> _Postgres:
         try:
             found = _Postgres(None, await asyncio.wait_for(self._audit.check(), _TIMEOUT_S))
         except UnavailableError as error:

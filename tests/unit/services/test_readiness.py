@@ -1,4 +1,4 @@
-"""Reports of readiness: the state of each cluster is that of the moment, while a look at Postgres is shared."""
+"""Reports of readiness: the state of each cluster is that of the moment, while a check of Postgres is shared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stores:
         self.frozen: Notice | None = None
         self.mirror = MirrorState.FRESH
         self.fault: str | None = None
-        self.looks = 0
+        self.checks = 0
         self.asked = asyncio.Event()
         self.answers = asyncio.Event()
         self.answers.set()
@@ -36,7 +36,7 @@ class Stores:
         )  # fmt: skip
 
     async def check(self) -> list[Notice]:
-        self.looks += 1
+        self.checks += 1
         self.asked.set()
         await self.answers.wait()
         if self.fault is not None:
@@ -67,7 +67,7 @@ async def test_a_cluster_has_its_state_of_the_moment_though_postgres_was_asked_b
     assert frozen(await readiness.report()) is None
     stores.frozen = Notice("an upgrade")
     assert frozen(await readiness.report()) == "an upgrade"
-    assert stores.looks == 1
+    assert stores.checks == 1
 
 
 async def test_a_cluster_may_change_while_postgres_is_asked(stores: Stores, readiness: Readiness) -> None:
@@ -77,7 +77,7 @@ async def test_a_cluster_may_change_while_postgres_is_asked(stores: Stores, read
     stores.frozen = Notice("an upgrade")
     stores.answers.set()
     assert [frozen(each) for each in await asyncio.gather(*both)] == ["an upgrade"] * 2
-    assert stores.looks == 1
+    assert stores.checks == 1
 
 
 async def test_it_is_ready_from_the_first_time_on_at_which_all_stores_were_there(

@@ -50,7 +50,8 @@ test: install ## Run the linters, the type checker and all tests but the long on
 	$(TYPES) >.tools/types.log 2>&1 & \
 	checking=$$!; \
 	trap 'kill "$$fetching" "$$checking" 2>/dev/null; wait' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	{ $(STYLE); } && $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS); tested=$$?; \
+	tested=1; \
+	{ $(STYLE); } && { $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS); tested=$$?; echo "$$tested" >.tools/pytest.status; }; \
 	wait "$$checking"; checked=$$?; cat .tools/types.log; exit "$$((tested ? tested : checked))"
 
 test-long: install ## Run the tests of full size, minutes each

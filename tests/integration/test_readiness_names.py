@@ -10,6 +10,7 @@ import pytest
 from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
 from tests.support.service import Service
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,13 @@ def test_names_need_a_token(
     with Service(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
         given = service.token if token == "right" else token
         headers = {} if given is None else {"Authorization": f"Bearer {given}"}
-        answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
+
+        def read() -> httpx.Response | None:
+            """Return the answer once the tokens were read: until then, one more warning says so."""
+            answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
+            return None if "Tokens and grants were not read yet" in answer.text else answer
+
+        answer = wait_for(read)
     assert answer.status_code == 200
     body: dict[str, Any] = answer.json()
     assert len(body["warnings"]) == 3, body["warnings"]

@@ -52,7 +52,7 @@ test: install ## Run the linters, the type checker and all tests but the long on
 	trap 'kill "$$fetching" "$$checking" 2>/dev/null; wait' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	tested=1; \
 	{ $(STYLE); } && { $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS); tested=$$?; echo "$$tested" >.tools/pytest.status; }; \
-	wait "$$checking"; checked=$$?; cat .tools/types.log; exit "$$((tested ? tested : checked))"
+	wait "$$checking"; checked=$$?; echo "$$checked" >.tools/types.status; cat .tools/types.log; exit "$$((tested ? tested : checked))"
 
 test-long: install ## Run the tests of full size, minutes each
 	@$(PYTEST) -m long $(PYTEST_ARGS)

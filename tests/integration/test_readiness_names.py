@@ -37,12 +37,12 @@ def test_names_need_a_token(
         given = service.token if token == "right" else token
         headers = {} if given is None else {"Authorization": f"Bearer {given}"}
 
-        def read() -> httpx.Response | None:
-            """Return the answer once the tokens were read: until then, one more warning says so."""
-            answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
-            return None if "Tokens and grants were not read yet" in answer.text else answer
+        def readyz() -> httpx.Response | None:
+            """Return the response once the service has read its tokens. Until then it contains an additional warning."""
+            response = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
+            return None if "Tokens and grants were not read yet" in response.text else response
 
-        answer = wait_for(read)
+        answer = wait_for(readyz)
     assert answer.status_code == 200
     body: dict[str, Any] = answer.json()
     assert len(body["warnings"]) == 3, body["warnings"]

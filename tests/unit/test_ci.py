@@ -1,4 +1,4 @@
-"""Continuous integration: `.ci/run` and `make test` of this project, run on the tests of a small one."""
+"""Continuous integration: `.ci/run` and `make test`, run in small projects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FLAKY: Final = """
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with this one's Makefile, `.ci/run` and Python, where nothing is installed and no linter is run."""
+    """A small project with this repository's Makefile, `.ci/run` and Python, which installs nothing."""
     for name in ("Makefile", ".ci/run"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -57,7 +57,10 @@ def project(tmp_path: Path) -> Path:
 def start_ci(
     project: Path, files: dict[str, str], *, style: str = "true", types: str = "true", processes: int = 0
 ) -> subprocess.Popen[bytes]:
-    """Start CI on test files, given as paths and sources. It prints into the project's file ``output``."""
+    """Start CI on test files, given as paths and sources. Its output goes to the project's file ``output``.
+
+    ``style`` and ``types`` are the commands that stand for the linters and the type checker.
+    """
     for name, source in files.items():
         path = project / "tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,18 +113,15 @@ def test_tests_that_pass_alone_are_named_as_flaky(project: Path) -> None:
     ]
 
 
-def test_one_that_fails_again_fails_the_run(project: Path) -> None:
+def test_a_test_that_fails_again_fails_the_run(project: Path) -> None:
     code, output = run_ci(project, {"test_a.py": FLAKY, "test_b.py": BROKEN})
     assert code == 1, output
     assert output.endswith("  tests/test_a.py::test_flaky\n\nFailed again, alone:\n  tests/test_b.py::test_broken")
 
 
-def test_one_that_is_skipped_when_run_again_has_not_passed(project: Path) -> None:
-    skipped = (
-        FLAKY.replace("    def", "    import pytest\n\n    def")
-        + '        else:\n            pytest.skip("no server")\n'
-    )
-    code, output = run_ci(project, {"test_a.py": skipped})
+def test_a_test_that_is_skipped_when_run_again_has_not_passed(project: Path) -> None:
+    then_skipped = FLAKY + '        import pytest\n        pytest.skip("no server")\n'
+    code, output = run_ci(project, {"test_a.py": then_skipped})
     assert code == 1, output
     assert output.endswith("Failed again, alone:\n  tests/test_a.py::test_flaky")
 
@@ -139,7 +139,6 @@ EXIT: Final = """
     def test_exit():
         pytest.exit("the server is gone", 3)
 """
-
 UNLISTED: Final = """
     import atexit
     import shutil
@@ -176,7 +175,7 @@ UNLISTED: Final = """
         pytest.param({"test_a.py": FLAKY}, {"types": "false"}, "The type checker failed.", id="types and a test"),
     ],
 )
-def test_all_else_fails_without_a_second_attempt(
+def test_any_other_failure_fails_the_run_at_once(
     project: Path, files: dict[str, str], options: dict[str, Any], message: str
 ) -> None:
     code, output = run_ci(project, files, **options)

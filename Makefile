@@ -38,7 +38,7 @@ install: ## Check the machine, make .venv and install into it what the lock name
 	@sh .ci/install.sh
 
 run: ## Start everything on this machine and serve on http://127.0.0.1:8080
-	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m app dev --port '$(PORT)' --data-dir '$(DATA_DIR)' \
+	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m confplane dev --port '$(PORT)' --data-dir '$(DATA_DIR)' \
 		$(if $(KRAFT),--kraft '$(KRAFT)')
 
 check: lint ## Run the linters, the type checker and the tests of one part each: for the inner loop
@@ -77,7 +77,7 @@ audit: ## Look the locked requirements up in PyPI's advisories
 	@sh .ci/audit.sh
 
 openapi: install ## Write openapi/openapi.yaml from the code, and the client library's types from that
-	@$(PYTHON) -m app openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml
+	@$(PYTHON) -m confplane openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml
 	@$(PYTHON) -m tests.unit.client.generate
 
 clean: ## Remove .venv and the caches; the data in .confplane stays

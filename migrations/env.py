@@ -1,10 +1,10 @@
-"""Runs the migrations on the connection that ``app.audit.migrate`` opened, each in a transaction of its own."""
+"""Runs the migrations on the connection that ``confplane.audit.migrate`` opened, each in a transaction of its own."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from app.audit.tables import metadata
+from confplane.audit.tables import metadata
 
 if context.is_offline_mode():
     raise SystemExit("Migrations run on a live database only: use `confplane migrate`")

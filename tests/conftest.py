@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from _pytest.fixtures import SubRequest
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.kraft import KraftCluster
 
 # How long an example takes says something of the machine, and nothing of what is tested.

@@ -1,8 +1,8 @@
-"""``confplane``, also as ``python -m app``."""
+"""``confplane``, also as ``python -m confplane``."""
 
 from __future__ import annotations
 
-from app.cli import main
+from confplane.cli import main
 
 if __name__ == "__main__":
     main()

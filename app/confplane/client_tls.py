@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.connection_settings import ClientTlsSettings
+    from confplane.connection_settings import ClientTlsSettings
 
 
 def context_of(settings: ClientTlsSettings) -> ssl.SSLContext:

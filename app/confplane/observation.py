@@ -5,33 +5,33 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from app.domain.configs import Configs
-from app.domain.definitions import catalog_of
-from app.domain.observed import Rules
-from app.domain.quotas import ClientQuotas
-from app.kraft.cluster import KraftCluster
-from app.services.metrics import of_cluster
-from app.services.target.applier import Applier
-from app.services.target.asking import Asking
-from app.services.target.drift import DriftService
-from app.services.target.following import Following
-from app.services.target.fresh import Freshener
-from app.services.target.importer import Importer
-from app.services.target.observer import Observer
-from app.services.target.secrets import Secrets
-from app.services.target.state import TargetService
+from confplane.domain.configs import Configs
+from confplane.domain.definitions import catalog_of
+from confplane.domain.observed import Rules
+from confplane.domain.quotas import ClientQuotas
+from confplane.kraft.cluster import KraftCluster
+from confplane.services.metrics import of_cluster
+from confplane.services.target.applier import Applier
+from confplane.services.target.asking import Asking
+from confplane.services.target.drift import DriftService
+from confplane.services.target.following import Following
+from confplane.services.target.fresh import Freshener
+from confplane.services.target.importer import Importer
+from confplane.services.target.observer import Observer
+from confplane.services.target.secrets import Secrets
+from confplane.services.target.state import TargetService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.connection_settings import KafkaSettings
-    from app.domain.definitions import Catalog
-    from app.services.changes.runner import ChangeRunner
-    from app.services.metrics import Sample
-    from app.services.ports.applying import TargetStates
-    from app.services.ports.crypto import Cipher
-    from app.services.redaction import Redact
-    from app.store import ZooKeeperStore
+    from confplane.connection_settings import KafkaSettings
+    from confplane.domain.definitions import Catalog
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.metrics import Sample
+    from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.crypto import Cipher
+    from confplane.services.redaction import Redact
+    from confplane.store import ZooKeeperStore
 
 
 def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> Rules:

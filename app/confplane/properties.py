@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import javaproperties
 
-from app.settings import UnusableSettingsError
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The service: the parts of :mod:`app.wiring`, the API over them, and the listener."""
+"""The service: the parts of :mod:`confplane.wiring`, the API over them, and the listener."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from app import listener
-from app.api.app import create_api, specification
-from app.api.context import Services
-from app.api.cors import Cors
-from app.api.edge import Terms
-from app.api.refusals import Refusals
-from app.api.rendered.entries import Entries
-from app.api.rendered.resolutions import Resolutions
-from app.api.resource import ProtectedResource
-from app.api.traffic import Traffic
-from app.audit import (
+from confplane import listener
+from confplane.api.app import create_api, specification
+from confplane.api.context import Services
+from confplane.api.cors import Cors
+from confplane.api.edge import Terms
+from confplane.api.refusals import Refusals
+from confplane.api.rendered.entries import Entries
+from confplane.api.rendered.resolutions import Resolutions
+from confplane.api.resource import ProtectedResource
+from confplane.api.traffic import Traffic
+from confplane.audit import (
     PostgresAccessStore,
     PostgresAppliedReports,
     PostgresEntityStates,
@@ -29,26 +29,26 @@ from app.audit import (
     PostgresRollups,
     PostgresTrailHistory,
 )
-from app.audit.exchange import close_together
-from app.security.book import Book
-from app.security.entrance import Entrance
-from app.security.events import EventLog
-from app.services.access import AccessControl
-from app.services.changes.freeze import FreezeService
-from app.services.changes.idempotency import IdempotencyService
-from app.services.limits import Limit, LimitClass, Limiter, Limits, Override
-from app.services.reads.describe import DescribeService
-from app.services.reads.history import HistoryService
-from app.services.recorder.record import Recorder
-from app.services.reverts.service import RevertService
-from app.services.target.notices import Unobserved
-from app.services.target.standing import Standings
-from app.services.upkeep.files import WatchedFiles
-from app.services.upkeep.readiness import Readiness
-from app.services.upkeep.reconcile import Reconciler
-from app.services.upkeep.rollup_watch import RollupWatch
-from app.telemetry import Telemetry
-from app.wiring import build, redaction, tokens_and_grants
+from confplane.audit.exchange import close_together
+from confplane.security.book import Book
+from confplane.security.entrance import Entrance
+from confplane.security.events import EventLog
+from confplane.services.access import AccessControl
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.changes.idempotency import IdempotencyService
+from confplane.services.limits import Limit, LimitClass, Limiter, Limits, Override
+from confplane.services.reads.describe import DescribeService
+from confplane.services.reads.history import HistoryService
+from confplane.services.recorder.record import Recorder
+from confplane.services.reverts.service import RevertService
+from confplane.services.target.notices import Unobserved
+from confplane.services.target.standing import Standings
+from confplane.services.upkeep.files import WatchedFiles
+from confplane.services.upkeep.readiness import Readiness
+from confplane.services.upkeep.reconcile import Reconciler
+from confplane.services.upkeep.rollup_watch import RollupWatch
+from confplane.telemetry import Telemetry
+from confplane.wiring import build, redaction, tokens_and_grants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp
 
-    from app.listener import Connections
-    from app.services.metrics import Measured
-    from app.settings import (
+    from confplane.listener import Connections
+    from confplane.services.metrics import Measured
+    from confplane.settings import (
         LimitOverrideSettings,
         LimitSettings,
         LimitsSettings,
@@ -75,7 +75,7 @@ def serve(settings: Settings) -> None:
     tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
     files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
     app, refuse, readiness = create_app(settings, connections, files)
-    # Later collections need not walk the modules; mirrors exempt themselves (app/store/mirror/memory.py).
+    # Later collections need not walk the modules; mirrors exempt themselves (store/mirror/memory.py).
     gc.collect()
     gc.freeze()
     listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness, tls=tls)

@@ -20,11 +20,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
-from app.connection_settings import ClientTlsSettings, KafkaSettings
-from app.domain.errors import NotFoundError
-from app.domain.facets import ClientConfigsLayout
-from app.identity_settings import Group as _Group
-from app.identity_settings import OidcSettings, TlsSettings, check_sources
+from confplane.connection_settings import ClientTlsSettings, KafkaSettings
+from confplane.domain.errors import NotFoundError
+from confplane.domain.facets import ClientConfigsLayout
+from confplane.identity_settings import Group as _Group
+from confplane.identity_settings import OidcSettings, TlsSettings, check_sources
 
 
 class UnusableSettingsError(ValueError):

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: the counts of all parts (app/services/metrics.py), each with one name and one explanation.
+"""Metrics for Prometheus: the counts of all parts (services/metrics.py), each with one name and one explanation.
 
 The table below is complete; docs/operations.md lists the metrics to watch. Labels are the names of clusters, routes,
 facets, issuers, states, results and errors: few, known to the service, and never a client's choice.
@@ -14,15 +14,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.registry import Collector
 
-import app
-from app.services.metrics import Histogram, Sample
+import confplane
+from confplane.services.metrics import Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from app.services.metrics import Measured
+    from confplane.services.metrics import Measured
 
 PREFIX: Final = "confplane_"
 KEPT_S: Final = 1.0
@@ -269,7 +269,7 @@ class _Build:
     """The version that runs."""
 
     def metrics(self) -> Iterator[Sample]:
-        yield Sample("build_info", 1, (app.__version__,))
+        yield Sample("build_info", 1, (confplane.__version__,))
 
 
 class _Metrics(Collector):

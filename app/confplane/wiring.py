@@ -1,6 +1,6 @@
 """The composition root: from settings to the parts that the service and the commands on the stores share.
 
-The service itself is made in :mod:`app.serving`, so that commands do without the API: it takes more than half
+The service itself is made in :mod:`confplane.serving`, so that commands do without the API: it takes more than half
 of the processor time of their imports.
 """
 
@@ -12,57 +12,57 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from app import properties
-from app.audit import (
+from confplane import properties
+from confplane.audit import (
     Database,
     PostgresAccessStore,
     PostgresAuditLog,
     PostgresOpenChanges,
     PostgresTargetStates,
 )
-from app.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
-from app.domain.broker_keys import is_password, is_sensitive
-from app.domain.client_configs import ClientConfigs
-from app.domain.configs import Configs
-from app.domain.definitions import catalog_of
-from app.domain.errors import InvalidRequestError, InvalidTopicError
-from app.domain.facets import ClientConfigsLayout, FacetName, Tree
-from app.domain.quotas import ClientQuotas
-from app.domain.releases import ON_ZOOKEEPER
-from app.observation import Observation
-from app.policy import load_policies
-from app.security import api_tokens
-from app.security.book import Book
-from app.services.access import AccessControl
-from app.services.access_admin.grants import GrantService
-from app.services.access_admin.overview import OverviewService
-from app.services.access_admin.services import AccessServices
-from app.services.access_admin.tokens import Known, Lifetimes, TokenService
-from app.services.changes.alter import AlterService, Rules
-from app.services.changes.client_drafts import ClientDrafter
-from app.services.changes.config_drafts import ConfigDrafter
-from app.services.changes.runner import ChangeRunner
-from app.services.clusters import Cluster, Clusters
-from app.services.collections import Collection
-from app.services.reads.config_describe import ConfigReader
-from app.services.reads.config_levels import BrokerLevels, ServerProperties
-from app.services.redaction import facets_by_tree, redactor
-from app.services.target.fresh import look_first
-from app.services.upkeep.dropping import Dropper
-from app.services.upkeep.rotate import RotateService
-from app.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
+from confplane.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
+from confplane.domain.broker_keys import is_password, is_sensitive
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.configs import Configs
+from confplane.domain.definitions import catalog_of
+from confplane.domain.errors import InvalidRequestError, InvalidTopicError
+from confplane.domain.facets import ClientConfigsLayout, FacetName, Tree
+from confplane.domain.quotas import ClientQuotas
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.observation import Observation
+from confplane.policy import load_policies
+from confplane.security import api_tokens
+from confplane.security.book import Book
+from confplane.services.access import AccessControl
+from confplane.services.access_admin.grants import GrantService
+from confplane.services.access_admin.overview import OverviewService
+from confplane.services.access_admin.services import AccessServices
+from confplane.services.access_admin.tokens import Known, Lifetimes, TokenService
+from confplane.services.changes.alter import AlterService, Rules
+from confplane.services.changes.client_drafts import ClientDrafter
+from confplane.services.changes.config_drafts import ConfigDrafter
+from confplane.services.changes.runner import ChangeRunner
+from confplane.services.clusters import Cluster, Clusters
+from confplane.services.collections import Collection
+from confplane.services.reads.config_describe import ConfigReader
+from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
+from confplane.services.redaction import facets_by_tree, redactor
+from confplane.services.target.fresh import look_first
+from confplane.services.upkeep.dropping import Dropper
+from confplane.services.upkeep.rotate import RotateService
+from confplane.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
-    from app.domain.definitions import Catalog
-    from app.domain.entities import Entity
-    from app.domain.facets import Facet
-    from app.services.changes.edits import Drafter
-    from app.services.ports.access import AccessStore
-    from app.services.ports.store import ClusterStore
-    from app.services.redaction import Redact
-    from app.settings import (
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Facet
+    from confplane.services.changes.edits import Drafter
+    from confplane.services.ports.access import AccessStore
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.redaction import Redact
+    from confplane.settings import (
         ClusterSettings,
         Settings,
     )

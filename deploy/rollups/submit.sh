@@ -9,7 +9,7 @@ export PYTHONPATH PYSPARK_PYTHON
 exec spark-submit --master "$MASTER" \
   --archives packages.zip#packages \
   --conf spark.executorEnv.PYTHONPATH=packages \
-  --conf spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=packages/app/rollups/log4j2.properties \
+  --conf spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=packages/confplane/rollups/log4j2.properties \
   --conf spark.ui.showConsoleProgress=false \
   ${SPARK_OPTIONS:-} \
-  packages/app/rollups/__main__.py "$@"
+  packages/confplane/rollups/__main__.py "$@"

@@ -15,8 +15,8 @@ import logging
 import os
 import sys
 
-from app.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig, Service
-from app.client.dynamic.adapters.aiokafka import swapped_consumer, swapped_producer
+from confplane.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig, Service
+from confplane.client.dynamic.adapters.aiokafka import swapped_consumer, swapped_producer
 
 
 async def main(user: str, topic: str) -> None:
@@ -51,6 +51,6 @@ async def main(user: str, topic: str) -> None:
 
 
 logging.basicConfig(level=logging.WARNING)
-logging.getLogger("app.client.dynamic").setLevel(logging.INFO)
+logging.getLogger("confplane.client.dynamic").setLevel(logging.INFO)
 with contextlib.suppress(KeyboardInterrupt):
     asyncio.run(main(*sys.argv[1:]))

@@ -15,8 +15,8 @@ import os
 import sys
 import time
 
-from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, DynamicProducerConfig, Service
-from app.client.dynamic.adapters.confluent_kafka import swapped_consumer, swapped_producer
+from confplane.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, DynamicProducerConfig, Service
+from confplane.client.dynamic.adapters.confluent_kafka import swapped_consumer, swapped_producer
 
 logging.basicConfig(level=logging.INFO)
 user, topic = sys.argv[1:]

@@ -15,11 +15,11 @@ import os
 import sys
 import time
 
-from app.client.dynamic import KAFKA_PYTHON, DynamicConsumerConfig, DynamicProducerConfig, Service
-from app.client.dynamic.adapters.kafka_python import swapped_consumer, swapped_producer
+from confplane.client.dynamic import KAFKA_PYTHON, DynamicConsumerConfig, DynamicProducerConfig, Service
+from confplane.client.dynamic.adapters.kafka_python import swapped_consumer, swapped_producer
 
 logging.basicConfig(level=logging.WARNING)
-logging.getLogger("app.client.dynamic").setLevel(logging.INFO)
+logging.getLogger("confplane.client.dynamic").setLevel(logging.INFO)
 user, topic = sys.argv[1:]
 service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])
 common = {"bootstrap_servers": os.environ["KAFKA"], "client_id": "example", "metadata_max_age_ms": 1000}

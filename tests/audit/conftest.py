@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest_asyncio
 
-from app.audit import Database, PostgresAuditLog
+from confplane.audit import Database, PostgresAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

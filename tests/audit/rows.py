@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 from uuid_utils.compat import uuid7
 
-from app.services.ports.trail import Intent, IntentEntity, Outcome
+from confplane.services.ports.trail import Intent, IntentEntity, Outcome
 
 TABLES = ("access_changes", "change_keys", "intent_entities", "intents", "outcomes", "registrations")
 """Of what is recorded for good."""

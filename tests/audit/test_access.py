@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresAccessStore
-from app.domain.access.grants import Grant
-from app.domain.access.identities import Narrowing
-from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
-from app.domain.errors import AlreadyExistsError, UnavailableError
-from app.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
+from confplane.audit import Database, PostgresAccessStore
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import Narrowing
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.errors import AlreadyExistsError, UnavailableError
+from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
 from tests.audit.rows import count, run
 
 if TYPE_CHECKING:

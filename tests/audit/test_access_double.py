@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresAccessStore
-from app.domain.access.grants import Grant
-from app.domain.access.operations import Operation, PatternType, ResourceType, Role
-from app.domain.errors import ConfplaneError
-from app.services.ports.access import AccessChange, AccessQuery, Loaded, StoredGrant, Token
+from confplane.audit import Database, PostgresAccessStore
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
+from confplane.domain.errors import ConfplaneError
+from confplane.services.ports.access import AccessChange, AccessQuery, Loaded, StoredGrant, Token
 from tests.support.access_store import MemoryAccessStore
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.services.ports.access import AccessStore
+    from confplane.services.ports.access import AccessStore
 
 PRINCIPALS = ("User:a", "User:b", "Group:c")
 KINDS = ("token-created", "grant-created")

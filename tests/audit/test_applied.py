@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit import Database, PostgresAppliedReports
-from app.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance
-from app.audit.exchange import Pace
-from app.domain.errors import UnavailableError
-from app.services.metrics import Sample
-from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from confplane.audit import Database, PostgresAppliedReports
+from confplane.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance
+from confplane.audit.exchange import Pace
+from confplane.domain.errors import UnavailableError
+from confplane.services.metrics import Sample
+from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from tests.audit.rows import count, fetch, run
 from tests.support.waiting import until
 

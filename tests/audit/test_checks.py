@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.audit import Database, PostgresAuditLog, revisions
-from app.domain.errors import UnavailableError
+from confplane.audit import Database, PostgresAuditLog, revisions
+from confplane.domain.errors import UnavailableError
 from tests.audit.rows import intent, run
 
 if TYPE_CHECKING:

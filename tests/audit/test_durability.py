@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRequestKeys, open_changes
-from app.domain.errors import UnavailableError
-from app.services.ports.request_keys import Answer
-from app.services.ports.trail import Claim
+from confplane.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRequestKeys, open_changes
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.request_keys import Answer
+from confplane.services.ports.trail import Claim
 from tests.audit.rows import committed, fetch, intent, rejected
 from tests.support import servers
 from tests.support.forgetful import Forgetful, marked_by_reading
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from app.services.ports.trail import Intent
+    from confplane.services.ports.trail import Intent
 
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"

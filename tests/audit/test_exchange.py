@@ -9,7 +9,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from app.audit.exchange import Exchange, Pace, close_together
+from confplane.audit.exchange import Exchange, Pace, close_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from sqlalchemy import exc
 
-from app.audit import Database, PostgresAuditLog, faults, group_commit, migrate, trail
-from app.devstack.postgres import OWNER, Postgres
-from app.domain.errors import UnavailableError, WriteOutcome
-from app.services.ports.trail import AuditQuery
+from confplane.audit import Database, PostgresAuditLog, faults, group_commit, migrate, trail
+from confplane.devstack.postgres import OWNER, Postgres
+from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.services.ports.trail import AuditQuery
 from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, intent, rejected, run
 

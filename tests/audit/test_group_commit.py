@@ -9,9 +9,9 @@ import orjson
 import psycopg
 import pytest
 
-from app.audit import Database, PostgresAuditLog, group_commit
-from app.audit.group_commit import Lane
-from app.services.ports.trail import AuditQuery, Claim
+from confplane.audit import Database, PostgresAuditLog, group_commit
+from confplane.audit.group_commit import Lane
+from confplane.services.ports.trail import AuditQuery, Claim
 from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
 from tests.support.waiting import until
@@ -19,7 +19,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.services.ports.trail import Intent
+    from confplane.services.ports.trail import Intent
     from tests.support import servers
 
 

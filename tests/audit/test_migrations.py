@@ -10,13 +10,13 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool, create_engine, make_url
 
-from app.audit import migrate, revisions
-from app.audit.tables import FUNCTIONS, metadata
+from confplane.audit import migrate, revisions
+from confplane.audit.tables import FUNCTIONS, metadata
 from tests.audit.rows import CURRENT, POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
 
 if TYPE_CHECKING:
-    from app.audit import PostgresAuditLog
-    from app.devstack.postgres import Postgres
+    from confplane.audit import PostgresAuditLog
+    from confplane.devstack.postgres import Postgres
     from tests.support import servers
 
 

@@ -9,14 +9,14 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.audit import PostgresOpenChanges, migrate, open_changes
+from confplane.audit import PostgresOpenChanges, migrate, open_changes
 from tests.audit.rows import change_id, committed, fetch, intent, rejected, run
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.audit import Database, PostgresAuditLog
-    from app.services.upkeep.reconcile import OpenChange
+    from confplane.audit import Database, PostgresAuditLog
+    from confplane.services.upkeep.reconcile import OpenChange
     from tests.support import servers
 
 YEARS_AGO = 1_500_000_000_000

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import event
 
-from app.audit import (
+from confplane.audit import (
     Database,
     PostgresAuditLog,
     PostgresOpenChanges,
@@ -21,17 +21,17 @@ from app.audit import (
     open_changes,
     trail_queries,
 )
-from app.domain.access.ranges import Ranges
-from app.domain.facets import Tree
-from app.services.ports.history import Touched, Znode
-from app.services.ports.trail import AuditQuery
+from confplane.domain.access.ranges import Ranges
+from confplane.domain.facets import Tree
+from confplane.services.ports.history import Touched, Znode
+from confplane.services.ports.trail import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.devstack.postgres import Postgres
+    from confplane.devstack.postgres import Postgres
 
 # 60,000 changes, one each 10 ms, of two clusters, 1,000 principals, 5,000 entities; one in twenty has a second attempt,
 # one in a hundred each a rare key, a rejection, no outcome; one in five hundred an id of a clock that is two days behind. And three days of 20,000 entities' registrations.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit import Database, PostgresRegistrationLog
-from app.audit.exchange import Pace
-from app.audit.registration_view import MAX_PER_ENTITY, RegistrationView, Software
-from app.domain.errors import InvalidRequestError, UnavailableError
-from app.services.ports.registrations import Registration
+from confplane.audit import Database, PostgresRegistrationLog
+from confplane.audit.exchange import Pace
+from confplane.audit.registration_view import MAX_PER_ENTITY, RegistrationView, Software
+from confplane.domain.errors import InvalidRequestError, UnavailableError
+from confplane.services.ports.registrations import Registration
 from tests.audit.rows import count, fetch, run
 from tests.support.waiting import until
 

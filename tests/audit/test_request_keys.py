@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit import Database, PostgresAuditLog, PostgresRequestKeys
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.domain.errors import IdempotencyKeyBusyError
-from app.services.changes.idempotency import RequestKey
-from app.services.ports.request_keys import Answer
-from app.services.ports.trail import Claim
+from confplane.audit import Database, PostgresAuditLog, PostgresRequestKeys
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.errors import IdempotencyKeyBusyError
+from confplane.services.changes.idempotency import RequestKey
+from confplane.services.ports.request_keys import Answer
+from confplane.services.ports.trail import Claim
 from tests.audit.rows import committed, count, intent, rejected, run
 from tests.support.stalls import stalled
 from tests.support.stores import until
 
 if TYPE_CHECKING:
-    from app.services.ports.request_keys import KeyRow
+    from confplane.services.ports.request_keys import KeyRow
     from tests.support import servers
 
 ANSWER = Answer(200, {"etag": '"a"'}, '{"id":"user=Zoë"}', ("ALTER_CONFIGS user=Zo~C3~AB",))

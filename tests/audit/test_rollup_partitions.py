@@ -12,10 +12,10 @@ from alembic import command
 from sqlalchemy import NullPool, create_engine, make_url
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresRollups, migrate
-from app.audit.rollup_parts import fold_id, write_part
-from app.audit.rollup_runs import RollupRuns
-from app.services.ports.rollups import RowQuery, RunState
+from confplane.audit import Database, PostgresRollups, migrate
+from confplane.audit.rollup_parts import fold_id, write_part
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch, run
 from tests.audit.test_rollups import age, all_rows, begin, lines, publish
 from tests.support.waiting import wait_for

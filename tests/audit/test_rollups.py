@@ -18,11 +18,11 @@ import pytest
 from sqlalchemy import event
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresRollups
-from app.audit.rollup_parts import Attempt, RunGoneError, check_parts, write_part
-from app.audit.rollup_runs import LOST, RollupRuns
-from app.domain.errors import ConcurrentChangeError, UnavailableError
-from app.services.ports.rollups import RowQuery, RunState
+from confplane.audit import Database, PostgresRollups
+from confplane.audit.rollup_parts import Attempt, RunGoneError, check_parts, write_part
+from confplane.audit.rollup_runs import LOST, RollupRuns
+from confplane.domain.errors import ConcurrentChangeError, UnavailableError
+from confplane.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch, run
 from tests.support.stores import soon
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    from app.services.ports.rollups import Place
+    from confplane.services.ports.rollups import Place
     from tests.support import servers
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -220,8 +220,8 @@ def test_rows_that_are_missing_are_noticed(runs: RollupRuns, migrated: servers.D
 HOLDER = """
 import sys, uuid
 from datetime import datetime, UTC
-from app.audit.rollup_runs import RollupRuns
-from app.audit.rollup_parts import write_part
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.audit.rollup_parts import write_part
 dsn, run_id = sys.argv[1], uuid.UUID(sys.argv[2])
 runs = RollupRuns(dsn, "payments")
 with runs.held(run_id):

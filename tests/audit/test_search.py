@@ -10,14 +10,14 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from app.audit import trail_queries
-from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.trail import AuditQuery, Sighting
+from confplane.audit import trail_queries
+from confplane.services.ports.pages import PAGE_BYTES
+from confplane.services.ports.trail import AuditQuery, Sighting
 from tests.audit.rows import change_id, committed, entity, intent, rejected
 
 if TYPE_CHECKING:
-    from app.audit import PostgresAuditLog
-    from app.services.ports.trail import AuditRecord, Intent, Outcome
+    from confplane.audit import PostgresAuditLog
+    from confplane.services.ports.trail import AuditRecord, Intent, Outcome
     from tests.support import servers
 
 START_MS = 1_763_682_000_000

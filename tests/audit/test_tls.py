@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from app.audit import Database, PostgresAuditLog
-from app.domain.errors import UnavailableError
+from confplane.audit import Database, PostgresAuditLog
+from confplane.domain.errors import UnavailableError
 from tests.support.certificates import CN, Authority, name
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text as SqlText
 from sqlalchemy import column, select, values
 
-from app.audit import PostgresRegistrationLog, PostgresRollups, registrations, trail_queries, visible
-from app.domain.access.ranges import EVERYTHING, NOTHING, Ranges
-from app.services.ports.rollups import RowQuery
-from app.services.ports.trail import AuditQuery
+from confplane.audit import PostgresRegistrationLog, PostgresRollups, registrations, trail_queries, visible
+from confplane.domain.access.ranges import EVERYTHING, NOTHING, Ranges
+from confplane.services.ports.rollups import RowQuery
+from confplane.services.ports.trail import AuditQuery
 from tests.audit.rows import change_id, committed, entity, intent, rejected, run
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit import Database, PostgresAuditLog
-    from app.services.ports.rollups import Place
-    from app.services.ports.trail import AuditRecord, Intent
+    from confplane.audit import Database, PostgresAuditLog
+    from confplane.services.ports.rollups import Place
+    from confplane.services.ports.trail import AuditRecord, Intent
     from tests.support import servers
 
 START_MS = 1_763_682_000_000

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from app.cli.remote.export.command import export, form_of
-from app.cli.remote.selection import Selection
+from confplane.cli.remote.export.command import export, form_of
+from confplane.cli.remote.selection import Selection
 from tests.automation import tofu
 from tests.support import odd_configs, servers, tools
 from tests.support.service import Service
@@ -22,8 +22,8 @@ from tests.support.service import Service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 EXPORTED: Final = Path(__file__).with_name("exported.tf")
 _RESOURCES: Final = 44

@@ -21,13 +21,13 @@ from uuid import UUID
 import httpx
 import psycopg
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import Authentication, Identity
-from app.domain.access.operations import Operation, PatternType, ResourceType
-from app.security import api_tokens
-from app.security.book import Book
-from app.services.access import AccessControl
-from app.services.ports.access import Loaded, StoredGrant
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.access.operations import Operation, PatternType, ResourceType
+from confplane.security import api_tokens
+from confplane.security.book import Book
+from confplane.services.access import AccessControl
+from confplane.services.ports.access import Loaded, StoredGrant
 from tests.bench.caller import Caller
 from tests.bench.load import Load
 from tests.bench.reads import CONFIGS, DESCRIBE, QUOTAS, RESOLVE
@@ -42,7 +42,7 @@ from tests.support.processes import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.services.ports.access import AccessStore
+    from confplane.services.ports.access import AccessStore
     from tests.bench.rounds import Sample
     from tests.bench.stage import Stage
 

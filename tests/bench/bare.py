@@ -15,8 +15,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.listener import uvicorn_options
-from app.settings import HttpSettings
+from confplane.listener import uvicorn_options
+from confplane.settings import HttpSettings
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.devstack.java import find_java
+from confplane.devstack.java import find_java
 from tests.bench.broker import BenchBroker
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.rounds import Figure, alternate, column
@@ -40,7 +40,7 @@ def measure(stage: Stage, class_path: str, *, rounds: int) -> Iterator[Figure]:
         token = directory / "token"
         token.write_text(service.token)
         own = os.environ | {"CONFPLANE_URL": service.url, "CONFPLANE_TOKEN_FILE": str(token)}
-        ours = [sys.executable, "-m", "app", "configs", *_LINE]
+        ours = [sys.executable, "-m", "confplane", "configs", *_LINE]
         bootstrap = ("--bootstrap-server", broker.bootstrap)
         theirs = [str(find_java()), *_JVM, "-cp", class_path, "kafka.admin.ConfigCommand", *bootstrap, *_LINE]
         confplane, kafka = alternate(

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.cli.commands import main
-from app.store import ZooKeeperStore
+from confplane.cli.commands import main
+from confplane.store import ZooKeeperStore
 from tests.bench.mirror import Holds
 from tests.support.waiting import wait_for
 

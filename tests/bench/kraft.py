@@ -95,7 +95,7 @@ def run_target(stage: Stage, node: KraftNode, connect: str, dsn: str, *arguments
     cluster = {"zookeeper": connect, "kafka": _kafka(node, **kafka)}
     own = os.environ | {"CONFPLANE_CLUSTERS": json.dumps({"default": cluster}), "CONFPLANE_POSTGRES__DSN": dsn}
     own |= {"CONFPLANE_ADMIN_TOKEN_FILE": str(_token(stage.directory)), "LOGNAME": "bench"}
-    command = [sys.executable, "-m", "app", "target", *arguments, "--cluster", "default"]
+    command = [sys.executable, "-m", "confplane", "target", *arguments, "--cluster", "default"]
     begun = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

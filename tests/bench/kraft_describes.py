@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import uvloop
 
-from app.kraft.views import Quotas
-from app.kraft.wire.messages import DescribeClientQuotasRequest
-from app.kraft.wire.messages.describe_client_quotas_request import ComponentData
+from confplane.kraft.views import Quotas
+from confplane.kraft.wire.messages import DescribeClientQuotasRequest
+from confplane.kraft.wire.messages.describe_client_quotas_request import ComponentData
 from tests.bench.rounds import Figure, alternate, column, progress, summary
 from tests.support import tools
 from tests.support.kraft_client import client_of
@@ -21,7 +21,7 @@ from tests.support.kraft_writer import KraftWriter
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from app.kraft.client import KraftClient
+    from confplane.kraft.client import KraftClient
     from tests.bench.rounds import Sample
     from tests.interop.admin import JavaCalls
     from tests.support.kraft import KraftNode

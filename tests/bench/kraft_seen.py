@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.views import Quotas
+from confplane.kraft.views import Quotas
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.kraft_describes import DEADLINE_S
 from tests.bench.rounds import summary

@@ -113,7 +113,7 @@ def _side(engine: Callable[[str], float], task: str) -> Callable[[int], tuple[fl
 
 
 def _spark(cores: int, replies: IO[str]) -> None:
-    from app.rollups.session import session  # noqa: PLC0415 - DuckDB's process has no use for it
+    from confplane.rollups.session import session  # noqa: PLC0415 - DuckDB's process has no use for it
 
     settings = {"spark.driver.memory": _MEMORY, "spark.sql.shuffle.partitions": str(2 * cores)}
     spark = session(f"local[{cores}]", name="bench", settings=settings)
@@ -152,9 +152,9 @@ def _duckdb(cores: int, replies: IO[str]) -> None:
 
 def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
     """Return the rows of a run from the beginning, and its fold where it has one."""
-    from app.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415 - DuckDB's process has no use for it
-    from app.rollups import past, schemas  # noqa: PLC0415 - as above
-    from app.rollups.jobs import JOBS  # noqa: PLC0415 - as above
+    from confplane.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415 - DuckDB's process has no use for it
+    from confplane.rollups import past, schemas  # noqa: PLC0415 - as above
+    from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
     frames, options = samples.frames(spark, sample), _about(sample)
@@ -179,7 +179,7 @@ def _usage(sample: Path) -> Path:
     """Return the measurements of a sample, made up where there are none yet."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - DuckDB's process has no use for it
 
-    from app.rollups import schemas  # noqa: PLC0415 - as above
+    from confplane.rollups import schemas  # noqa: PLC0415 - as above
     from tests.rollups.at_size import measured  # noqa: PLC0415 - as above
 
     found = sample / "usage.parquet"
@@ -194,8 +194,8 @@ def _step(spark: SparkSession, name: str, sample: Path, step: int) -> list[DataF
     """Return the rows, and the fold, of a run that continues where the newest changes were not there yet."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - DuckDB's process has no use for it
 
-    from app.rollups.job import Carried  # noqa: PLC0415 - as above
-    from app.rollups.jobs import JOBS  # noqa: PLC0415 - as above
+    from confplane.rollups.job import Carried  # noqa: PLC0415 - as above
+    from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
     job, given, about = JOBS[name], samples.frames(spark, sample), _about(sample)

@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Final
 import psycopg
 from pydantic import SecretStr
 
-from app.rollups.sources.postgres import connected
-from app.rollups.sources.tables import TABLES, Cut, KeyRange
+from confplane.rollups.sources.postgres import connected
+from confplane.rollups.sources.tables import TABLES, Cut, KeyRange
 from tests.bench.rounds import Figure, alternate, column, progress
 from tests.bench.stage import probe
 from tests.bench.turns import own_output, serve, worker
@@ -99,10 +99,10 @@ def _adbc(dsn: str, replies: IO[str]) -> None:
 
 
 def _spark(dsn: str, connect: str, cores: int, replies: IO[str]) -> None:
-    from app.rollups import stores  # noqa: PLC0415 - ADBC's process has no use for it
-    from app.rollups.origin import Origin  # noqa: PLC0415 - as above
-    from app.rollups.session import session  # noqa: PLC0415 - as above
-    from app.settings import ClusterSettings  # noqa: PLC0415 - as above
+    from confplane.rollups import stores  # noqa: PLC0415 - ADBC's process has no use for it
+    from confplane.rollups.origin import Origin  # noqa: PLC0415 - as above
+    from confplane.rollups.session import session  # noqa: PLC0415 - as above
+    from confplane.settings import ClusterSettings  # noqa: PLC0415 - as above
 
     spark = session(f"local[{cores}]", name="bench", settings={"spark.driver.memory": _MEMORY})
     spark.sparkContext.setLogLevel("ERROR")

@@ -14,10 +14,10 @@ import httpx
 import psutil
 from kazoo.client import KazooClient
 
-from app.devstack.postgres import Postgres
-from app.devstack.process import free_port
-from app.devstack.zookeeper import ZooKeeper
-from app.store import znodes
+from confplane.devstack.postgres import Postgres
+from confplane.devstack.process import free_port
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.store import znodes
 from tests.bench.load import Load, Loaded
 from tests.bench.rounds import progress
 from tests.support.servers import make_chroot, make_migrated
@@ -52,7 +52,7 @@ class Stage:
         dsn: str | None = None,
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
-        module: str = "app",
+        module: str = "confplane",
     ) -> Iterator[Service]:
         """Run ``confplane serve``, or another module that runs it, on a chroot and a database of its own unless they are given."""
         dsn, connect = dsn or self.database(), connect or self.chroot()

@@ -21,12 +21,12 @@ import uvloop
 from kazoo.client import KazooClient
 from uuid_utils.compat import uuid7
 
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.domain.quotas import ClientQuotas
-from app.services.ports.transactions import ChangeWrites, Committed, EntityWrite, Transaction
-from app.store import FacetIndex, ZooKeeperStore, znodes
-from app.store.write import markers
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.ports.transactions import ChangeWrites, Committed, EntityWrite, Transaction
+from confplane.store import FacetIndex, ZooKeeperStore, znodes
+from confplane.store.write import markers
 
 PRINCIPAL = "User:admin"
 

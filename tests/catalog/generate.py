@@ -1,4 +1,4 @@
-"""Generate ``app/domain/catalog/*.json`` from Kafka's own classes.
+"""Generate ``app/confplane/domain/catalog/*.json`` from Kafka's own classes.
 
 One command, from the root of the repository, with a JDK and Maven on the path::
 
@@ -25,7 +25,7 @@ from tests.catalog.kafka_jars import said
 
 VERSIONS: Final = ("3.9.1", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 """The versions of Kafka, ascending, one of each release. Kafka 3.9 is the last release with ZooKeeper."""
-CATALOG: Final = Path(__file__).parents[2] / "app" / "domain" / "catalog"
+CATALOG: Final = Path(__file__).parents[2] / "app" / "confplane" / "domain" / "catalog"
 ENTITIES: Final = ("topic", "broker", "producer", "consumer", "group", "client-metrics")
 
 _LEVELS: Final = "metadata.version"

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from app.api import patterns
+from confplane.api import patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

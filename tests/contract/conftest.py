@@ -13,8 +13,8 @@ from tests.support.service import Service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 
 @pytest.fixture(scope="module")

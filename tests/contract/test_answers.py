@@ -10,7 +10,7 @@ import httpx
 import pytest
 import schemathesis
 
-from app.domain.rollups import ROLLUPS
+from confplane.domain.rollups import ROLLUPS
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 
 if TYPE_CHECKING:

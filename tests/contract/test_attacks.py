@@ -25,8 +25,8 @@ from tests.support.service import Service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 MIB: Final = 1024 * 1024
 HEAD: Final = b"GET /livez HTTP/1.1\r\nHost: x\r\n"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 
-from app.domain.access.operations import Operation, PatternType, ResourceType, Role
-from app.domain.rollups import ROLLUPS
+from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
+from confplane.domain.rollups import ROLLUPS
 from tests.support.inside import running_on
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import httpx
     import pytest
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.inside import Inside
 
 NAMES = ("payments-a", "payments-b", "orders", "zebra")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 
-from app.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.operations import Operation, ResourceType
 from tests.support.inside import running_on
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import httpx
     import pytest
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.inside import Inside
 
 BASE = "/v1/clusters/default"

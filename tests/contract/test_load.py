@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from app.api.routing.strict_json import MAX_ITEMS
+from confplane.api.routing.strict_json import MAX_ITEMS
 from tests.support.honest import BASE, honest
 from tests.support.waiting import wait_for
 

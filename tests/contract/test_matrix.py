@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import pytest_asyncio
 
-from app.api.app import FAMILIES
-from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
-from app.domain.entities import Entity
-from app.domain.rollups import ROLLUPS
+from confplane.api.app import FAMILIES
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.entities import Entity
+from confplane.domain.rollups import ROLLUPS
 from tests.support.inside import running_on
 from tests.support.sampling import sampled
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.inside import Inside
 
 DESCRIBE: Final = Operation.DESCRIBE_CONFIGS

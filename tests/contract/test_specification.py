@@ -8,10 +8,10 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from app.api.app import FAMILIES
-from app.api.routing.operations import Effect, Operation
-from app.services.limits import LimitClass
-from app.serving import openapi_yaml
+from confplane.api.app import FAMILIES
+from confplane.api.routing.operations import Effect, Operation
+from confplane.services.limits import LimitClass
+from confplane.serving import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 from tests.unit.client.generate import specification
 

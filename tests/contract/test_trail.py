@@ -12,15 +12,15 @@ import pytest
 import schemathesis
 from uuid_utils.compat import uuid7
 
-from app.cli import compact, freeze, import_kip5, layout, secrets, upgrade_keys
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.domain.definitions import Kind
-from app.domain.entities import Entity
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.callers import Caller
-from app.services.changes.edits import Edit, Mode
-from app.services.ports.trail import Intent, IntentEntity, Outcome
+from confplane.cli import compact, freeze, import_kip5, layout, secrets, upgrade_keys
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.domain.definitions import Kind
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.ports.trail import Intent, IntentEntity, Outcome
 from tests.audit.rows import fetch
 from tests.contract.api import FILE
 from tests.support.kafka_double import KafkaDouble
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.settings import Settings
+    from confplane.settings import Settings
     from tests.support.servers import Database
     from tests.support.service import Service
 

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from app import __version__
-from app.settings import ClusterSettings, Settings
+from confplane import __version__
+from confplane.settings import ClusterSettings, Settings
 from tests.deploy import chart
 
 COMPARED = ("minimum", "maximum", "minLength", "pattern", "enum")

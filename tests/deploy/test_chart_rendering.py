@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from app.domain.facets import ClientConfigsLayout
-from app.settings import HttpSettings, Settings
+from confplane.domain.facets import ClientConfigsLayout
+from confplane.settings import HttpSettings, Settings
 from tests.deploy import chart
 from tests.support.tools import ROOT
 

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.cli import callers
-from app.cli.commands import cli
-from app.domain.rollups import ROLLUPS
+from confplane.cli import callers
+from confplane.cli.commands import cli
+from confplane.domain.rollups import ROLLUPS
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 def arguments_of_rollups(words: list[str]) -> list[str]:
     """The words behind the file that spark-submit runs, below the place of the packages."""
-    [file] = [word for word in words if word.endswith("app/rollups/__main__.py")]
-    assert (ROOT / file.partition("/opt/confplane/")[2]).is_file()
+    [file] = [word for word in words if word.endswith("confplane/rollups/__main__.py")]
+    assert (ROOT / "app" / file.partition("/opt/confplane/")[2]).is_file()
     return words[words.index(file) + 1 :]
 
 
@@ -60,8 +60,8 @@ PIP: Final = """#!/bin/sh
 # Stands for a Python whose pip downloads nothing.
 test "$2" = pip || exec "{python}" "$@"
 echo "$@" > asked
-mkdir -p packages/app packages/pyspark packages/pyspark-4.3.0.dist-info
-echo "0" > packages/app/__init__.py
+mkdir -p packages/confplane packages/pyspark packages/pyspark-4.3.0.dist-info
+echo "0" > packages/confplane/__init__.py
 """
 
 
@@ -75,9 +75,9 @@ def test_the_archive_has_all_but_spark(tmp_path: Path, given: tuple[str, ...]) -
     subprocess.run([RECIPES / "package.sh", *given], cwd=work, env=own, check=True)
     asked = (work / "asked").read_text().strip()
     assert asked == f"-m pip install --quiet --target packages {given[0] if given else 'confplane[spark]'}"
-    assert sorted(path.name for path in (work / "packages").iterdir()) == ["app"]
+    assert sorted(path.name for path in (work / "packages").iterdir()) == ["confplane"]
     with zipfile.ZipFile(work / "packages.zip") as archive:
-        assert sorted(archive.namelist()) == ["app/", "app/__init__.py"]
+        assert sorted(archive.namelist()) == ["confplane/", "confplane/__init__.py"]
 
 
 @pytest.mark.parametrize("name", ["cronjob.yaml", "scheduled-spark-application.yaml"])

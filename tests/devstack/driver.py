@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from app.devstack.errors import DevStackError
-from app.devstack.stack import Stack
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.stack import Stack
 
 
 def main() -> int:

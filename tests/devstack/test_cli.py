@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-import app
-from app.cli import settings_errors
-from app.cli.commands import cli
-from app.cli.dev import curl
+import confplane
+from confplane.cli import settings_errors
+from confplane.cli.commands import cli
+from confplane.cli.dev import curl
 from tests.support.processes import program
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 
 
 def test_the_version_is_the_packages() -> None:
-    assert CliRunner().invoke(cli, ["--version"]).output == f"confplane {app.__version__}\n"
+    assert CliRunner().invoke(cli, ["--version"]).output == f"confplane {confplane.__version__}\n"
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])
@@ -131,7 +131,9 @@ def test_migrating_a_database_that_is_away_is_told_in_one_line() -> None:
 
 
 def test_dev_without_java_says_what_to_install(tmp_path: Path) -> None:
-    with program(["-m", "app", "dev", "--data-dir", tmp_path / "d"], environment={"PATH": "", "JAVA_HOME": ""}) as run:
+    with program(
+        ["-m", "confplane", "dev", "--data-dir", tmp_path / "d"], environment={"PATH": "", "JAVA_HOME": ""}
+    ) as run:
         assert run.wait() == 1
     assert "Java 17 or later is needed and was not found" in run.output
     assert not (tmp_path / "d").exists()

@@ -30,7 +30,7 @@ _ELSEWHERE = {
 
 
 def _dev(directory: Path, *arguments: str) -> list[str | Path]:
-    return ["-m", "app", "dev", "--data-dir", directory, "--port", "0", *arguments]
+    return ["-m", "confplane", "dev", "--data-dir", directory, "--port", "0", *arguments]
 
 
 def _ready(running: Program) -> str:
@@ -104,7 +104,7 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with program(["-m", "app", "dev", "--data-dir", tmp_path / "d", "--port", str(port)]) as running:
+        with program(["-m", "confplane", "dev", "--data-dir", tmp_path / "d", "--port", str(port)]) as running:
             assert running.wait() == 1
     assert f"Port {port} is taken" in running.output
     assert f"--port {port + 1}" in running.output

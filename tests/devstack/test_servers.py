@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from kazoo.client import KazooClient
 
-from app.devstack.errors import DevStackError
-from app.devstack.postgres import SERVICE, Postgres
-from app.devstack.zookeeper import ZooKeeper
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.postgres import SERVICE, Postgres
+from confplane.devstack.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,10 @@ import psutil
 import psycopg
 import pytest
 
-from app.devstack import process
-from app.devstack.errors import DevStackError
-from app.devstack.postgres import OWNER, Postgres
-from app.devstack.stack import InUseError, Stack
+from confplane.devstack import process
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.postgres import OWNER, Postgres
+from confplane.devstack.stack import InUseError, Stack
 from tests.support import servers
 from tests.support.processes import program, wait_gone
 

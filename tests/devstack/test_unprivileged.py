@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.devstack import unprivileged
+from confplane.devstack import unprivileged
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.services.recorder.recorded import PRINCIPAL
+from confplane.services.recorder.recorded import PRINCIPAL
 from tests.faults import kinds
 from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
 from tests.faults.history import Kind, Mode, PartResult, Strike

@@ -11,7 +11,7 @@ import psycopg
 from kazoo.exceptions import NoNodeError
 from psycopg.rows import dict_row
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.faults.history import EntityState, Mirror, Run, TrailEntity, TrailIntent, TrailOutcome, Znode, read_history
 from tests.faults.topology import CLUSTER
 from tests.faults.txnlog import read_events

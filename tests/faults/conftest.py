@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.devstack.zookeeper import ZooKeeper
+from confplane.devstack.zookeeper import ZooKeeper
 from tests.faults.scenes import Scene, scene
 
 if TYPE_CHECKING:

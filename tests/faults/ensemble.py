@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from app.devstack import zookeeper
-from app.devstack.errors import DevStackError
-from app.devstack.process import port_is_free
+from confplane.devstack import zookeeper
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.process import port_is_free
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

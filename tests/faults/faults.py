@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
-from app.devstack.errors import DevStackError
+from confplane.devstack.errors import DevStackError
 from tests.faults import kinds
 from tests.faults.topology import DEADLINE_MS, SESSION_TIMEOUT_MS, answer, stop_processes
 from tests.support.stepping import STEPS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Sequence
 
-    from app.devstack.process import Server
+    from confplane.devstack.process import Server
     from tests.faults.topology import Replica, Topology
     from tests.support.proxy import Proxy
 

@@ -21,14 +21,14 @@ from uuid import UUID
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
-from app.audit import PostgresAuditLog, open_changes
-from app.cli.commands import main
-from app.services.changes import settle
-from app.services.ports.store import Marker
-from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, Conflict
-from app.store import ZooKeeperStore, znodes
-from app.store.write import markers, transactions
+from confplane.audit import PostgresAuditLog, open_changes
+from confplane.cli.commands import main
+from confplane.services.changes import settle
+from confplane.services.ports.store import Marker
+from confplane.services.ports.trail import Outcome
+from confplane.services.ports.transactions import Committed, Conflict
+from confplane.store import ZooKeeperStore, znodes
+from confplane.store.write import markers, transactions
 from tests.support import stepping
 from tests.support.forgetful import marked_by_reading
 from tests.support.stepping import REASON
@@ -36,9 +36,9 @@ from tests.support.stepping import REASON
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from app.services.ports.trail import Claim, Intent
-    from app.services.ports.transactions import CommitResult, Transaction
-    from app.store.session.keeper import Session
+    from confplane.services.ports.trail import Claim, Intent
+    from confplane.services.ports.transactions import CommitResult, Transaction
+    from confplane.store.session.keeper import Session
 
 VARIABLE: Final = "CONFPLANE_TEST_MUTANT"
 STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"

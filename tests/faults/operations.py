@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.faults.history import Mode, Part, PartResult
 from tests.faults.topology import TOPICS
 
@@ -105,7 +105,7 @@ class Operations:
     def _asked(self, operation: Operation, chooser: random.Random) -> Operation:
         """Return a request as it is sent: mostly plain, as users send theirs, and now and then with more that it asks.
 
-        Plain ones go a way of their own through the service (app/api/direct.py).
+        Plain ones go a way of their own through the service (app/confplane/api/direct.py).
         """
         drawn, number = chooser.random(), next(self._values)
         reason, ticket = f"for {number}", f"T-{number}"

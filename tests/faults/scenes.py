@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
     from tests.support.service import Service
@@ -37,17 +37,17 @@ PATIENT_MS = 300_000
 """A deadline that no request comes near."""
 LONG_SESSION_MS = 60_000
 """The longest that the server grants: no pause of a scene ends it."""
-_FRESH = {"app.services.changes.settle._FRESH_S": 0.5}
+_FRESH = {"confplane.services.changes.settle._FRESH_S": 0.5}
 """Below the age at which markers go, as it is in the service."""
 _QUICK = {
-    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
-    "app.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
-    "app.services.upkeep.reconcile._SLACK_S": 1.0,
+    "confplane.services.upkeep.reconcile.INTERVAL_S": 0.2,
+    "confplane.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
+    "confplane.services.upkeep.reconcile._SLACK_S": 1.0,
     # Longer than any two steps of a scene that lie between a write without a notification and its discovery.
-    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 10.0,
+    "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 10.0,
     **_FRESH,
 }
-_NEVER = {"app.services.upkeep.reconcile.INTERVAL_S": 3600.0, **_FRESH}
+_NEVER = {"confplane.services.upkeep.reconcile.INTERVAL_S": 3600.0, **_FRESH}
 
 
 class Scene:

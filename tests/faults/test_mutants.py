@@ -27,7 +27,7 @@ from tests.support.waiting import until_thread
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.faults.history import Call
     from tests.faults.scenes import Scene
     from tests.support.service import Service

@@ -20,8 +20,8 @@ import psutil
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import OWNER, SERVICE, Postgres
+from confplane.audit.migrate import upgrade
+from confplane.devstack.postgres import OWNER, SERVICE, Postgres
 from tests.faults.ensemble import Ensemble, stable_ports
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
@@ -45,13 +45,13 @@ _DISK_BYTES: Final = 4 * 1024**3
 
 CONSTANTS: Final[dict[str, float]] = {
     # Shorter waits, so that more happens within a round. None of them is one that safety rests on.
-    "app.services.upkeep.reconcile.INTERVAL_S": 0.5,
-    "app.services.recorder.record.INTERVAL_S": 0.5,
-    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 4.0,
-    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 4.0,
+    "confplane.services.upkeep.reconcile.INTERVAL_S": 0.5,
+    "confplane.services.recorder.record.INTERVAL_S": 0.5,
+    "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 4.0,
+    "confplane.store.write.unnotified.UNNOTIFIED_AGE_S": 4.0,
     # Notifications go while replicas are away, who then find a gap.
-    "app.store.write.purge.EXPIRATION_MS": 20_000,
-    "app.store.write.purge.PERIOD_SECONDS": 5.0,
+    "confplane.store.write.purge.EXPIRATION_MS": 20_000,
+    "confplane.store.write.purge.PERIOD_SECONDS": 5.0,
 }
 
 

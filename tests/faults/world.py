@@ -10,11 +10,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.domain.entities import Entity
-from app.domain.ops import Op, OpType
-from app.services.etags import etag_of
-from app.services.ports.trail import PUT_BACK
-from app.services.recorder.recorded import PRINCIPAL
+from confplane.domain.entities import Entity
+from confplane.domain.ops import Op, OpType
+from confplane.services.etags import etag_of
+from confplane.services.ports.trail import PUT_BACK
+from confplane.services.recorder.recorded import PRINCIPAL
 from tests.faults.history import (
     Call,
     EntityState,

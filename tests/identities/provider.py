@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 from jwt.algorithms import ECAlgorithm
 
-from app.devstack.process import free_port
+from confplane.devstack.process import free_port
 from tests.support.issuer import DISCOVERY
 from tests.support.tools import ISSUER_SOURCE
 from tests.support.waiting import wait_for

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.cli.remote import logins, profiles
-from app.client import device
-from app.devstack.process import free_port
+from confplane.cli.commands import cli
+from confplane.cli.remote import logins, profiles
+from confplane.client import device
+from confplane.devstack.process import free_port
 from tests.identities.provider import OpenIdProvider
 from tests.support import servers, tools
 from tests.support.issuer import Signer
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.interop
 

@@ -18,8 +18,8 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.interop
 

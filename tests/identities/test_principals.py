@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from app.crypto.subjects import subject_of
-from app.security.mapping import PrincipalMapper, UnmappedError
+from confplane.crypto.subjects import subject_of
+from confplane.security.mapping import PrincipalMapper, UnmappedError
 from tests.support import kafka_classes, tools
 from tests.support.certificates import NO_RULES, RULES, SUBJECTS, Authority
 

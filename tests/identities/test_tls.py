@@ -20,8 +20,8 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 ALICE = name((C, "DE"), (O, "Acme"), (CN, "alice"))
 RULES = "RULE:^CN=([a-z]+),O=Acme,C=DE$/$1/,RULE:^CN=(proxy)$/$1/"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import OWNER, SERVICE
+from confplane.audit.migrate import upgrade
+from confplane.devstack.postgres import OWNER, SERVICE
 from tests.support import servers
 from tests.support.forgetful import Forgetful
 from tests.support.service import Service
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
 
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.access.operations import IMPLIES, OF_SERVICE, OPERATIONS, OWN, ROLES, Operation, ResourceType, Role
+from confplane.domain.access.operations import (
+    IMPLIES,
+    OF_SERVICE,
+    OPERATIONS,
+    OWN,
+    ROLES,
+    Operation,
+    ResourceType,
+    Role,
+)
 from tests.support import zygote
 from tests.support.service import ROOT, Service
 

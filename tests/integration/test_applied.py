@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from app.audit import exchange
-from app.audit.applied import SERIAL_LOCK
-from app.audit.registration_statements import SERIAL_LOCK as REGISTRATIONS_LOCK
-from app.client import ConnectionFailedError, ProblemError
+from confplane.audit import exchange
+from confplane.audit.applied import SERIAL_LOCK
+from confplane.audit.registration_statements import SERIAL_LOCK as REGISTRATIONS_LOCK
+from confplane.client import ConnectionFailedError, ProblemError
 from tests.audit.rows import count, fetch
 from tests.bench.load import Load, run
 from tests.support.waiting import until

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     InvalidConfigError,
     InvalidRequestError,
     NotAttemptedError,
@@ -22,11 +22,11 @@ from app.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.edits import Edit
-from app.services.ports.applying import Refused
-from app.services.ports.kafka import Area
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.edits import Edit
+from confplane.services.ports.applying import Refused
+from confplane.services.ports.kafka import Area
 from tests.support.adopting import SENDING_STEPS, alter, apply, equal, kill, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller, members
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.changes.edits import EditResult
+    from confplane.services.changes.edits import EditResult
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.stage import Stage
@@ -238,7 +238,7 @@ async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it
     await alter(one, new, {"retention.ms": "5000"})
     await apply(one)
     kafka.behind = behind
-    monkeypatch.setattr("app.services.target.looking.CALL_S", 0.5)
+    monkeypatch.setattr("confplane.services.target.looking.CALL_S", 0.5)
     for _ in range(2):
         with suppress(UnavailableError):
             await one.look_once()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import NotFoundError, ObservedError, UnavailableError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.freeze import FreezeService
-from app.services.ports.applying import Held, Refused, Sending
-from app.services.target import enforce
-from app.services.target.standing import Standings
+from confplane.domain.entities import Entity
+from confplane.domain.errors import NotFoundError, ObservedError, UnavailableError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.applying import Held, Refused, Sending
+from confplane.services.target import enforce
+from confplane.services.target.standing import Standings
 from tests.audit.rows import run
 from tests.support.adopting import (
     ALICE,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.domain.changes import Node
+    from confplane.domain.changes import Node
     from tests.support.adopting import Opener
     from tests.support.stage import Stage
 

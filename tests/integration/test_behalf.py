@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.operations import Operation, ResourceType
 from tests.support.credentials import credentials
 from tests.support.service import Service
 

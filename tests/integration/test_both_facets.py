@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from app.audit import PostgresTrailHistory
-from app.client import ProblemError
-from app.domain.entities import Entity
-from app.domain.errors import ObservedError, PreconditionFailedError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.reads.describe import DescribeService
-from app.services.reads.history import HistoryService
+from confplane.audit import PostgresTrailHistory
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ObservedError, PreconditionFailedError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.reads.describe import DescribeService
+from confplane.services.reads.history import HistoryService
 from tests.support.kafka_double import CLUSTER_ID
 from tests.support.replicas import assert_chains
 from tests.support.stores import ALICE, content, held_back, notify, soon, until
@@ -22,7 +22,7 @@ from tests.support.stores import ALICE, content, held_back, notify, soon, until
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.services.collections import Collection
+    from confplane.services.collections import Collection
     from tests.support.facets import ConfplaneClient
     from tests.support.replicas import Replica
     from tests.support.service import Service

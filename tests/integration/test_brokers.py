@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from app.client import ProblemError
-from app.domain.entities import Entity
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
 from tests.support.service import Service
 from tests.support.waiting import until_warned
 

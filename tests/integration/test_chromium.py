@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.support import tools
 from tests.support.service import Service
 

@@ -34,9 +34,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
             top = packages / file.parts[0]
             if file.parts[0] != ".." and not top.exists():
                 top.symlink_to(str(metadata.distribution(name).locate_file(file.parts[0])))
-    (packages / "app").symlink_to(ROOT / "app")
+    (packages / "confplane").symlink_to(ROOT / "app" / "confplane")
     command = directory / "bin" / "confplane"
-    command.write_text(f"#!{directory / 'bin' / 'python'}\nfrom app.cli.commands import main\nmain()\n")
+    command.write_text(f"#!{directory / 'bin' / 'python'}\nfrom confplane.cli.commands import main\nmain()\n")
     command.chmod(0o755)
     return directory
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.client import (
+from confplane.client import (
     Change,
     ClientChange,
     DuplicateResourceError,
@@ -223,7 +223,7 @@ def test_the_examples_of_the_guide_print_what_it_shows(service: Service, tmp_pat
         text=True,
         timeout=120,
         check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT / "app")},
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split("#\n") == shown

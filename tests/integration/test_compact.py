@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.cli.durations import seconds
-from app.domain.entities import Entity
+from confplane.cli.durations import seconds
+from confplane.domain.entities import Entity
 from tests.support import commands
 from tests.support.stores import kafka_writes
 

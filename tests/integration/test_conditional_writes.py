@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import PreconditionFailedError, RevertConflictError, UnavailableError, WriteOutcome
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.changes.alter import Part
-from app.services.changes.edits import Edit
-from app.services.etags import Precondition
-from app.services.ports.applying import Refused
-from app.services.ports.kafka import Area, area_of
+from confplane.domain.entities import Entity
+from confplane.domain.errors import PreconditionFailedError, RevertConflictError, UnavailableError, WriteOutcome
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.alter import Part
+from confplane.services.changes.edits import Edit
+from confplane.services.etags import Precondition
+from confplane.services.ports.applying import Refused
+from confplane.services.ports.kafka import Area, area_of
 from tests.support.adopting import ALICE, BOB, GROUP, PAIR, RATE, TOPIC, alter, apply, kinds, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
@@ -27,7 +27,7 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.services.changes.edits import EntryResult
+    from confplane.services.changes.edits import EntryResult
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.stage import Stage

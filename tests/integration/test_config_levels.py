@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.client import ProblemError
+from confplane.client import ProblemError
 from tests.support.configs import alter, clear_brokers, resource
 from tests.support.service import Service
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.support.configs import clear_brokers, problem
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import ProblemError
-from app.crypto.password_encoder import PasswordEncoder
+from confplane.client import ProblemError
+from confplane.crypto.password_encoder import PasswordEncoder
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import Answer
+    from confplane.client import Answer
     from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 

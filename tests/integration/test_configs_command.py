@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 import pytest
 
-from app.cli.remote.configs import command, shell
+from confplane.cli.remote.configs import command, shell
 from tests.support.processes import ROOT
 from tests.support.waiting import PATIENCE_S
 
@@ -220,9 +220,9 @@ def test_lines_of_a_file_run_until_one_fails(
 
 def test_on_a_terminal_lines_are_completed_and_errors_do_not_end_the_shell(tmp_path: Path) -> None:
     master, terminal = pty.openpty()
-    environment = os.environ | {"TERM": "dumb", "PYTHONPATH": str(ROOT), "INPUTRC": str(tmp_path / "none")}
+    environment = os.environ | {"TERM": "dumb", "PYTHONPATH": str(ROOT / "app"), "INPUTRC": str(tmp_path / "none")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "shell"], env=environment, stdin=terminal, stdout=terminal, stderr=terminal
+        [sys.executable, "-m", "confplane", "shell"], env=environment, stdin=terminal, stdout=terminal, stderr=terminal
     )
     os.close(terminal)
     shown = ""

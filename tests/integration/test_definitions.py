@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.api.definitions.page import page as definitions_page
-from app.api.definitions.routes import prefers_html
-from app.domain.definitions import Kind
+from confplane.api.definitions.page import page as definitions_page
+from confplane.api.definitions.routes import prefers_html
+from confplane.domain.definitions import Kind
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import running
 

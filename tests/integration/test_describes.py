@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import orjson
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient

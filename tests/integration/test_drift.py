@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.access.ranges import Ranges
-from app.domain.errors import ForbiddenError, UnavailableError
-from app.services.ports.applying import Refused
-from app.services.target import drift as drift_module
-from app.services.target.drifted import Chosen, KeyState
+from confplane.domain.access.ranges import Ranges
+from confplane.domain.errors import ForbiddenError, UnavailableError
+from confplane.services.ports.applying import Refused
+from confplane.services.target import drift as drift_module
+from confplane.services.target.drifted import Chosen, KeyState
 from tests.support.adopting import (
     ADMIN,
     ALICE,

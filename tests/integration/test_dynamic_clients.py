@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import dynamic as package
-from app.client.dynamic import (
+from confplane.client import dynamic as package
+from confplane.client.dynamic import (
     AIOKAFKA,
     CONFLUENT_KAFKA,
     KAFKA_PYTHON,
@@ -17,7 +17,7 @@ from app.client.dynamic import (
     DynamicProducerConfig,
     Library,
 )
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.support.proxy import proxy
 from tests.support.waiting import until
 
@@ -184,7 +184,7 @@ async def test_a_path_without_the_feature_turns_it_off_with_one_line(
     reached = package.Service(service.url, "absent", service.token, cluster="none-such")
     async with AsyncDynamicProducerConfig(spelled(library), library=library, service=reached) as dynamic:
         assert dynamic.settings == spelled(library)
-    (record,) = [record for record in caplog.records if record.name.startswith("app.client")]
+    (record,) = [record for record in caplog.records if record.name.startswith("confplane.client")]
     assert "they are off: 404" in record.getMessage()
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.facets import Tree
-from app.services.changes.freeze import FreezeService
-from app.services.ports.applying import Refused
-from app.services.target import enforce
+from confplane.domain.facets import Tree
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.applying import Refused
+from confplane.services.target import enforce
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -37,8 +37,8 @@ from tests.support.observing import caller
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.domain.entities import Entity
-    from app.services.ports.trail import AuditRecord
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.stage import Stage

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.services.ports.applying import Refused
-from app.services.target import enforce
-from app.services.target.drifted import Chosen
+from confplane.domain.entities import Entity
+from confplane.services.ports.applying import Refused
+from confplane.services.target import enforce
+from confplane.services.target.drifted import Chosen
 from tests.support.adopting import (
     ADMIN,
     DEFAULT,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.cli.remote import selection
-from app.cli.remote.selection import Selection, Source
-from app.domain.entities import Entity
-from app.domain.facets import FacetName
+from confplane.cli.commands import cli
+from confplane.cli.remote import selection
+from confplane.cli.remote.selection import Selection, Source
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName
 from tests.support import odd_configs, servers, zygote
 from tests.support.service import ROOT, Service
 from tests.support.waiting import wait_for
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.zookeeper import ZooKeeper
 
 COPY: Final = "copy"
 
@@ -233,7 +233,7 @@ def test_a_reader_that_leaves_ends_an_export_quietly(service: Service, tmp_path:
     os.close(read)
     with os.fdopen(write, "wb") as gone:
         done = subprocess.run(
-            [sys.executable, "-m", "app", "export"],
+            [sys.executable, "-m", "confplane", "export"],
             cwd=ROOT,
             env=os.environ | environment,
             stdout=gone,
@@ -290,7 +290,7 @@ def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
                 capture_output=True,
                 text=True,
                 check=False,
-                env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "CONFPLANE_CLUSTER": COPY},
+                env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT / "app"), "CONFPLANE_CLUSTER": COPY},
             )
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith(printed)

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from app.audit import database as audit_database
-from app.audit import open_changes
-from app.devstack.postgres import OWNER, SERVICE
-from app.domain.errors import UnavailableError
-from app.services.upkeep import reconcile
-from app.services.upkeep.dropping import Dropper
+from confplane.audit import database as audit_database
+from confplane.audit import open_changes
+from confplane.devstack.postgres import OWNER, SERVICE
+from confplane.domain.errors import UnavailableError
+from confplane.services.upkeep import reconcile
+from confplane.services.upkeep.dropping import Dropper
 from tests.audit.rows import fetch, past_the_trigger
 from tests.support import servers
 from tests.support.forgetful import marked_by_reading
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
-    from app.services.changes.edits import EditResult
-    from app.services.ports.trail import AuditRecord
+    from confplane.devstack.postgres import Postgres
+    from confplane.services.changes.edits import EditResult
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.forgetful import Forgetful
     from tests.support.replicas import Replica
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.client import ProblemError
-from app.devstack.process import free_port
-from app.domain.entities import Entity
+from confplane.client import ProblemError
+from confplane.devstack.process import free_port
+from confplane.domain.entities import Entity
 from tests.support import commands
 from tests.support.waiting import until
 

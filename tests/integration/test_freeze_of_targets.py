@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.errors import ForbiddenError
-from app.services.changes.freeze import FreezeService
-from app.services.ports.cluster_states import Freeze
-from app.services.target import applier, resting
-from app.services.target.resting import NOT_SAID, Rest, Resting
-from app.services.target.standing import Standings
+from confplane.domain.errors import ForbiddenError
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.cluster_states import Freeze
+from confplane.services.target import applier, resting
+from confplane.services.target.resting import NOT_SAID, Rest, Resting
+from confplane.services.target.standing import Standings
 from tests.support.adopting import (
     ALICE,
     BOB,

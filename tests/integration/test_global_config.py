@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import ProblemError
-from app.domain.global_config import LOCAL_ONLY
+from confplane.client import ProblemError
+from confplane.domain.global_config import LOCAL_ONLY
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.client import Answer
+    from confplane.client import Answer
     from tests.support.facets import ConfplaneClient
 
 NODE = "/config/brokers/<default>"

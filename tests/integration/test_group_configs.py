@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidConfigError, InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.changes.callers import Caller
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.callers import Caller
 from tests.support.configs import problem
 from tests.support.stores import kafka_writes, soon
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.services.changes.edits import EditResult
+    from confplane.services.changes.edits import EditResult
     from tests.support.facets import ConfplaneClient
     from tests.support.replicas import Replica
     from tests.support.stage import Stage

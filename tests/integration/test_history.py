@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from app.audit import PostgresTrailHistory
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.callers import Caller
-from app.services.reads.describe import DescribeService, ListQuery
-from app.services.reads.history import HistoryService
-from app.services.upkeep.layout import LayoutService
+from confplane.audit import PostgresTrailHistory
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.callers import Caller
+from confplane.services.reads.describe import DescribeService, ListQuery
+from confplane.services.reads.history import HistoryService
+from confplane.services.upkeep.layout import LayoutService
 from tests.faults.txnlog import read_events
 from tests.support.stores import ALICE, content, kafka_writes, notify, rate, soon
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.devstack.zookeeper import ZooKeeper
-    from app.services.collections import Collection
-    from app.services.reads.history import PastEntity
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.services.collections import Collection
+    from confplane.services.reads.history import PastEntity
     from tests.faults.history import NodeEvent
     from tests.support.replicas import Replica
     from tests.support.stage import Stage
@@ -270,7 +270,7 @@ async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet
 async def test_writes_of_others_that_are_not_recorded_yet_are_not_passed_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.reads.moments._PATIENCE_S", 0.1)
+    monkeypatch.setattr("confplane.services.reads.moments._PATIENCE_S", 0.1)
     kafka_writes(stage.zk, "users/alice", rate(1))
     kafka_writes(stage.zk, "users/bob", rate(1))
     one = await stage.replica()

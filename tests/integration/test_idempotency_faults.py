@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.devstack.postgres import SERVICE
+from confplane.devstack.postgres import SERVICE
 from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
 from tests.support.processes import stopped
@@ -310,7 +310,10 @@ async def test_keys_are_forgotten_after_a_while_and_across_a_restart_they_are_no
         first = await client.put(PATH, json=quota(1), headers=key)
     async with scene.served() as (_, client):
         same(first, await client.put(PATH, json=quota(1), headers=key))
-    purging = {"app.services.changes.idempotency.KEEP_S": 0.5, "app.services.changes.idempotency.PURGE_S": 0.5}
+    purging = {
+        "confplane.services.changes.idempotency.KEEP_S": 0.5,
+        "confplane.services.changes.idempotency.PURGE_S": 0.5,
+    }
     async with scene.served(constants=purging) as (_, client):
         for table in ("request_keys", "request_changes"):
             await until(lambda: not fetch(scene.database.owner_dsn, f"SELECT FROM {table}"))  # noqa: B023

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from app import properties
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane import properties
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from tests.support.commands import Commands
 
 if TYPE_CHECKING:

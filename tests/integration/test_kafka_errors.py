@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from kazoo.security import make_digest_acl
 
-from app.client import ProblemError
-from app.domain.entities import Entity
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

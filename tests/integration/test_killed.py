@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.client import ClientError
-from app.domain.entities import Entity
+from confplane.client import ClientError
+from confplane.domain.entities import Entity
 from tests.support.service import Service
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.services.changes.callers import Caller
+from confplane.services.changes.callers import Caller
 from tests.audit.rows import fetch
 from tests.support import kinds, stepping, zygote
 from tests.support.kinds import KINDS, Made

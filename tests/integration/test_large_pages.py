@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from app.services.ports.pages import PAGE_BYTES
+from confplane.services.ports.pages import PAGE_BYTES
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.client import ProblemError
-from app.domain.entities import Entity
+from confplane.cli.commands import cli
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
 from tests.support.commands import Commands, Said
 from tests.support.processes import program
 from tests.support.service import Service
@@ -229,7 +229,7 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
     stage: Stage, clients: list[ConfplaneClient], step: str, to: str, then: str
 ) -> None:
     all_of_them = await fill(clients[0])
-    arguments = ["-m", "app", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
+    arguments = ["-m", "confplane", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
     held_up = entity(STALLED[step])
     with (
         stalled_at(stage.owner_dsn, step, held_up.id, f"/config/{held_up.path}") as statement,

@@ -18,8 +18,8 @@ import typer
 from kazoo.security import make_digest_acl_credential
 from psycopg import sql
 
-from app.cli.commands import cli
-from app.crypto.password_encoder import PasswordEncoder
+from confplane.cli.commands import cli
+from confplane.crypto.password_encoder import PasswordEncoder
 from tests.rollups.lake import exported
 from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from app.client import ProblemError
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.store.znodes import path_of
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.store.znodes import path_of
 from tests.support.configs import clear_brokers, resource
 
 if TYPE_CHECKING:

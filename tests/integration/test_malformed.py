@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from app.domain.broker_keys import is_password, is_sensitive
+from confplane.domain.broker_keys import is_password, is_sensitive
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import Service
 from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS

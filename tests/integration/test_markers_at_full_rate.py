@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.entities import Entity
-from app.services.changes import settle
-from app.services.upkeep import dropping, reconcile
-from app.store.write import markers
-from app.store.write.markers import Markers
+from confplane.domain.entities import Entity
+from confplane.services.changes import settle
+from confplane.services.upkeep import dropping, reconcile
+from confplane.store.write import markers
+from confplane.store.write.markers import Markers
 from tests.audit.rows import fetch
 from tests.support import servers
 from tests.support.replicas import Backup, Replica
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
+    from confplane.devstack.postgres import Postgres
 
 COMMITS = "/confplane/commits"
 BULKS = 2

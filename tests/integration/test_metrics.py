@@ -10,10 +10,10 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from app.api.traffic import HUNG_UP
-from app.client import ProblemError
-from app.domain.entities import Entity
-from app.telemetry import METRICS, PREFIX
+from confplane.api.traffic import HUNG_UP
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
+from confplane.telemetry import METRICS, PREFIX
 from tests.support.metrics import Scraped, scrape
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until_thread

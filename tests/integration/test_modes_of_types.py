@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import ObservedError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.ports.cluster_states import TargetMode
-from app.services.ports.kafka import Area, area_of
-from app.services.target.drifted import Chosen
-from app.services.target.standing import Standings
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ObservedError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.ports.cluster_states import TargetMode
+from confplane.services.ports.kafka import Area, area_of
+from confplane.services.target.drifted import Chosen
+from confplane.services.target.standing import Standings
 from tests.support.adopting import (
     ADMIN,
     ALICE,

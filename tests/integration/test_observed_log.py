@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.services.ports.trail import Sighting
-from app.services.target.verdicts import Seen
+from confplane.domain.entities import Entity
+from confplane.services.ports.trail import Sighting
+from confplane.services.target.verdicts import Seen
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following
 from tests.support.replicas import assert_chains
@@ -23,7 +23,7 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.services.ports.trail import AuditRecord
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.stage import Stage
 
 ALICE, BOB, TOPIC, BROKER = Entity.of(user="alice"), Entity.of(user="bob"), Entity.of(topic="t"), Entity.of(broker="1")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.services.ports.trail import Sighting
-from app.services.target.verdicts import Seen
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.trail import Sighting
+from confplane.services.target.verdicts import Seen
 from tests.kraft.outside.judge import Happening, Kind, Row, judge
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following, members
@@ -26,8 +26,8 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.services.ports.kafka import LogChange
-    from app.services.ports.trail import AuditRecord
+    from confplane.services.ports.kafka import LogChange
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.stage import Stage
 
 TOPIC, OTHER, ALICE = Entity.of(topic="t"), Entity.of(topic="o"), Entity.of(user="alice")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import ObservedError, UnavailableError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.changes.freeze import FreezeService
-from app.services.ports.kafka import Area, OtherClusterError, Permission, Unmanaged
-from app.services.ports.trail import Sighting
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ObservedError, UnavailableError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.kafka import Area, OtherClusterError, Permission, Unmanaged
+from confplane.services.ports.trail import Sighting
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
 from tests.support.observing import Observing, caller, members
 from tests.support.replicas import assert_chains
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.ports.trail import AuditRecord
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.stage import Stage
 
     Opener = Callable[..., Awaitable[Observing]]

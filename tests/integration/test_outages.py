@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.audit.migrate import upgrade
-from app.client import ProblemError
-from app.devstack.postgres import OWNER, SERVICE, Postgres
-from app.devstack.zookeeper import ZooKeeper
-from app.domain.entities import Entity
+from confplane.audit.migrate import upgrade
+from confplane.client import ProblemError
+from confplane.devstack.postgres import OWNER, SERVICE, Postgres
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.service import Service
 from tests.support.waiting import until

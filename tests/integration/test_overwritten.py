@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.errors import UnavailableError
-from app.services.changes.freeze import FreezeService
-from app.services.ports.applying import Refused
-from app.services.target import enforce
-from app.services.target.drifted import KeyState
+from confplane.domain.errors import UnavailableError
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.applying import Refused
+from confplane.services.target import enforce
+from confplane.services.target.drifted import KeyState
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.domain.entities import Entity
+    from confplane.domain.entities import Entity
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.stage import Stage
@@ -288,7 +288,7 @@ async def test_changes_that_end_with_a_value_that_was_taken_before_replace_what_
 async def test_of_more_changes_than_are_read_any_may_name_a_key(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, read: int, sent: dict[str, str]
 ) -> None:
-    monkeypatch.setattr("app.audit.target_states._MOST_CHANGES", read)
+    monkeypatch.setattr("confplane.audit.target_states._MOST_CHANGES", read)
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
@@ -313,7 +313,7 @@ async def test_of_more_changes_than_are_read_any_may_name_a_key_whatever_others_
         await one.look()
     # The newest two are this row, which is no version, and the change of the other key.
     assert len(await replaced(one, ALICE)) == 1
-    monkeypatch.setattr("app.audit.target_states._MOST_CHANGES", 2)
+    monkeypatch.setattr("confplane.audit.target_states._MOST_CHANGES", 2)
     await apply(one)
     assert kafka.requests[-1] == {ALICE: {RATE: "2048", OTHER: "3"}}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.support.facets import ConfplaneClient
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
+from confplane.audit.migrate import upgrade
+from confplane.devstack.postgres import SERVICE
 from tests.support.service import Service
 from tests.support.waiting import wait_for
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.devstack.process import free_port
+from confplane.devstack.process import free_port
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
     data = tmp_path_factory.mktemp("readme") / ".confplane"
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "dev", "--data-dir", str(data), "--port", str(port)],
+        [sys.executable, "-m", "confplane", "dev", "--data-dir", str(data), "--port", str(port)],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )
@@ -98,7 +98,7 @@ def test_topics_and_brokers(stack: tuple[Path, int], tmp_path: Path) -> None:
 def test_the_recipes_for_names(name: str) -> None:
     from urllib.parse import quote  # noqa: PLC0415 - what the recipe needs
 
-    from app.domain.entities import Entity  # noqa: PLC0415 - beside its twin
+    from confplane.domain.entities import Entity  # noqa: PLC0415 - beside its twin
 
     wanted = Entity.of(user=name).id.removeprefix("user=")
     rows = dict(re.findall(r"^\| (Python|shell|JavaScript|HCL) \| `(.*?)`", README, re.MULTILINE))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uuid_utils.compat import uuid7
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.services.ports.cluster_states import Freeze
-from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, Conflict, Guarded, StateWrite
-from app.services.upkeep import reconcile
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.cluster_states import Freeze
+from confplane.services.ports.trail import Outcome
+from confplane.services.ports.transactions import Committed, Conflict, Guarded, StateWrite
+from confplane.services.upkeep import reconcile
 from tests.audit.rows import entity, fetch, intent
 from tests.support.stores import ALICE, commit, committed, soon, until, write
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from app.services.ports.trail import Intent
-    from app.services.ports.transactions import Transaction
+    from confplane.services.ports.trail import Intent
+    from confplane.services.ports.transactions import Transaction
     from tests.support.replicas import Replica
     from tests.support.stage import Stage
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.support.metrics import Scraped, scrape
 from tests.support.stage import RECORDING, Stage
 from tests.support.stores import kafka_writes, rate

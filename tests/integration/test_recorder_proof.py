@@ -20,7 +20,7 @@ import httpx
 import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
-from app.devstack.zookeeper import ZooKeeper
+from confplane.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
 from tests.faults.checks.timeline import Log
 from tests.faults.checks.versions import unexplained

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import kazoo.exceptions
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.callers import Caller
-from app.services.changes.runner import ChangeRunner
-from app.services.ports.trail import AuditQuery
-from app.services.recorder import explain, record
-from app.services.upkeep.compact import CompactService
-from app.store.write import unnotified
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.runner import ChangeRunner
+from confplane.services.ports.trail import AuditQuery
+from confplane.services.recorder import explain, record
+from confplane.services.upkeep.compact import CompactService
+from confplane.store.write import unnotified
 from tests.audit.rows import count, fetch
 from tests.support.replicas import Backup, Leads, assert_chains, everything, shown, states
 from tests.support.stores import ALICE, BILLING, content, held_back, kafka_writes, notify, rate, soon
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.ports.store import Marker
+    from confplane.services.ports.store import Marker
     from tests.support.replicas import Replica
     from tests.support.stage import Stage
 

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.cli import upgrade_keys
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.domain.definitions import Kind
-from app.settings import ClusterSettings, PostgresSettings, Settings
+from confplane.cli import upgrade_keys
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.domain.definitions import Kind
+from confplane.settings import ClusterSettings, PostgresSettings, Settings
 from tests.integration.test_brokers import ZOOKEEPER_CONTROLLER, register_broker
 from tests.support.commands import Commands
 

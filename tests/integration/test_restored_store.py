@@ -6,9 +6,9 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from app.client.dynamic import CONFLUENT_KAFKA, AsyncDynamicProducerConfig
-from app.client.dynamic import Service as Reached
-from app.devstack.zookeeper import ZooKeeper
+from confplane.client.dynamic import CONFLUENT_KAFKA, AsyncDynamicProducerConfig
+from confplane.client.dynamic import Service as Reached
+from confplane.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
 from tests.support.servers import raw_client
 from tests.support.service import Service

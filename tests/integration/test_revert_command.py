@@ -140,7 +140,7 @@ def test_a_person_on_a_terminal_is_asked(typed: bytes, code: int) -> None:
     before = rows(run("get", "user=terminal"))
     pid, terminal = pty.fork()
     if pid == 0:  # the process on the terminal
-        os.execv(sys.executable, [sys.executable, "-m", "app", "revert", "--change", change])  # noqa: S606 - no shell
+        os.execv(sys.executable, [sys.executable, "-m", "confplane", "revert", "--change", change])  # noqa: S606 - no shell
     shown = b""
     while b"[y/N]: " not in shown:
         shown += os.read(terminal, 1024)

@@ -8,15 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import BeforeHistoryError, NotFoundError, NotRevertibleError, RevertConflictError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.edits import Edit
-from app.services.changes.freeze import FreezeService
-from app.services.etags import Precondition
-from app.services.reverts.service import Selection
-from app.services.upkeep.layout import LayoutService
+from confplane.domain.entities import Entity
+from confplane.domain.errors import BeforeHistoryError, NotFoundError, NotRevertibleError, RevertConflictError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.etags import Precondition
+from confplane.services.reverts.service import Selection
+from confplane.services.upkeep.layout import LayoutService
 from tests.support.reverting import back_to, caller_of, made, now, revert, reverts_of
 from tests.support.stores import ALICE, content, kafka_writes, soon
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import ConfplaneError, NotRevertibleError, RevertConflictError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ConfplaneError, NotRevertibleError, RevertConflictError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
 from tests.support.reverting import now, revert
 from tests.support.stores import ALICE, kafka_writes, rate, soon
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from app.services.ports.trail import AuditRecord
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.replicas import Replica
     from tests.support.stage import Stage
 

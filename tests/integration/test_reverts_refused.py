@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.audit import later_changes
-from app.domain.entities import Entity
-from app.domain.errors import (
+from confplane.audit import later_changes
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
     BodyTooLargeError,
     FrozenError,
     NotAttemptedError,
@@ -18,14 +18,14 @@ from app.domain.errors import (
     PolicyViolationError,
     RevertConflictError,
 )
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes import entities
-from app.services.changes.edits import Edit
-from app.services.changes.freeze import FreezeService
-from app.services.reverts import service as reverts
-from app.services.reverts.service import Selection
-from app.services.upkeep.compact import CompactService
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes import entities
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.reverts import service as reverts
+from confplane.services.reverts.service import Selection
+from confplane.services.upkeep.compact import CompactService
 from tests.support import kinds
 from tests.support.kafka_double import CLUSTER_ID
 from tests.support.reverting import back_to, caller_of, made, now, revert

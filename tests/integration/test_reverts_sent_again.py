@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.client import ProblemError
-from app.domain.entities import Entity
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from app.domain.rollups import ROLLUPS
+from confplane.domain.rollups import ROLLUPS
 from tests.support.published import publish_all
 from tests.support.stage import Stage
 from tests.support.stores import kafka_writes

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from app.client import ConnectionFailedError, ProblemError
-from app.devstack.postgres import SERVICE, Postgres
-from app.security import api_tokens
+from confplane.client import ConnectionFailedError, ProblemError
+from confplane.devstack.postgres import SERVICE, Postgres
+from confplane.security import api_tokens
 from tests.support.credentials import credentials
 from tests.support.facets import ConfplaneClient
 from tests.support.service import Service

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.audit.rollup_runs import RollupRuns
-from app.domain.rollups import ROLLUPS
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.rollups import ROLLUPS
 from tests.audit.rows import run as execute
 from tests.support.commands import Commands
 from tests.support.published import NOON, publish
@@ -290,8 +290,8 @@ def test_a_page_of_a_replaced_run_is_there_for_a_while_and_then_gone(
 
 def test_the_api_needs_no_spark() -> None:
     script = (
-        "import sys, app.serving, app.api.app, app.cli.commands, app.cli.show_rollup, app.rollups\n"
-        "app.api.app.specification()\n"
+        "import sys, confplane.serving, confplane.api.app, confplane.cli.commands, confplane.cli.show_rollup, confplane.rollups\n"
+        "confplane.api.app.specification()\n"
         "print([name for name in ('pyspark', 'py4j', 'pyarrow', 'adbc_driver_postgresql') if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

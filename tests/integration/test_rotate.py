@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from tests.support import commands
 from tests.support.processes import ROOT, program
 from tests.support.service import Service
@@ -118,7 +118,7 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
         config = {"log.cleaner.threads": "2"} | {key: OLD.encode(value) for key, value in passwords.items()}
         brokers.put(broker, config)
     with stalled_at(owner, step, f"broker={STALLED}", f"/config/brokers/{STALLED}") as statement:
-        arguments = ["-m", "app", "secrets", "rotate", "--cluster", "default", "--all"]
+        arguments = ["-m", "confplane", "secrets", "rotate", "--cluster", "default", "--all"]
         with program(arguments, environment=brokers.environment(), forks=True) as command:
             command.read_until(f"broker {STALLED - 1}: 2 keys encoded anew (change ")
             statement.wait_for(command, 120)
@@ -261,7 +261,7 @@ def test_a_terminal_gets_a_bar_and_lines_for_problems_alone(brokers: Brokers) ->
     brokers.put(3, {KEY: OLD.encode("x")})
     mine, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "secrets", "rotate", "--cluster", "default", "--all"],
+        [sys.executable, "-m", "confplane", "secrets", "rotate", "--cluster", "default", "--all"],
         cwd=ROOT,
         env=brokers.environment() | {"TERM": "xterm", "COLUMNS": "300"},
         stdin=subprocess.DEVNULL,

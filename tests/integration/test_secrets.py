@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from tests.catalog.passwords.generate import read
 from tests.support import commands
 from tests.support.service import Service

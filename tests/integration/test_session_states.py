@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.client import ProblemError
-from app.devstack.zookeeper import ZooKeeper
-from app.domain.entities import Entity
+from confplane.client import ProblemError
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.service import Service
 from tests.support.stage import Stage

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import ClientError, ProblemError
-from app.domain.entities import Entity
+from confplane.client import ClientError, ProblemError
+from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.processes import stopped
 from tests.support.stage import Stage
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.client import Answer
+    from confplane.client import Answer
     from tests.support.facets import ConfplaneClient
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
@@ -35,13 +35,13 @@ ALICE = Entity.of(user="alice")
 NODE = "/config/users/alice"
 COMMITS = "/confplane/commits"
 LEADER = "/confplane/leader"
-QUICK = {"app.services.upkeep.reconcile.INTERVAL_S": 0.2}
+QUICK = {"confplane.services.upkeep.reconcile.INTERVAL_S": 0.2}
 SWEEPING = {
     **QUICK,
-    "app.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
-    "app.services.upkeep.reconcile._SLACK_S": 1.0,
-    "app.store.write.markers.RELEASE_SECONDS": 1.0,
-    "app.services.upkeep.dropping.PERIOD_S": 1.0,
+    "confplane.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
+    "confplane.services.upkeep.reconcile._SLACK_S": 1.0,
+    "confplane.store.write.markers.RELEASE_SECONDS": 1.0,
+    "confplane.services.upkeep.dropping.PERIOD_S": 1.0,
 }
 
 

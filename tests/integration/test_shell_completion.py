@@ -41,7 +41,7 @@ def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iter
         return os.environ | {
             "CONFPLANE_PROFILES": str(directory / "profiles.yaml"),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "app"),
         }
 
     shipped = environment(Path(sys.executable).parent)

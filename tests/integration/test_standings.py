@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.client.errors import ProblemError
-from app.domain.entities import Entity
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.ports.applying import Refused, Sending, Unknown
-from app.services.target import line as lines
-from app.services.target.standing import Applied, Standing, Standings
+from confplane.client.errors import ProblemError
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.ports.applying import Refused, Sending, Unknown
+from confplane.services.target import line as lines
+from confplane.services.target.standing import Applied, Standing, Standings
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.stores import kafka_writes, soon, until
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.domain.changes import Node
-    from app.services.ports.applying import TargetStates
-    from app.services.ports.store import ClusterStore
+    from confplane.domain.changes import Node
+    from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.store import ClusterStore
     from tests.support.adopting import Opener
     from tests.support.facets import ConfplaneClient
     from tests.support.observing import Observing

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import ProblemError
-from app.domain.entities import Entity
+from confplane.client import ProblemError
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient

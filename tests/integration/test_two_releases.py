@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.audit.rows import fetch
 from tests.integration.test_idempotency import entry, new_key, opened, quota, same
 from tests.support import kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

@@ -82,7 +82,7 @@ def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
 
 def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:
     """Evaluate an expression in a fork and return its text."""
-    names = "import os, random, secrets, sys, uuid_utils; from app.store.session.clock import Clock"
+    names = "import os, random, secrets, sys, uuid_utils; from confplane.store.session.clock import Clock"
     code = f"{names}; sys.stdout.write(str({expression}) + chr(10))"
     with (tmp_path / "out").open("w+b") as out:
         process = zygote.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)

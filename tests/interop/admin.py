@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from app.devstack.java import find_java
-from app.devstack.process import tail
+from confplane.devstack.java import find_java
+from confplane.devstack.process import tail
 from tests.support import kafka_classes
 from tests.support.java import java_environment
 

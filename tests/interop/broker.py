@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
-from app.devstack.java import find_java
-from app.devstack.process import Server
+from confplane.devstack.java import find_java
+from confplane.devstack.process import Server
 from tests.support import kafka_classes
 from tests.support.java import java_environment
 

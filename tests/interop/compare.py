@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from app.client import ProblemError
+from confplane.client import ProblemError
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

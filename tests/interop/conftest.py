@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import pytest_asyncio
 
-from app.devstack.java import find_java
+from confplane.devstack.java import find_java
 from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.admin import Admin
 from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kazoo.exceptions import KazooException
 
-from app.store.znodes import CHANGES
+from confplane.store.znodes import CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

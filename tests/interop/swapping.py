@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka.errors import KafkaError
 
-from app.client.dynamic import (
+from confplane.client.dynamic import (
     AIOKAFKA,
     CONFLUENT_KAFKA,
     KAFKA_PYTHON,
@@ -29,7 +29,7 @@ from app.client.dynamic import (
     Library,
     Service,
 )
-from app.client.dynamic.adapters import aiokafka, confluent_kafka, kafka_python
+from confplane.client.dynamic.adapters import aiokafka, confluent_kafka, kafka_python
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.devstack.java import find_java
-from app.domain.entities import Entity
+from confplane.devstack.java import find_java
+from confplane.domain.entities import Entity
 from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.compare import new_topics
 from tests.support.java import java_environment
@@ -110,7 +110,7 @@ async def _reported(client: ConfplaneClient, entity: Entity) -> bool:
 async def test_the_examples_in_python(
     broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, file: str
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
     example = Example([sys.executable, f"examples/clients/{file}"], environment, tmp_path)
     await example.follows(service, client, broker, admin)
     assert "Traceback" not in example.text

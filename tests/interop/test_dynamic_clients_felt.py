@@ -14,15 +14,15 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from app.client.dynamic import (
+from confplane.client.dynamic import (
     AIOKAFKA,
     CONFLUENT_KAFKA,
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
     Library,
 )
-from app.client.dynamic import Service as Reached
-from app.domain.entities import Entity
+from confplane.client.dynamic import Service as Reached
+from confplane.domain.entities import Entity
 from tests.interop.compare import new_topics
 from tests.interop.swapping import LIBRARIES
 from tests.support.service import ROOT
@@ -151,7 +151,7 @@ async def test_a_dead_consumer_is_removed_after_its_dynamic_session_timeout(
                 members.append(
                     subprocess.Popen(  # noqa: ASYNC220 - a start takes no time
                         [sys.executable, "-c", _MEMBERS[library.name], service.url, user, broker.bootstrap],
-                        env={**os.environ, "PYTHONPATH": str(ROOT), "TOKEN": service.token},
+                        env={**os.environ, "PYTHONPATH": str(ROOT / "app"), "TOKEN": service.token},
                         stdout=output,
                         stderr=output,
                     )
@@ -174,8 +174,8 @@ async def _joined(said: Path) -> None:
 
 _IN_A_THREAD = """
 import os, sys
-from app.client.dynamic import {constant}, DynamicConsumerConfig, Service
-from app.client.dynamic.adapters.{adapter} import swapped_consumer
+from confplane.client.dynamic import {constant}, DynamicConsumerConfig, Service
+from confplane.client.dynamic.adapters.{adapter} import swapped_consumer
 
 url, user, bootstrap = sys.argv[1:]
 values = {{"bootstrap.servers": bootstrap, "group.id": user, "session.timeout.ms": 45000}}
@@ -189,8 +189,8 @@ with DynamicConsumerConfig(own, library={constant}, service=Service(url, user, o
 """
 _IN_A_TASK = """
 import asyncio, os, sys
-from app.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, Service
-from app.client.dynamic.adapters.aiokafka import swapped_consumer
+from confplane.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, Service
+from confplane.client.dynamic.adapters.aiokafka import swapped_consumer
 
 async def main(url, user, bootstrap):
     own = {"bootstrap_servers": bootstrap, "group_id": user, "session_timeout_ms": 45000}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.interop.admin import JavaCalls
 from tests.interop.compare import new_topics
 from tests.support.proxy import proxy

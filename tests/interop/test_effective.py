@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.interop.broker import BROKER_ID
 from tests.interop.compare import new_topics, our_alter, same_configs
 from tests.support.waiting import until

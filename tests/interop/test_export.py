@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.cli.remote.export.command import export, form_of
-from app.cli.remote.selection import Selection
-from app.domain.entities import Entity
-from app.domain.facets import Tree, full_path
+from confplane.cli.remote.export.command import export, form_of
+from confplane.cli.remote.selection import Selection
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree, full_path
 from tests.interop.broker import BROKER_ID
 from tests.interop.entities import CLIENT_QUOTAS, IP_QUOTAS
 from tests.interop.values import AS_DEFAULT, ON_TOPIC

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.interop.compare import exactly, our_quotas, their_quotas, until_equal
 from tests.support.commands import Commands
 from tests.support.waiting import until

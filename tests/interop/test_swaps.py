@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from app.client.dynamic import CONFLUENT_KAFKA, KAFKA_PYTHON, DynamicProducerConfig, Library, steps
-from app.client.dynamic import Service as Reached
-from app.client.dynamic.adapters import confluent_kafka, kafka_python
-from app.domain.entities import Entity
+from confplane.client.dynamic import CONFLUENT_KAFKA, KAFKA_PYTHON, DynamicProducerConfig, Library, steps
+from confplane.client.dynamic import Service as Reached
+from confplane.client.dynamic.adapters import confluent_kafka, kafka_python
+from confplane.domain.entities import Entity
 from tests.interop.compare import new_topics
 from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, Numbers, all_read, arrived
 from tests.support.sampling import sampled

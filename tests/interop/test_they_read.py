@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.interop.broker import BROKER_ID, make_keystore
 from tests.interop.compare import (
     BOUND_S,

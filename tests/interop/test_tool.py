@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.interop.broker import BROKER_ID
 from tests.interop.compare import exactly, new_topics, our_alter, our_configs, our_quotas, same_configs, until_equal
 from tests.interop.entities import CLIENT_QUOTAS, ODD_NAMES, label, quotas_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import httpx
 import pytest
 
-from app.cli.remote.configs import command
+from confplane.cli.remote.configs import command
 from tests.interop.broker import BROKER_ID
 from tests.interop.entities import ODD_NAMES
 from tests.unit.cli.configs_lines_refused import REFUSED

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.interop.broker import BROKER_ID
 from tests.interop.compare import BOUND_S, new_topics
 from tests.interop.entities import entities, quotas_of

@@ -13,7 +13,7 @@ from tests.support.kraft_client import client_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from app.kraft.client import KraftClient
+    from confplane.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from app.connection_settings import KafkaSettings
-from app.domain.releases import newest
-from app.kraft.cluster import KraftCluster as Cluster
-from app.observation import rules_of
+from confplane.connection_settings import KafkaSettings
+from confplane.domain.releases import newest
+from confplane.kraft.cluster import KraftCluster as Cluster
+from confplane.observation import rules_of
 
 if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster

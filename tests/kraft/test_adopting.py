@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from app.client.errors import ClientError, ProblemError
-from app.kraft.views import Resource, ResourceType
+from confplane.client.errors import ClientError, ProblemError
+from confplane.kraft.views import Resource, ResourceType
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.commands import run
@@ -23,9 +23,9 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
-    from app.kraft.client import KraftClient
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.errors import UnreachableError
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire.errors import UnreachableError
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
-    from app.kraft.client import KraftClient
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster, KraftNode
 
@@ -190,7 +190,7 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
 
     By itself it answers after about a minute: with code 7. A service asks no broker for so long.
     """
-    patient = {"app.services.target.applier.ROUND_S": timeout_ms / 1000}
+    patient = {"confplane.services.target.applier.ROUND_S": timeout_ms / 1000}
     with kraft_cluster(tmp_path / "kafka", kraft_class_path, controllers=1) as kafka:
         (controller,) = kafka.controllers
         service = adopting(

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft import alters
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire import errors
-from app.kraft.wire.messages import (
+from confplane.kraft import alters
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.messages import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from app.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
-from app.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
-from app.kraft.wire.options import Options
-from app.kraft.wire.sasl import Scram
-from app.services.ports.applying import Applied, Held, Refused, Unknown
+from confplane.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
+from confplane.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
+from confplane.kraft.wire.options import Options
+from confplane.kraft.wire.sasl import Scram
+from confplane.services.ports.applying import Applied, Held, Refused, Unknown
 from tests.support.kraft import PASSWORDS
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
@@ -29,7 +29,7 @@ from tests.support.proxy import proxy
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.kraft.wire.connection import Connection
+    from confplane.kraft.wire.connection import Connection
     from tests.support.kraft import KraftCluster
 
 RATE = "producer_byte_rate"

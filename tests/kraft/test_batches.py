@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import crc32c as reference
 import pytest
 
-from app.kraft.metadata_records import Transactions
-from app.kraft.wire.batches import Record, batches
-from app.kraft.wire.codec import Writer
-from app.kraft.wire.crc32c import crc32c
-from app.kraft.wire.errors import UnsupportedError, WireError
-from app.kraft.wire.messages import (
+from confplane.kraft.metadata_records import Transactions
+from confplane.kraft.wire.batches import Record, batches
+from confplane.kraft.wire.codec import Writer
+from confplane.kraft.wire.crc32c import crc32c
+from confplane.kraft.wire.errors import UnsupportedError, WireError
+from confplane.kraft.wire.messages import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
@@ -22,7 +22,7 @@ from app.kraft.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from app.kraft.wire.message import Message
+    from confplane.kraft.wire.message import Message
 
 
 NO_OP = 20

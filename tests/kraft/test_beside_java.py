@@ -12,18 +12,18 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.devstack.java import find_java
-from app.kraft.views import Quotas, Resource, ResourceType, Source
-from app.kraft.wire import errors
-from app.services.ports.applying import Applied, Refused
+from confplane.devstack.java import find_java
+from confplane.kraft.views import Quotas, Resource, ResourceType, Source
+from confplane.kraft.wire import errors
+from confplane.services.ports.applying import Applied, Refused
 from tests.interop.admin import Admin
 from tests.support import kafka_classes
 from tests.support.java import java_environment
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
-    from app.kraft.client import KraftClient
-    from app.services.ports.applying import End
+    from confplane.kraft.client import KraftClient
+    from confplane.services.ports.applying import End
     from tests.support.kraft import KraftCluster
 
 # The names that the AdminClient has for the places of values (ConfigEntry.ConfigSource).

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import EntityType
+from confplane.domain.entities import EntityType
 from tests.interop.admin import Admin
 from tests.kraft.outside.both import Callers, Others, Values, clear, keys
 from tests.kraft.outside.judge import meanings
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.kraft.outside.both import Key
     from tests.kraft.outside.log import Mark
     from tests.support.facets import ConfplaneClient
@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 
 _CLUSTER = "/v1/clusters/default"
 SOON = {
-    "app.services.target.areas.QUOTAS_S": 0.5,
-    "app.services.target.areas.INTERVALS_S": {"brokers": 1.0, "groups": 1.0, "client-metrics": 1.0, "topics": 1.0},
-    "app.services.target.areas.SHARE": 2,
+    "confplane.services.target.areas.QUOTAS_S": 0.5,
+    "confplane.services.target.areas.INTERVALS_S": {
+        "brokers": 1.0,
+        "groups": 1.0,
+        "client-metrics": 1.0,
+        "topics": 1.0,
+    },
+    "confplane.services.target.areas.SHARE": 2,
 }
 """Looks come so often that many are made in a few seconds."""
 
@@ -99,9 +104,12 @@ class Both:
         self._values = Values(self._keys)
         self._constants: dict[str, Any] = dict(SOON)
         # A freeze finds changes that wait.
-        self._constants |= {"app.services.target.applier.EVERY_S": 0.25, "app.services.target.resting.BEFORE_S": 0.0}
+        self._constants |= {
+            "confplane.services.target.applier.EVERY_S": 0.25,
+            "confplane.services.target.resting.BEFORE_S": 0.0,
+        }
         # Others write the same few keys all the time, and are not to be let alone for that.
-        self._constants["app.services.target.enforce.TIMES"] = 1_000_000 if most is None else most
+        self._constants["confplane.services.target.enforce.TIMES"] = 1_000_000 if most is None else most
 
     async def run(
         self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int, freezes: int = 2

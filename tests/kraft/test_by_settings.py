@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.log import MetadataLog
-from app.kraft.wire.errors import AnswerError
-from app.kraft.wire.options import Address, Options
-from app.kraft.wire.sasl import Plain
+from confplane.kraft.log import MetadataLog
+from confplane.kraft.wire.errors import AnswerError
+from confplane.kraft.wire.options import Address, Options
+from confplane.kraft.wire.sasl import Plain
 from tests.support import servers
 from tests.support.commands import run
 from tests.support.kraft import MECHANISMS, PASSWORDS, unsecured_token
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.commands import Said
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.views import Quotas, Resource, ResourceType, Source, Unchanged
-from app.kraft.wire import errors
-from app.kraft.wire.options import Options
-from app.kraft.wire.sasl import Scram
+from confplane.kraft.views import Quotas, Resource, ResourceType, Source, Unchanged
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.options import Options
+from confplane.kraft.wire.sasl import Scram
 from tests.support.kraft import PASSWORDS
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
-    from app.kraft.client import KraftClient
+    from confplane.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.wire import errors
-from app.kraft.wire.connection import Connection
-from app.kraft.wire.messages import MetadataRequest, MetadataResponse
-from app.kraft.wire.options import Address, Options
-from app.kraft.wire.sasl import OAuthBearer, Plain, Scram
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.messages import MetadataRequest, MetadataResponse
+from confplane.kraft.wire.options import Address, Options
+from confplane.kraft.wire.sasl import OAuthBearer, Plain, Scram
 from tests.support.certificates import Authority
 from tests.support.kraft import PASSWORDS, SESSION_MS, unsecured_token
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.kraft.wire.sasl import Login
+    from confplane.kraft.wire.sasl import Login
     from tests.support.kraft import KraftCluster
 
 ASK = MetadataRequest(topics=(), allow_auto_topic_creation=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.views import Quotas, Resource, ResourceType
+from confplane.kraft.views import Quotas, Resource, ResourceType
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_adopting_faults import active, adopting, configured, value_of
 from tests.kraft.test_by_settings import variables
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
-    from app.kraft.client import KraftClient
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 

@@ -63,7 +63,7 @@ async def test_a_first_look_leaves_no_trace_in_the_cluster(
         # The login of another cluster, as somebody may have exported it, stays outside.
         variables = {**os.environ, "CONFPLANE_CLUSTERS__DEFAULT__KAFKA__BOOTSTRAP": '["127.0.0.1:1"]'}
         arguments = ["dev", "--kraft", *kraft.bootstrap, "--data-dir", str(tmp_path / "data"), "--port", "0"]
-        with program(["-m", "app", *arguments], environment=variables) as running:
+        with program(["-m", "confplane", *arguments], environment=variables) as running:
             running.read_until("Client configs (KIP-649) can be written here")
             output = running.output
             assert "Everything can be followed. Nothing was written" in output

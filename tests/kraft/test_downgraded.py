@@ -17,8 +17,8 @@ from tests.support.waiting import until, until_warned
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 OLDEST = {
     "metadata.version": 21,

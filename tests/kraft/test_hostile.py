@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.wire import errors, messages, quotas
-from app.kraft.wire.connection import Connection
-from app.kraft.wire.errors import WireError
-from app.kraft.wire.message import run
-from app.kraft.wire.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse
-from app.kraft.wire.messages.api_versions_response import ApiVersion
-from app.kraft.wire.messages.metadata_response import MetadataResponseBroker
-from app.kraft.wire.options import Address, Options
+from confplane.kraft.wire import errors, messages, quotas
+from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.errors import WireError
+from confplane.kraft.wire.message import run
+from confplane.kraft.wire.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from confplane.kraft.wire.messages.api_versions_response import ApiVersion
+from confplane.kraft.wire.messages.metadata_response import MetadataResponseBroker
+from confplane.kraft.wire.options import Address, Options
 from tests.kraft.samples import ALL, kio_type, sample
 from tests.kraft.test_messages import encoded
 from tests.support.kraft_client import client_of
@@ -26,7 +26,7 @@ from tests.support.kraft_client import client_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from app.kraft.wire.message import Message
+    from confplane.kraft.wire.message import Message
 
 MUTATIONS = 2000
 CLUSTER = "AClustersIdOfTestsAAAA"

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.log import LogPart, MetadataLog, SnapshotPart
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire import errors
-from app.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, FeatureLevelRecord, RemoveTopicRecord, TopicRecord
-from app.kraft.wire.options import Address, Options
+from confplane.kraft.log import LogPart, MetadataLog, SnapshotPart
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.messages import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from confplane.kraft.wire.options import Address, Options
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
@@ -21,8 +27,8 @@ from tests.support.kraft_writer import KraftWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.kraft.client import KraftClient
-    from app.kraft.metadata_records import LogRecord
+    from confplane.kraft.client import KraftClient
+    from confplane.kraft.metadata_records import LogRecord
     from tests.support.kraft import KraftCluster
 
 

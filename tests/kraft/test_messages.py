@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.serial import entity_reader, entity_writer
 
-from app.kraft.wire import messages, quotas
-from app.kraft.wire.message import run, run_in_slices
-from app.kraft.wire.messages.describe_client_quotas_response import EntityData, EntryData, ValueData
+from confplane.kraft.wire import messages, quotas
+from confplane.kraft.wire.message import run, run_in_slices
+from confplane.kraft.wire.messages.describe_client_quotas_response import EntityData, EntryData, ValueData
 from tests.catalog.kafka_jars import ToolError
 from tests.kraft.generate import FOLDER, OTHER_FOLDER, generate
 from tests.kraft.samples import ALL, kio_type, leaves, sample
 
 if TYPE_CHECKING:
-    from app.kraft.wire.message import Message
+    from confplane.kraft.wire.message import Message
 
 SAMPLES = 12
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.errors import KraftError
-from app.kraft.wire.options import Address
-from app.services.ports.applying import Applied, Refused, Unknown
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire.errors import KraftError
+from confplane.kraft.wire.options import Address
+from confplane.services.ports.applying import Applied, Refused, Unknown
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from app.kraft.alters import QuotaOps
-    from app.kraft.client import KraftClient
-    from app.services.ports.applying import End
+    from confplane.kraft.alters import QuotaOps
+    from confplane.kraft.client import KraftClient
+    from confplane.services.ports.applying import End
     from tests.support.kraft import KraftCluster
 
 CALLERS = 16

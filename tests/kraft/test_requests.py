@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft.views import Resource, ResourceType, Unchanged
-from app.kraft.wire.connection import Connection
-from app.kraft.wire.errors import ProtocolError, UnreachableError, WireError
-from app.kraft.wire.messages import MetadataRequest, MetadataResponse
-from app.kraft.wire.options import Options
-from app.kraft.wire.requests import Requests
+from confplane.kraft.views import Resource, ResourceType, Unchanged
+from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.errors import ProtocolError, UnreachableError, WireError
+from confplane.kraft.wire.messages import MetadataRequest, MetadataResponse
+from confplane.kraft.wire.options import Options
+from confplane.kraft.wire.requests import Requests
 from tests.kraft.test_hostile import metadata_answer, node, soon, versions_answer
 from tests.support.kraft_client import client_of
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from app.connection_settings import KafkaSettings
-from app.domain.definitions import ConfigType, catalog_of
-from app.domain.entities import Entity
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.domain.releases import newest
-from app.kraft.cluster import KraftCluster as Cluster
-from app.kraft.views import Resource, ResourceType
-from app.observation import rules_of
-from app.services.ports.kafka import Area
+from confplane.connection_settings import KafkaSettings
+from confplane.domain.definitions import ConfigType, catalog_of
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.domain.releases import newest
+from confplane.kraft.cluster import KraftCluster as Cluster
+from confplane.kraft.views import Resource, ResourceType
+from confplane.observation import rules_of
+from confplane.services.ports.kafka import Area
 from tests.support.adopting import alter, apply
 from tests.support.kraft_writer import KraftWriter, RefusedError
 from tests.support.observing import Observing, caller
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.domain.definitions import ConfigDef
+    from confplane.domain.definitions import ConfigDef
     from tests.support.kraft import KraftCluster
     from tests.support.servers import Database
 

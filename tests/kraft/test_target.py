@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.client.errors import ProblemError
-from app.connection_settings import KafkaSettings
-from app.domain.releases import newest
-from app.kraft.cluster import KraftCluster as Cluster
-from app.kraft.views import Resource, ResourceType
-from app.observation import rules_of
-from app.services.ports.cluster_states import Target
-from app.services.ports.kafka import Area, Permission
-from app.store.znodes import TARGET, encode_target
+from confplane.client.errors import ProblemError
+from confplane.connection_settings import KafkaSettings
+from confplane.domain.releases import newest
+from confplane.kraft.cluster import KraftCluster as Cluster
+from confplane.kraft.views import Resource, ResourceType
+from confplane.observation import rules_of
+from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.kafka import Area, Permission
+from confplane.store.znodes import TARGET, encode_target
 from tests.kraft.records import offsets
 from tests.support import servers
 from tests.support.commands import Commands
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 

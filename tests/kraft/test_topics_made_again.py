@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.client.errors import ResourceNotFoundError
-from app.kraft.views import Resource, ResourceType
+from confplane.client.errors import ResourceNotFoundError
+from confplane.kraft.views import Resource, ResourceType
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.commands import run
@@ -17,9 +17,9 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
-    from app.kraft.client import KraftClient
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
 
 KEY, NAME = "retention.ms", "made-again"

@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 
 _IMPORTS: Final = """\
 import importlib, pkgutil, sys
-import app.cli.commands, app.cli.remote, app.client
+import confplane.cli.commands, confplane.cli.remote, confplane.client
 
 assert sys.version_info[:2] == (3, 10)
 found = 0
-for package in (app.client, app.cli.remote):
+for package in (confplane.client, confplane.cli.remote):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
         found += 1
-print(app.__file__, found)
+print(confplane.__file__, found)
 """
 
 
@@ -56,16 +56,16 @@ def test_all_modules_of_the_base_package_are_imported(python: str, installed: Pa
 def test_the_help_shows_all_commands_and_those_of_the_service_say_which_python_they_need(
     python: str, installed: Path
 ) -> None:
-    assert "serve" in _run(python, "-m", "app", "--help", cwd=installed)
+    assert "serve" in _run(python, "-m", "confplane", "--help", cwd=installed)
     for command in ("serve", "tokens list"):
-        said = _run(python, "-m", "app", *command.split(), cwd=installed, status=1)
+        said = _run(python, "-m", "confplane", *command.split(), cwd=installed, status=1)
         assert said.startswith("This command needs the service, and thus Python 3.11 or later; this is Python 3.10.")
 
 
 def test_lines_of_the_shell_share_an_event_loop(python: str, installed: Path) -> None:
     away = {**os.environ, "CONFPLANE_URL": "http://127.0.0.1:1"}
     line = "--describe --entity-type topics\n"
-    said = _run(python, "-m", "app", "shell", cwd=installed, lines="help\n" + line, environment=away, status=1)
+    said = _run(python, "-m", "confplane", "shell", cwd=installed, lines="help\n" + line, environment=away, status=1)
     assert said.startswith("Usage: confplane configs")
     assert "The service did not answer" in said
 
@@ -81,7 +81,8 @@ def test_unit_tests_of_the_client_library_pass(python: str, tmp_path: Path) -> N
     options = ("-q", "-p", "no:cacheprovider", "--noconftest", "--import-mode=importlib", f"--rootdir={tools.ROOT}")
     places = ("-c", str(tmp_path / "pytest.ini"), f"--basetemp={tmp_path / 'tests'}")
     tests = [str(folder / name) for name in names]
-    said = _run(python, "-m", "pytest", *options, *places, *tests, cwd=tools.ROOT)
+    sources = {**os.environ, "PYTHONPATH": str(tools.ROOT / "app")}
+    said = _run(python, "-m", "pytest", *options, *places, *tests, cwd=tools.ROOT, environment=sources)
     assert " passed" in said
 
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from app.domain.entities import Entity
-from app.rollups import past, schemas
-from app.rollups.jobs import JOBS
+from confplane.domain.entities import Entity
+from confplane.rollups import past, schemas
+from confplane.rollups.jobs import JOBS
 from tests.bench.sample import clients
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Trail

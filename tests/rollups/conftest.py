@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.rollups.session import session
-from app.rollups.small import SETTINGS
+from confplane.rollups.session import session
+from confplane.rollups.small import SETTINGS
 from tests.support.sampling import FULL_SIZE
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from app.rollups import stores
-from app.rollups.jobs import activity, compatibility, integrity, quotas
-from app.rollups.origin import Origin
-from app.rollups.session import session
-from app.rollups.sources import trail
-from app.settings import ClusterSettings
+from confplane.rollups import stores
+from confplane.rollups.jobs import activity, compatibility, integrity, quotas
+from confplane.rollups.origin import Origin
+from confplane.rollups.session import session
+from confplane.rollups.sources import trail
+from confplane.settings import ClusterSettings
 from tests.rollups.trail import CLUSTER
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
+    from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
 
 JOBS = {job.name: job for job in (activity.JOB, compatibility.JOB, integrity.JOB, quotas.JOB)}
 """Together they read all frames."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from app.domain.broker_levels import Level, Levels, effective_broker, read_level
-from app.domain.topics import effective_topic
+from confplane.domain.broker_levels import Level, Levels, effective_broker, read_level
+from confplane.domain.topics import effective_topic
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from app.domain.broker_levels import EffectiveConfig
+    from confplane.domain.broker_levels import EffectiveConfig
 
 Config = dict[str, str | None]
 HIDDEN = "what nobody is told"

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from app.rollups import schemas
-from app.rollups.job import Job
-from app.rollups.reading import Reading
+from confplane.rollups import schemas
+from confplane.rollups.job import Job
+from confplane.rollups.reading import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ def counted(rows: int, **more: Any) -> Job:
     """A job of this many rows, which has no inputs."""
 
     def transform(**_: Any) -> DataFrame:
-        from app.rollups.session import session  # noqa: PLC0415 - only where Spark runs
+        from confplane.rollups.session import session  # noqa: PLC0415 - only where Spark runs
 
         numbers = session().range(rows)
         number = F.lpad(F.col("id").cast("string"), 9, "0")
@@ -152,7 +152,7 @@ def counted(rows: int, **more: Any) -> Job:
             *[F.col("id").alias(name) for name in ("committed", "rejected", "open", "reverts")],
         )
 
-    from app.rollups.jobs import activity  # noqa: PLC0415 - only where Spark runs
+    from confplane.rollups.jobs import activity  # noqa: PLC0415 - only where Spark runs
 
     given: dict[str, Any] = {"name": "activity", "inputs": {}, "output": activity.OUTPUT, "key": activity.JOB.key}
     return Job(**{**given, "transform": transform, **more})

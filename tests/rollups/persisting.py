@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.rollups.session import session
+from confplane.rollups.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from app.rollups.runner import Finished, RunOptions, runner
+from confplane.rollups.runner import Finished, RunOptions, runner
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
+    from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
 
 OPTIONS = RunOptions("User:olga@cli")
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from app.domain.releases import ON_ZOOKEEPER
-from app.domain.teams import Teams
-from app.rollups import schemas
-from app.rollups.jobs import JOBS
-from app.rollups.registered import current
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.domain.teams import Teams
+from confplane.rollups import schemas
+from confplane.rollups.jobs import JOBS
+from confplane.rollups.registered import current
 from tests.bench.sample.files import write_frame
 from tests.rollups import effective
 from tests.rollups.limited import limited
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
+    from confplane.rollups.job import Job
 
 REFERENCES: Final = Path(__file__).parent / "references"
 STORED: Final = {

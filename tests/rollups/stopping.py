@@ -11,7 +11,7 @@ import threading
 from importlib import import_module
 from typing import Any, Final
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 
 STOPPED: Final = "stopped at "
 

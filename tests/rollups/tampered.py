@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from app.rollups import schemas
-from app.services.ports.cluster_states import ENTITY as FREEZE
-from app.services.ports.trail import EXTERNAL
+from confplane.rollups import schemas
+from confplane.services.ports.cluster_states import ENTITY as FREEZE
+from confplane.services.ports.trail import EXTERNAL
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples

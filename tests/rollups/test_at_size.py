@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import SecretStr
 
-from app.devstack.zookeeper import ZooKeeper
-from app.rollups import stores
-from app.rollups.exports.altered import Altered
-from app.rollups.exports.exporter import NAMES, Exporter, alone
-from app.rollups.exports.reading import read_lake
-from app.rollups.jobs import JOBS
-from app.rollups.origin import Origin
-from app.rollups.runner import RunOptions, runner
-from app.rollups.sources.usage import read_usage
-from app.settings import ClusterSettings
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.rollups import stores
+from confplane.rollups.exports.altered import Altered
+from confplane.rollups.exports.exporter import NAMES, Exporter, alone
+from confplane.rollups.exports.reading import read_lake
+from confplane.rollups.jobs import JOBS
+from confplane.rollups.origin import Origin
+from confplane.rollups.runner import RunOptions, runner
+from confplane.rollups.sources.usage import read_usage
+from confplane.settings import ClusterSettings
 from tests.audit.rows import fetch
 from tests.bench.sample.trail import Plan
 from tests.rollups import samples
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from app.devstack.postgres import Postgres
+    from confplane.devstack.postgres import Postgres
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 
@@ -170,7 +170,14 @@ def test_by_spark_submit_on_a_cluster(
                 f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
                 *("--master", master.url),
                 *(part for setting in settings for part in ("--conf", setting)),
-                *(str(ROOT / "app" / "rollups" / "__main__.py"), "run", "all", "--full", "--cluster", CLUSTER),
+                *(
+                    str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"),
+                    "run",
+                    "all",
+                    "--full",
+                    "--cluster",
+                    CLUSTER,
+                ),
                 *given,
                 *options(made, tmp_path / "output"),
             ],

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.devstack.java import find_java
-from app.rollups.class_archive import ClassArchive
-from app.rollups.small import joined
+from confplane.devstack.java import find_java
+from confplane.rollups.class_archive import ClassArchive
+from confplane.rollups.small import joined
 from tests.audit.rows import run
 from tests.rollups.test_command import SEEN
 from tests.support.commands import Commands

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.rollups.origin import Origin
-from app.settings import ClusterSettings
+from confplane.rollups.origin import Origin
+from confplane.settings import ClusterSettings
 from tests.rollups.driver import JOBS, results
 from tests.rollups.trail import CLUSTER, fill
 from tests.support.processes import program

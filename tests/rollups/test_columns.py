@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from app.domain.entities import Entity, EntityType
-from app.rollups import columns
+from confplane.domain.entities import Entity, EntityType
+from confplane.rollups import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

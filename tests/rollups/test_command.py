@@ -15,12 +15,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from app.audit.rollup_runs import RollupRuns
-from app.cli import rollup_commands
-from app.cli.commands import cli
-from app.domain.errors import UnavailableError
-from app.domain.rollups import ROLLUPS
-from app.rollups import session
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.cli import rollup_commands
+from confplane.cli.commands import cli
+from confplane.domain.errors import UnavailableError
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups import session
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
 from tests.support.commands import Commands, Said
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.support import servers
 
-RUN: Final = ("-m", "app", "rollups", "run", "--cluster", "default")
+RUN: Final = ("-m", "confplane", "rollups", "run", "--cluster", "default")
 SEEN = """
 INSERT INTO registrations
   (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
@@ -67,7 +67,7 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
                 f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
                 *("--master", "local[2]"),
                 *(part for setting in local for part in ("--conf", setting)),
-                *(str(ROOT / "app" / "rollups" / "__main__.py"), *arguments, "--cluster", "default"),
+                *(str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"), *arguments, "--cluster", "default"),
             ],
             cwd="/",
             env={**commands.environment, "TERM": "xterm", "PYSPARK_PYTHON": sys.executable},
@@ -194,7 +194,7 @@ def test_a_driver_of_spark_submit_is_known_by_the_port_of_its_java(monkeypatch: 
 def said_without(commands: Commands, script: str, **environment: str) -> Said:
     done = subprocess.run(
         [
-            *(sys.executable, "-c", f"{script}\nfrom app.cli.commands import main\nmain()"),
+            *(sys.executable, "-c", f"{script}\nfrom confplane.cli.commands import main\nmain()"),
             *("rollups", "run", "all", "--cluster", "default"),
         ],
         cwd=ROOT,

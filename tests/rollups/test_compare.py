@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import SecretStr
 
-from app.domain.releases import ON_ZOOKEEPER
-from app.rollups import past, schemas, stores
-from app.rollups.jobs import compare
-from app.rollups.origin import Origin
-from app.rollups.reading import NotInReadingError
-from app.settings import ClusterSettings
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.rollups import past, schemas, stores
+from confplane.rollups.jobs import compare
+from confplane.rollups.origin import Origin
+from confplane.rollups.reading import NotInReadingError
+from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups.references import compare as reference

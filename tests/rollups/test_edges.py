@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.releases import ON_ZOOKEEPER
-from app.services.ports.cluster_states import ENTITY as FREEZE
+from confplane.domain.entities import Entity
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.services.ports.cluster_states import ENTITY as FREEZE
 from tests.rollups import samples
 
 if TYPE_CHECKING:

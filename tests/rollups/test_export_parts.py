@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from app.rollups import stores
-from app.rollups.sources import trail as trail_source
+from confplane.rollups import stores
+from confplane.rollups.sources import trail as trail_source
 from tests.audit.rows import change_id, committed, intent
 from tests.rollups.test_exports import DAY_MS, origin_of
 from tests.rollups.trail import CLUSTER, START_MS, write

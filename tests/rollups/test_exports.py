@@ -13,21 +13,21 @@ import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.domain.errors import ConcurrentChangeError
-from app.rollups import stores
-from app.rollups.exports import manifest
-from app.rollups.exports.altered import REMOVABLE, Altered, pseudonym
-from app.rollups.exports.exporter import NAMES, Exporter, alone
-from app.rollups.exports.manifest import UnreadableLakeError
-from app.rollups.exports.reading import read_lake
-from app.rollups.jobs import JOBS, activity, compare, integrity, usage
-from app.rollups.origin import Origin
-from app.rollups.reading import NotInReadingError
-from app.rollups.sinks.files import Files
-from app.rollups.sources import trail as trail_source
-from app.rollups.sources.tables import TABLES
-from app.settings import ClusterSettings
+from confplane.cli.commands import cli
+from confplane.domain.errors import ConcurrentChangeError
+from confplane.rollups import stores
+from confplane.rollups.exports import manifest
+from confplane.rollups.exports.altered import REMOVABLE, Altered, pseudonym
+from confplane.rollups.exports.exporter import NAMES, Exporter, alone
+from confplane.rollups.exports.manifest import UnreadableLakeError
+from confplane.rollups.exports.reading import read_lake
+from confplane.rollups.jobs import JOBS, activity, compare, integrity, usage
+from confplane.rollups.origin import Origin
+from confplane.rollups.reading import NotInReadingError
+from confplane.rollups.sinks.files import Files
+from confplane.rollups.sources import trail as trail_source
+from confplane.rollups.sources.tables import TABLES
+from confplane.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
 from tests.rollups import driver
 from tests.rollups.driver import rows_of
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
 
-    from app.rollups.exports.manifest import Manifest
-    from app.rollups.job import Job
+    from confplane.rollups.exports.manifest import Manifest
+    from confplane.rollups.job import Job
 
 COMPARED = {name: job for name, job in JOBS.items() if job not in (compare.JOB, usage.JOB)}
 """The jobs that read the history alone: a lake has no other side, and no measurements."""

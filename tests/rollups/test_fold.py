@@ -12,15 +12,15 @@ from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from app.audit.rollup_parts import fold_id
-from app.audit.rollup_runs import RollupRuns
-from app.rollups import folding, schemas
-from app.rollups.job import Carried, Fold, Job
-from app.rollups.jobs import integrity
-from app.rollups.kept import KeptFrames
-from app.rollups.reading import reading_of
-from app.rollups.runner import RunOptions
-from app.rollups.sinks.postgres import RunStore
+from confplane.audit.rollup_parts import fold_id
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.rollups import folding, schemas
+from confplane.rollups.job import Carried, Fold, Job
+from confplane.rollups.jobs import integrity
+from confplane.rollups.kept import KeptFrames
+from confplane.rollups.reading import reading_of
+from confplane.rollups.runner import RunOptions
+from confplane.rollups.sinks.postgres import RunStore
 from tests.audit.rows import fetch
 from tests.audit.rows import run as execute
 from tests.bench.sample.files import write_frame
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.reading import Reading
-    from app.rollups.runner import Finished
+    from confplane.rollups.reading import Reading
+    from confplane.rollups.runner import Finished
     from tests.support import servers
 
 JOB: Final = integrity.JOB

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 from tests.audit.rows import change_id, committed, entity, fetch, intent
 from tests.rollups.trail import START_MS, write
 from tests.support.commands import Commands

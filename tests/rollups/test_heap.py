@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.cli import rollups as command
-from app.devstack.java import find_java
-from app.rollups import heap, small
+from confplane.cli import rollups as command
+from confplane.devstack.java import find_java
+from confplane.rollups import heap, small
 from tests.support.spark import launched
 
 GIB = 2**30

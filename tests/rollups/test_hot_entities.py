@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.rollups import folding, schemas
-from app.rollups.jobs import activity
+from confplane.rollups import folding, schemas
+from confplane.rollups.jobs import activity
 from tests.rollups.test_ranges import frame, history
 
 if TYPE_CHECKING:

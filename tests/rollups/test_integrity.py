@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from app.domain.rollups import ROLLUPS
-from app.services.ports.trail import CLIENTS
+from confplane.domain.rollups import ROLLUPS
+from confplane.services.ports.trail import CLIENTS
 from tests.bench.sample.trail import Plan
 from tests.rollups.planted import PLANTS, deleted_by_hand, has_told, is_created_once
 from tests.rollups.tampered import MADE_UP, Cluster

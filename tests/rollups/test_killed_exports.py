@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 from tests.audit.rows import committed
 from tests.rollups.lake import exported
 from tests.rollups.stopping import STOPPED
@@ -87,13 +87,21 @@ class Killed:
 @pytest.mark.parametrize(
     ("place", "new_files"),
     [
-        pytest.param("app.rollups.exports.exporter:Exporter._trail", set(), marks=pytest.mark.long, id="before all"),
         pytest.param(
-            "app.rollups.exports.exporter:Exporter._whole", {"trail"}, marks=pytest.mark.long, id="between two frames"
+            "confplane.rollups.exports.exporter:Exporter._trail", set(), marks=pytest.mark.long, id="before all"
         ),
-        pytest.param("app.rollups.exports.manifest:write", {"trail", "states"}, id="before the manifest"),
         pytest.param(
-            "app.rollups.sinks.files:Files.delete", {"trail", "states"}, marks=pytest.mark.long, id="after the manifest"
+            "confplane.rollups.exports.exporter:Exporter._whole",
+            {"trail"},
+            marks=pytest.mark.long,
+            id="between two frames",
+        ),
+        pytest.param("confplane.rollups.exports.manifest:write", {"trail", "states"}, id="before the manifest"),
+        pytest.param(
+            "confplane.rollups.sinks.files:Files.delete",
+            {"trail", "states"},
+            marks=pytest.mark.long,
+            id="after the manifest",
         ),
     ],
 )
@@ -124,7 +132,7 @@ def test_a_command_killed_while_tasks_write_a_frame(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = Killed(spark, migrated, tmp_path)
-    arguments: list[str | Path] = ["-m", "app", *ARGUMENTS, killed.lake]
+    arguments: list[str | Path] = ["-m", "confplane", *ARGUMENTS, killed.lake]
     with (
         psycopg.connect(migrated.owner_dsn) as blocker,
         psycopg.connect(migrated.owner_dsn, autocommit=True) as watch,

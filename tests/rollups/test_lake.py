@@ -13,19 +13,19 @@ import pytest
 from pydantic import SecretStr
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_runs import RollupRuns
-from app.domain.rollups import ROLLUPS
-from app.rollups import stores
-from app.rollups.errors import SparkFailedError
-from app.rollups.jobs import JOBS
-from app.rollups.origin import Origin
-from app.rollups.runner import RunOptions, runner
-from app.rollups.schemas import USAGE
-from app.rollups.sinks import parquet
-from app.rollups.sinks.files import Files
-from app.rollups.sinks.row_schema import OF_THE_RUN, row_schema
-from app.rollups.sources.tables import first_id_at
-from app.settings import ClusterSettings
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups import stores
+from confplane.rollups.errors import SparkFailedError
+from confplane.rollups.jobs import JOBS
+from confplane.rollups.origin import Origin
+from confplane.rollups.runner import RunOptions, runner
+from confplane.rollups.schemas import USAGE
+from confplane.rollups.sinks import parquet
+from confplane.rollups.sinks.files import Files
+from confplane.rollups.sinks.row_schema import OF_THE_RUN, row_schema
+from confplane.rollups.sources.tables import first_id_at
+from confplane.settings import ClusterSettings
 from tests.audit.rows import fetch
 from tests.audit.rows import run as execute
 from tests.rollups.lake import current, pointer, query, runs

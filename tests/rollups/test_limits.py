@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.audit.dsn import LIFT
-from app.rollups.sources.postgres import connected
+from confplane.audit.dsn import LIFT
+from confplane.rollups.sources.postgres import connected
 from tests.audit.rows import run
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ def test_a_run_on_a_lake_names_its_inputs_and_outputs(
             f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
             *("--master", "local[2]"),
             *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-            *(str(ROOT / "app" / "rollups" / "__main__.py"), "run", "activity", "--cluster", CLUSTER),
+            *(str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"), "run", "activity", "--cluster", CLUSTER),
             *("--source", str(lake), "--output", str(output)),
         ],
         env={

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 import pytest
 
-from app.rollups import schemas, stores
-from app.rollups.exports.altered import Altered
-from app.rollups.exports.exporter import Exporter, alone
-from app.rollups.exports.reading import read_lake
-from app.rollups.jobs import activity, compatibility
+from confplane.rollups import schemas, stores
+from confplane.rollups.exports.altered import Altered
+from confplane.rollups.exports.exporter import Exporter, alone
+from confplane.rollups.exports.reading import read_lake
+from confplane.rollups.jobs import activity, compatibility
 from tests.bench.sample.files import write, write_frame
 from tests.bench.sample.trail import Plan
 from tests.rollups import samples
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
+    from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
     from tests.support import servers
 
 JOBS: Final = (activity.JOB, compatibility.JOB)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from app.rollups.sources import trail as source
-from app.rollups.sources.postgres import connected
-from app.rollups.sources.tables import TABLES, Cut
+from confplane.rollups.sources import trail as source
+from confplane.rollups.sources.postgres import connected
+from confplane.rollups.sources.tables import TABLES, Cut
 from tests.audit.rows import fetch, run
 from tests.rollups.made import START
 from tests.support.sampling import sampled

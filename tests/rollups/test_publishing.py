@@ -11,16 +11,16 @@ from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresRollups
-from app.audit.rollup_parts import Attempt
-from app.audit.rollup_runs import RollupRuns
-from app.domain.errors import UnavailableError
-from app.domain.rollups import ROLLUPS
-from app.rollups.errors import SparkFailedError
-from app.rollups.jobs import JOBS, activity, compatibility
-from app.rollups.runner import Finished, RunOptions
-from app.rollups.sinks import postgres as sink
-from app.services.ports.rollups import RowQuery, RunState
+from confplane.audit import Database, PostgresRollups
+from confplane.audit.rollup_parts import Attempt
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.errors import UnavailableError
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups.errors import SparkFailedError
+from confplane.rollups.jobs import JOBS, activity, compatibility
+from confplane.rollups.runner import Finished, RunOptions
+from confplane.rollups.sinks import postgres as sink
+from confplane.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
 from tests.rollups.made import ALL_TYPES, CLUSTER, ODD, START, Made, change, counted, reading, seen
 from tests.rollups.published import returned, run
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.reading import Reading
-    from app.services.ports.rollups import Place
+    from confplane.rollups.reading import Reading
+    from confplane.services.ports.rollups import Place
     from tests.support import servers
 
 LATER = START + timedelta(days=30)

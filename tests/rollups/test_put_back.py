@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from app.audit import Database, PostgresTargetStates
-from app.rollups import schemas, stores
-from app.rollups.jobs import activity
-from app.rollups.origin import Origin
-from app.services.ports.applying import Correction, Noted, Overwriting
-from app.services.ports.trail import PUT_BACK, Sighting
-from app.settings import ClusterSettings
+from confplane.audit import Database, PostgresTargetStates
+from confplane.rollups import schemas, stores
+from confplane.rollups.jobs import activity
+from confplane.rollups.origin import Origin
+from confplane.services.ports.applying import Correction, Noted, Overwriting
+from confplane.services.ports.trail import PUT_BACK, Sighting
+from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity
 from tests.rollups import samples
 from tests.rollups.trail import CLUSTER, START_MS, collected, own, write
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from app.services.ports.trail import Intent
+    from confplane.services.ports.trail import Intent
     from tests.support import servers
 
 ALICE, PATH, RATE = "user=alice", "/config/users/alice", "producer_byte_rate"

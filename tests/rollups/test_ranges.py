@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from app.rollups import folding, schemas
-from app.rollups.job import Carried
-from app.rollups.jobs.integrity import JOB
-from app.rollups.schemas import COMMITTED, OPEN
+from confplane.rollups import folding, schemas
+from confplane.rollups.job import Carried
+from confplane.rollups.jobs.integrity import JOB
+from confplane.rollups.schemas import COMMITTED, OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from app.rollups.jobs import JOBS
+from confplane.rollups.jobs import JOBS
 from tests.bench.sample.files import write
 from tests.bench.sample.trail import Plan
 from tests.rollups import samples

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from app.rollups import schemas
-from app.rollups.jobs import compatibility, impact, quotas
-from app.rollups.registered import current
+from confplane.rollups import schemas
+from confplane.rollups.jobs import compatibility, impact, quotas
+from confplane.rollups.registered import current
 from tests.rollups.made import Made, reading
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
+    from confplane.rollups.job import Job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Key = tuple[str, str, str, tuple[str, ...]]

@@ -12,13 +12,13 @@ from urllib.parse import quote
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_runs import RollupRuns
-from app.domain.rollups import ROLLUPS
-from app.rollups import charts, report, units
-from app.rollups.cells import Links
-from app.rollups.jobs import JOBS
-from app.rollups.notable import Notable
-from app.rollups.summaries import summary
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups import charts, report, units
+from confplane.rollups.cells import Links
+from confplane.rollups.jobs import JOBS
+from confplane.rollups.notable import Notable
+from confplane.rollups.summaries import summary
 from tests.support.commands import Commands
 
 if TYPE_CHECKING:

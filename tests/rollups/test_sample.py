@@ -7,9 +7,9 @@ from collections import Counter
 from datetime import timedelta
 from uuid import UUID
 
-from app.domain.entities import Entity
-from app.rollups import schemas
-from app.services.ports.cluster_states import ENTITY as FREEZE
+from confplane.domain.entities import Entity
+from confplane.rollups import schemas
+from confplane.services.ports.cluster_states import ENTITY as FREEZE
 from tests.bench.sample import clients
 from tests.bench.sample.population import ODD_NAMES
 from tests.bench.sample.trail import Plan, Trail

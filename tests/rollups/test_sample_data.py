@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from app.rollups.jobs import JOBS
+from confplane.rollups.jobs import JOBS
 from tests.bench.sample import __main__ as sample_data
 from tests.bench.sample.snapshots import read_snapshot
 

@@ -9,10 +9,10 @@ from py4j.java_gateway import JVMView
 from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.rollups import small, stores
-from app.rollups.jobs import activity, compatibility, impact, integrity
-from app.rollups.origin import Origin
-from app.settings import ClusterSettings
+from confplane.rollups import small, stores
+from confplane.rollups.jobs import activity, compatibility, impact, integrity
+from confplane.rollups.origin import Origin
+from confplane.settings import ClusterSettings
 from tests.rollups.trail import CLUSTER, fill
 from tests.support.stores import rate
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
+    from confplane.rollups.job import Job
     from tests.support import servers
 
 

@@ -9,18 +9,18 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.audit.dsn import parse_dsn
-from app.cli.rollups import kinds_read, most_parts
-from app.rollups import standby, stores
-from app.rollups.exports.altered import Altered
-from app.rollups.exports.exporter import Exporter, alone
-from app.rollups.exports.manifest import UnreadableLakeError
-from app.rollups.jobs import JOBS, integrity
-from app.rollups.origin import Origin
-from app.rollups.sinks.postgres import ordered
-from app.rollups.sources import trail as trail_source
-from app.rollups.sources.parts import put_together
-from app.settings import ClusterSettings
+from confplane.audit.dsn import parse_dsn
+from confplane.cli.rollups import kinds_read, most_parts
+from confplane.rollups import standby, stores
+from confplane.rollups.exports.altered import Altered
+from confplane.rollups.exports.exporter import Exporter, alone
+from confplane.rollups.exports.manifest import UnreadableLakeError
+from confplane.rollups.jobs import JOBS, integrity
+from confplane.rollups.origin import Origin
+from confplane.rollups.sinks.postgres import ordered
+from confplane.rollups.sources import trail as trail_source
+from confplane.rollups.sources.parts import put_together
+from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.rollups.made import counted
 from tests.rollups.test_exports import assert_is_the_tables

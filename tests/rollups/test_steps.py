@@ -20,13 +20,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
 from pydantic import SecretStr
 
-from app.devstack.zookeeper import ZooKeeper
-from app.rollups import reading as readings
-from app.rollups import stores
-from app.rollups.jobs import activity, compatibility, integrity
-from app.rollups.origin import Origin
-from app.rollups.runner import RunOptions, runner
-from app.settings import ClusterSettings
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.rollups import reading as readings
+from confplane.rollups import stores
+from confplane.rollups.jobs import activity, compatibility, integrity
+from confplane.rollups.origin import Origin
+from confplane.rollups.runner import RunOptions, runner
+from confplane.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected
 from tests.audit.rows import run as execute
 from tests.rollups.published import returned
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from app.devstack.postgres import Postgres
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
-    from app.rollups.runner import Finished
+    from confplane.devstack.postgres import Postgres
+    from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
+    from confplane.rollups.runner import Finished
     from tests.support import servers
 
 JOBS: Final = (activity.JOB, compatibility.JOB, integrity.JOB)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from app.rollups import stores
-from app.rollups.jobs import activity, compatibility, impact, integrity, quotas
-from app.rollups.origin import Origin
-from app.rollups.reading import NotInReadingError
-from app.rollups.sources.tables import TABLES
-from app.settings import ClusterSettings
+from confplane.rollups import stores
+from confplane.rollups.jobs import activity, compatibility, impact, integrity, quotas
+from confplane.rollups.origin import Origin
+from confplane.rollups.reading import NotInReadingError
+from confplane.rollups.sources.tables import TABLES
+from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.bench.sample import snapshots
 from tests.rollups.driver import rows_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
 
-    from app.rollups.reading import Reading
+    from confplane.rollups.reading import Reading
     from tests.support import servers
 
 FRAMES = ("changes", "registration_events", "registrations", "reports", "states", "znodes")

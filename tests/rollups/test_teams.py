@@ -9,10 +9,10 @@ import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.domain.teams import Teams, teams
-from app.rollups.jobs import activity
-from app.rollups.runner import RunOptions
+from confplane.cli.commands import cli
+from confplane.domain.teams import Teams, teams
+from confplane.rollups.jobs import activity
+from confplane.rollups.runner import RunOptions
 from tests.audit.rows import fetch, run
 from tests.rollups.made import START, Made, change, reading
 from tests.rollups.published import run as run_job

@@ -11,16 +11,16 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql.types import StructType
 
-from app.domain.errors import UnavailableError
-from app.rollups import stores
-from app.rollups.carrying import carrying
-from app.rollups.jobs import activity, compatibility, quotas
-from app.rollups.origin import Origin
-from app.rollups.reading import NotInReadingError
-from app.rollups.sources import trail as source
-from app.rollups.sources.postgres import connected, literal
-from app.rollups.sources.tables import TABLES, Cut, KeyRange
-from app.settings import ClusterSettings
+from confplane.domain.errors import UnavailableError
+from confplane.rollups import stores
+from confplane.rollups.carrying import carrying
+from confplane.rollups.jobs import activity, compatibility, quotas
+from confplane.rollups.origin import Origin
+from confplane.rollups.reading import NotInReadingError
+from confplane.rollups.sources import trail as source
+from confplane.rollups.sources.postgres import connected, literal
+from confplane.rollups.sources.tables import TABLES, Cut, KeyRange
+from confplane.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, fetch, intent, run
 from tests.rollups.trail import CLUSTER, REPORTED_SINCE, START_MS, collected, expected, fill, own, same, write
 from tests.support import servers
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceReader
 
-    from app.devstack.postgres import Postgres
+    from confplane.devstack.postgres import Postgres
 
 FRAMES = ("changes", "registration_events", "reports", "states")
 CLEARED = f"INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', '{CLUSTER}', 'p', 'r')"  # noqa: S608

@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.domain.errors import UnavailableError
-from app.rollups import schemas
-from app.rollups.jobs import usage
-from app.rollups.sources import prometheus
-from app.rollups.sources.usage import read_usage
+from confplane.domain.errors import UnavailableError
+from confplane.rollups import schemas
+from confplane.rollups.jobs import usage
+from confplane.rollups.sources import prometheus
+from confplane.rollups.sources.usage import read_usage
 from tests.rollups.references import usage as reference
 from tests.support.inside import running_inside
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark.sql import functions as F  # noqa: N812
 
-from app.rollups.workers import sitecustomize
-from app.rollups.workers.sitecustomize import without_archives
+from confplane.rollups.workers import sitecustomize
+from confplane.rollups.workers.sitecustomize import without_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

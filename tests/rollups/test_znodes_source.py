@@ -10,21 +10,21 @@ from kazoo.security import make_digest_acl
 from pydantic import SecretStr
 from pyspark.sql.types import StructType
 
-from app.crypto.password_encoder import PasswordEncoder
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.domain.releases import ON_ZOOKEEPER, newest
-from app.rollups import schemas
-from app.rollups.carrying import carrying
-from app.rollups.origin import Origin
-from app.rollups.sources import znodes as source
-from app.services.ports.cluster_states import Target
-from app.services.target.report import Report
-from app.settings import ClusterSettings, UnusableSettingsError
-from app.store import scan
-from app.store.mirror import loader
-from app.store.session.keeper import unavailable
-from app.store.znodes import encode_target
+from confplane.crypto.password_encoder import PasswordEncoder
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.domain.releases import ON_ZOOKEEPER, newest
+from confplane.rollups import schemas
+from confplane.rollups.carrying import carrying
+from confplane.rollups.origin import Origin
+from confplane.rollups.sources import znodes as source
+from confplane.services.ports.cluster_states import Target
+from confplane.services.target.report import Report
+from confplane.settings import ClusterSettings, UnusableSettingsError
+from confplane.store import scan
+from confplane.store.mirror import loader
+from confplane.store.session.keeper import unavailable
+from confplane.store.znodes import encode_target
 from tests.support.planted import Planted
 
 if TYPE_CHECKING:

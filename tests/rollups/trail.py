@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.rows import dict_row
 
-from app.audit import Database, PostgresAuditLog
+from confplane.audit import Database, PostgresAuditLog
 from tests.audit.rows import change_id, committed, entity, intent, rejected, run
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from app.services.ports.trail import Intent, Outcome
+    from confplane.services.ports.trail import Intent, Outcome
 
 CLUSTER = "payments"
 START_MS = 1_770_000_000_000

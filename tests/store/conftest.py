@@ -11,7 +11,7 @@ from tests.support.stores import opened
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.settings import SecureAclSettings, UnusableSettingsError
-from app.store import Access
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.settings import SecureAclSettings, UnusableSettingsError
+from confplane.store import Access
 from tests.support.stores import ALICE, BILLING, acl_of, commit, committed, facets, soon, until, write
 from tests.support.waiting import PATIENCE_S
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kazoo.security import ACL
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.store.session.clock import Clock
+from confplane.store.session.clock import Clock
 from tests.support.stores import ALICE, committed, write
 
 if TYPE_CHECKING:
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
 
 def milliseconds(clock: Clock) -> int:

@@ -30,17 +30,17 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import EventType, KazooState
 
-from app.devstack.java import find_java
-from app.domain.errors import UnavailableError
-from app.settings import ClusterSettings
-from app.store.znodes import is_path
+from confplane.devstack.java import find_java
+from confplane.domain.errors import UnavailableError
+from confplane.settings import ClusterSettings
+from confplane.store.znodes import is_path
 from tests.faults.ensemble import Ensemble
 from tests.support.stores import opened, soon, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.proxy import Proxy
 
 PACKET = 1_048_575

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import FrozenError, UnavailableError
-from app.domain.facets import Tree
-from app.services.ports.cluster_states import Freeze
-from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Transaction
+from confplane.domain.entities import Entity
+from confplane.domain.errors import FrozenError, UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.ports.cluster_states import Freeze
+from confplane.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

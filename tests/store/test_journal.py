@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.changes import Node
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.services.ports.journal import Page, TooOld
-from app.store.mirror.journal import Journal
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.services.ports.journal import Page, TooOld
+from confplane.store.mirror.journal import Journal
 from tests.support.stores import ALICE, BILLING, committed, held_back, kafka_writes, notify, rate, soon, until, write
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.ports.journal import Cursor, Entry
-    from app.store import ZooKeeperStore
+    from confplane.services.ports.journal import Cursor, Entry
+    from confplane.store import ZooKeeperStore
 
 A, B = "user=a", "user=b"
 BOB = Entity.of(user="bob")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.domain.facets import Tree
-from app.services.ports.cluster_states import Layout, LayoutCheck, Place, Stored
-from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite
-from app.store import znodes
+from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.ports.cluster_states import Layout, LayoutCheck, Place, Stored
+from confplane.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite
+from confplane.store import znodes
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.errors import UnavailableError
-from app.store.session.leader import UNREADABLE
+from confplane.domain.errors import UnavailableError
+from confplane.store.session.leader import UNREADABLE
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
     from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]

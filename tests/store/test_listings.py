@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from app.devstack.java import find_java
-from app.domain.entities import DEFAULT_NODE, Entity
-from app.domain.errors import KafkaCode, ListFullError
-from app.domain.facets import Tree
-from app.store.mirror import loader
-from app.store.mirror.listings import ALL_PAIRS, place_of
-from app.store.mirror.nodes import Mirror
-from app.store.session.reads import FORBIDDEN
+from confplane.devstack.java import find_java
+from confplane.domain.entities import DEFAULT_NODE, Entity
+from confplane.domain.errors import KafkaCode, ListFullError
+from confplane.domain.facets import Tree
+from confplane.store.mirror import loader
+from confplane.store.mirror.listings import ALL_PAIRS, place_of
+from confplane.store.mirror.nodes import Mirror
+from confplane.store.session.reads import FORBIDDEN
 from tests.support.stores import committed, facets, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.zookeeper import ZooKeeper
-    from app.services.ports.transactions import EntityWrite
-    from app.store import ZooKeeperStore
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.services.ports.transactions import EntityWrite
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.services.ports.store import Marker
-from app.services.ports.transactions import Committed, SessionEnded, Unknown
-from app.store.write import markers
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.services.ports.store import Marker
+from confplane.services.ports.transactions import Committed, SessionEnded, Unknown
+from confplane.store.write import markers
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
     from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]

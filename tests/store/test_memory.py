@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from app.domain.changes import Node
-from app.domain.facets import Tree
-from app.services import pace
-from app.store.mirror import loader, memory
-from app.store.mirror.nodes import Mirror
+from confplane.domain.changes import Node
+from confplane.domain.facets import Tree
+from confplane.services import pace
+from confplane.store.mirror import loader, memory
+from confplane.store.mirror.nodes import Mirror
 from tests.support.stores import facets, kafka_writes, soon, until
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.domain.access.ranges import Ranges
-from app.domain.changes import Node
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.services import pace
-from app.store import znodes
-from app.store.mirror import nodes as nodes_module
-from app.store.mirror.loader import take_node, take_nodes
-from app.store.mirror.nodes import Mirror, TreeMirror
-from app.store.session.reads import FORBIDDEN
+from confplane.domain.access.ranges import Ranges
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.services import pace
+from confplane.store import znodes
+from confplane.store.mirror import nodes as nodes_module
+from confplane.store.mirror.loader import take_node, take_nodes
+from confplane.store.mirror.nodes import Mirror, TreeMirror
+from confplane.store.session.reads import FORBIDDEN
 from tests.support.stores import facets
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from kazoo.exceptions import MarshallingError, NoNodeError, RolledBackError
 from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, Transaction
 from kazoo.protocol.states import ZnodeStat
 
-from app.store.session.access import Access
-from app.store.session.multi import Multi
+from confplane.store.session.access import Access
+from confplane.store.session.multi import Multi
 from tests.support.stores import acl_of
 
 OPERATIONS: list[tuple[Any, ...]] = [

@@ -21,23 +21,23 @@ from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.serialization import Create, Exists
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from app.devstack.zookeeper import ZooKeeper
-from app.domain.changes import Node
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.services.ports.store import SessionState
-from app.store import znodes
-from app.store.session import reads
-from app.store.session.bridge import Mailbox, Replies
-from app.store.session.multiread import CHILDREN, DATA, MultiRead
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.ports.store import SessionState
+from confplane.store import znodes
+from confplane.store.session import reads
+from confplane.store.session.bridge import Mailbox, Replies
+from confplane.store.session.multiread import CHILDREN, DATA, MultiRead
 from tests.support.stores import ALICE, committed, kafka_writes, notify, rate, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
     from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]

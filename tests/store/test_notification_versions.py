@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.domain.facets import Tree
-from app.store import znodes
-from app.store.session.keeper import Session
+from confplane.domain.facets import Tree
+from confplane.store import znodes
+from confplane.store.session.keeper import Session
 from tests.support.stores import Late, soon, until
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
-    from app.store.session.bridge import Reply
+    from confplane.store import ZooKeeperStore
+    from confplane.store.session.bridge import Reply
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -10,10 +10,10 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Exists
 from kazoo.security import make_acl
 
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.services.ports.store import SessionState
-from app.store.mirror import oddities
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.services.ports.store import SessionState
+from confplane.store.mirror import oddities
 from tests.support.stores import ALICE, Late, committed, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
-    from app.store.session.keeper import Session
+    from confplane.store import ZooKeeperStore
+    from confplane.store.session.keeper import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, cast
 
-from app.domain.entities import Entity
-from app.domain.facets import Tree
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
 from tests.support.stores import ALICE, Late, committed, kafka_writes, soon, until, write
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
-    from app.store.session.keeper import Session
+    from confplane.store import ZooKeeperStore
+    from confplane.store.session.keeper import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -10,20 +10,20 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from app.devstack.zookeeper import ZooKeeper
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.services.ports.store import MirrorState, SessionState
-from app.services.ports.transactions import Unknown
-from app.store.mirror import loader
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.ports.store import MirrorState, SessionState
+from confplane.services.ports.transactions import Unknown
+from confplane.store.mirror import loader
 from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
     from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import BodyTooLargeError
-from app.domain.facets import Tree
-from app.services.ports.transactions import (
+from confplane.domain.entities import Entity
+from confplane.domain.errors import BodyTooLargeError
+from confplane.domain.facets import Tree
+from confplane.services.ports.transactions import (
     ChangeWrites,
     Committed,
     Conflict,
@@ -21,8 +21,8 @@ from app.services.ports.transactions import (
     SessionEnded,
     Transaction,
 )
-from app.store.session.access import Access
-from app.store.write import transactions
+from confplane.store.session.access import Access
+from confplane.store.write import transactions
 from tests.support.stores import ALICE, BILLING, committed, held_back, soon, until, write
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.ports.transactions import Write
-    from app.store import ZooKeeperStore
+    from confplane.services.ports.transactions import Write
+    from confplane.store import ZooKeeperStore
 
 BOB, CAROL = Entity.of(user="bob"), Entity.of(user="carol")
 ORDERS = Entity.of(topic="orders")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError, ObservedError
-from app.domain.facets import Tree
-from app.services.ports.cluster_states import Freeze, Target, TargetMode
-from app.services.ports.kafka import Area
-from app.services.ports.transactions import Committed, Conflict, EntityWrite, Guarded, StateWrite, Transaction
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError, ObservedError
+from confplane.domain.facets import Tree
+from confplane.services.ports.cluster_states import Freeze, Target, TargetMode
+from confplane.services.ports.kafka import Area
+from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Guarded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

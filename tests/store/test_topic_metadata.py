@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError, UnknownTopicError
-from app.domain.facets import Tree
-from app.services.ports.transactions import Conflict
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError, UnknownTopicError
+from confplane.domain.facets import Tree
+from confplane.services.ports.transactions import Conflict
 from tests.support.stores import ALICE, commit, committed, soon, until, write
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -11,13 +11,13 @@ import pytest
 from kazoo.protocol.serialization import CheckVersion, Create, SetData
 from kazoo.protocol.serialization import Transaction as KazooTransaction
 
-from app.domain.entities import Entity
-from app.domain.errors import BodyTooLargeError, StaleControllerError, ThrottledError, UnavailableError
-from app.domain.facets import Tree
-from app.services.ports.transactions import Committed, Conflict, SessionEnded, Unknown
-from app.store import Access
-from app.store.write import transactions
-from app.store.write.transactions import Limits
+from confplane.domain.entities import Entity
+from confplane.domain.errors import BodyTooLargeError, StaleControllerError, ThrottledError, UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.ports.transactions import Committed, Conflict, SessionEnded, Unknown
+from confplane.store import Access
+from confplane.store.write import transactions
+from confplane.store.write.transactions import Limits
 from tests.support.stores import ALICE, BILLING, acl_of, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store import ZooKeeperStore
+    from confplane.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.changes import Node
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.store import znodes
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.store import znodes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 

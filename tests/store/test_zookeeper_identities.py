@@ -15,13 +15,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from pydantic import ValidationError
 
-from app.connection_settings import ClientTlsSettings
-from app.devstack import zookeeper
-from app.devstack.java import find_java
-from app.devstack.process import free_port
-from app.devstack.zookeeper import ZooKeeper
-from app.settings import UnusableSettingsError
-from app.store import ZooKeeperTls
+from confplane.connection_settings import ClientTlsSettings
+from confplane.devstack import zookeeper
+from confplane.devstack.java import find_java
+from confplane.devstack.process import free_port
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.settings import UnusableSettingsError
+from confplane.store import ZooKeeperTls
 from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.support import servers
 from tests.support.certificates import CN, Authority, O, name
@@ -30,7 +30,7 @@ from tests.support.service import Service
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from app.devstack.postgres import Postgres
+    from confplane.devstack.postgres import Postgres
 
 NETTY = (
     r"netty-(buffer|codec|codec-base|common|handler|resolver|transport|transport-classes-epoll)-\d",

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from app.domain.errors import AlreadyExistsError
-from app.services.ports.access import Loaded
+from confplane.domain.errors import AlreadyExistsError
+from confplane.services.ports.access import Loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
+    from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _GrantRow:
 
 
 class MemoryAccessStore:
-    """Implements :class:`app.services.ports.access.AccessStore`."""
+    """Implements :class:`confplane.services.ports.access.AccessStore`."""
 
     def __init__(self) -> None:
         self.history: list[AccessChange] = []

@@ -6,19 +6,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.domain.access.operations import Operation, Permission, ResourceType, Role
-from app.security import api_tokens
-from app.security.book import Book
-from app.services.access import AccessControl
-from app.services.access_admin.grants import GrantService, NewGrant
-from app.services.access_admin.overview import OverviewService
-from app.services.access_admin.tokens import Known, Lifetimes, TokenService
-from app.services.changes.callers import Caller
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.access.operations import Operation, Permission, ResourceType, Role
+from confplane.security import api_tokens
+from confplane.security.book import Book
+from confplane.services.access import AccessControl
+from confplane.services.access_admin.grants import GrantService, NewGrant
+from confplane.services.access_admin.overview import OverviewService
+from confplane.services.access_admin.tokens import Known, Lifetimes, TokenService
+from confplane.services.changes.callers import Caller
 from tests.support.access_store import MemoryAccessStore
 
 if TYPE_CHECKING:
-    from app.services.ports.access import StoredGrant
+    from confplane.services.ports.access import StoredGrant
 
 CLUSTERS = ("one", "two")
 ADMINISTRATOR = Identity(ADMIN, Authentication.ADMIN_TOKEN)

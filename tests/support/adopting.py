@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.access import of_operator
-from app.services.changes.alter import Part
-from app.services.ports.kafka import Area, area_of
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.access import of_operator
+from confplane.services.changes.alter import Part
+from confplane.services.ports.kafka import Area, area_of
 from tests.support.observing import Observing, caller
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.services.ports.trail import AuditRecord
-    from app.services.target.drifted import Chosen, Drifted
+    from confplane.services.ports.trail import AuditRecord
+    from confplane.services.target.drifted import Chosen, Drifted
     from tests.support.kafka_double import KafkaDouble
     from tests.support.stage import Stage
 

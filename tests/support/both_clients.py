@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from app.client import AsyncConfplane, AsyncPages, Confplane
+from confplane.client import AsyncConfplane, AsyncPages, Confplane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.domain.definitions import catalog_of
-from app.domain.releases import ON_ZOOKEEPER, newest
+from confplane.domain.definitions import catalog_of
+from confplane.domain.releases import ON_ZOOKEEPER, newest
 
 ZOOKEEPER: Final = catalog_of(ON_ZOOKEEPER)
 """The catalog of clusters on ZooKeeper."""

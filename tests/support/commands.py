@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 from tests.support import zygote
 from tests.support.service import Service
 
@@ -55,7 +55,7 @@ def run(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     *,
-    module: str = "app",
+    module: str = "confplane",
     shipped: bool = False,
     seconds: float = SECONDS,
 ) -> Said:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client import ProblemError
+from confplane.client import ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

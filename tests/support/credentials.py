@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresAccessStore
-from app.domain.access.grants import Grant
-from app.security import api_tokens
-from app.services.ports.access import AccessChange, StoredGrant, Token
+from confplane.audit import Database, PostgresAccessStore
+from confplane.domain.access.grants import Grant
+from confplane.security import api_tokens
+from confplane.services.ports.access import AccessChange, StoredGrant, Token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,11 +5,13 @@ It runs from that release's files, and takes from them all that it imports.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Final
 
-from app.cli.commands import main
-from app.store import ZooKeeperStore
 from tests.support import stepping
+
+_commands: Final = importlib.import_module("app.cli.commands")
+_store: Final = importlib.import_module("app.store")
 
 _TRANSACTIONS: Final = ("set_freeze", "set_layout", "remove")
 
@@ -21,11 +23,11 @@ class Steps(stepping.Steps):
         """Wrap the calls."""
         super().put_on()
         for name in _TRANSACTIONS:
-            self._wrap(ZooKeeperStore, name, after="transaction")
+            self._wrap(_store.ZooKeeperStore, name, after="transaction")
 
 
 if __name__ == "__main__":
     program: Any = stepping
     program.Steps = Steps
     stepping.put_on()
-    main()
+    _commands.main()

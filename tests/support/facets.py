@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from app.client.awaiting import AsyncConfplane
-from app.client.core.calls import Call
-from app.client.core.pages import AsyncPages, Paged
-from app.client.core.settings import TIMEOUT_S
-from app.client.families.bodies import Change, ClientChange
+from confplane.client.awaiting import AsyncConfplane
+from confplane.client.core.calls import Call
+from confplane.client.core.pages import AsyncPages, Paged
+from confplane.client.core.settings import TIMEOUT_S
+from confplane.client.families.bodies import Change, ClientChange
 
 if TYPE_CHECKING:
     import ssl
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from app.client.core.calls import Answer
-    from app.client.tokens import Token
-    from app.domain.entities import Entity
+    from confplane.client.core.calls import Answer
+    from confplane.client.tokens import Token
+    from confplane.domain.entities import Entity
 
 
 class ConfplaneClient(AsyncConfplane):
-    """An :class:`~app.client.awaiting.AsyncConfplane` with untyped bodies, which sends once unless given ``tries``."""
+    """An :class:`~confplane.client.awaiting.AsyncConfplane` with untyped bodies, which sends once unless given ``tries``."""
 
     def __init__(
         self,

@@ -12,11 +12,11 @@ import psycopg
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit import open_changes
-from app.audit.statements import WRITES
-from app.devstack import unprivileged
-from app.devstack.errors import DevStackError
-from app.devstack.postgres import OWNER, Postgres
+from confplane.audit import open_changes
+from confplane.audit.statements import WRITES
+from confplane.devstack import unprivileged
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.postgres import OWNER, Postgres
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import Authentication, Identity
-from app.services.access import Access, AccessControl
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.services.access import Access, AccessControl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 class Grants:
-    """Grants in memory; every change counts at once. Implements :class:`app.services.ports.access.AccessCopy`."""
+    """Grants in memory; every change counts at once. Implements :class:`confplane.services.ports.access.AccessCopy`."""
 
     def __init__(self, *grants: Grant) -> None:
         self.version = 0

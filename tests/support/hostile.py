@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.security import api_tokens
+from confplane.security import api_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

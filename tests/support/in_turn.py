@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 
 
 def main(commands: list[list[str]]) -> int:

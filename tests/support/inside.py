@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx
 
-from app import listener, serving
-from app.settings import Settings
+from confplane import listener, serving
+from confplane.settings import Settings
 from tests.support import servers
 from tests.support.credentials import Credentials, credentials
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pytest
     from starlette.types import ASGIApp, Message
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
-    from app.security.book import Book
-    from app.services.ports.access import StoredGrant
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
+    from confplane.security.book import Book
+    from confplane.services.ports.access import StoredGrant
 
 _ADMIN: Final = "the admin token of this test"
 
@@ -57,7 +57,7 @@ class Inside:
         return await self.client.request(method, url, json=body, headers=sent)
 
     async def give(self, principal: str, **members: Any) -> StoredGrant:
-        """Make a grant, which counts from now on; members as those of :class:`app.domain.access.grants.Grant`."""
+        """Make a grant, which counts from now on; members as those of :class:`confplane.domain.access.grants.Grant`."""
         made = await self._made.grant(principal, **members)
         await self._book.refresh()
         return made

@@ -12,7 +12,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from app.identity_settings import OidcSettings
+from confplane.identity_settings import OidcSettings
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from app.devstack.errors import DevStackError
-from app.devstack.java import find_java
-from app.rollups import class_archive
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.java import find_java
+from confplane.rollups import class_archive
 from tests.support.java import java_environment
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def listed(files: Iterable[Path]) -> list[str]:
 @contextlib.contextmanager
 def _bootstrap(directory: Path, class_path: str, java: Sequence[str]) -> Iterator[str]:
     """Run a broker, in ZooKeeper mode if its class path has ZooKeeper; the value is its address."""
-    from app.devstack.zookeeper import ZooKeeper  # noqa: PLC0415
+    from confplane.devstack.zookeeper import ZooKeeper  # noqa: PLC0415
     from tests.interop.broker import Broker  # noqa: PLC0415
     from tests.support.kraft import kraft_cluster  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
-It implements :class:`app.services.ports.kafka.KafkaCluster`, and :class:`app.services.ports.applying.AlteredCluster`.
+It implements :class:`confplane.services.ports.kafka.KafkaCluster`, and :class:`confplane.services.ports.applying.AlteredCluster`.
 Writers call :meth:`KafkaDouble.alter` and the like; a broker can be behind, away, of another cluster, or refuse an area.
 """
 
@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import UnavailableError
-from app.services.ports.applying import Applied, Held, Refused, Unknown
-from app.services.ports.kafka import (
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.applying import Applied, Held, Refused, Unknown
+from confplane.services.ports.kafka import (
     Area,
     ClusterIdentity,
     LogChange,
@@ -33,7 +33,7 @@ from app.services.ports.kafka import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
-    from app.services.ports.applying import Alteration, End
+    from confplane.services.ports.applying import Alteration, End
 
 
 async def nothing() -> None:

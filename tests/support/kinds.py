@@ -16,31 +16,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
-from app.audit import PostgresTargetStates
-from app.crypto import KafkaRotator, Keyring
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.domain.broker_keys import is_password
-from app.domain.definitions import Kind as ConfigKind
-from app.domain.entities import Entity
-from app.domain.errors import UndecodablePasswordError
-from app.domain.facets import FacetName, Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.alter import Part
-from app.services.changes.draft import Draft, Unchanged
-from app.services.changes.edits import Edit, EntityDraft
-from app.services.changes.freeze import FreezeService
-from app.services.ports.kafka import Area
-from app.services.ports.trail import AuditQuery
-from app.services.reverts.service import Selection
-from app.services.target.following import Following
-from app.services.target.importer import Importer
-from app.services.target.state import TargetService
-from app.services.upkeep.compact import CompactService
-from app.services.upkeep.layout import LayoutService
-from app.services.upkeep.renames import RenameService
-from app.services.upkeep.rotate import RotateService
-from app.settings import BrokerEncoderSettings, PasswordEncoderSettings, Settings
-from app.wiring import opened
+from confplane.audit import PostgresTargetStates
+from confplane.crypto import KafkaRotator, Keyring
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.domain.broker_keys import is_password
+from confplane.domain.definitions import Kind as ConfigKind
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UndecodablePasswordError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.alter import Part
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.kafka import Area
+from confplane.services.ports.trail import AuditQuery
+from confplane.services.reverts.service import Selection
+from confplane.services.target.following import Following
+from confplane.services.target.importer import Importer
+from confplane.services.target.state import TargetService
+from confplane.services.upkeep.compact import CompactService
+from confplane.services.upkeep.layout import LayoutService
+from confplane.services.upkeep.renames import RenameService
+from confplane.services.upkeep.rotate import RotateService
+from confplane.settings import BrokerEncoderSettings, PasswordEncoderSettings, Settings
+from confplane.wiring import opened
 from tests.support import stepping
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
 from tests.support.observing import rules_of
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.changes.callers import Caller
-    from app.wiring import Parts
+    from confplane.services.changes.callers import Caller
+    from confplane.wiring import Parts
 
 ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
 PAIR: Final = Entity.of(user="olga", client_id="x")
@@ -415,7 +415,7 @@ def store_before(kind: Kind, zk: KazooClient) -> None:
 
 
 async def _make(kind: Kind, arms: Sequence[Callable[[], None]]) -> None:
-    from app.cli import callers  # noqa: PLC0415 - the command line is loaded for its caller alone
+    from confplane.cli import callers  # noqa: PLC0415 - the command line is loaded for its caller alone
 
     settings = Settings()
     encoder = settings.clusters["default"].password_encoder

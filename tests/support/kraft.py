@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.devstack.errors import DevStackError
-from app.devstack.java import find_java
-from app.devstack.process import Server, free_port, port_is_free
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.java import find_java
+from confplane.devstack.process import Server, free_port, port_is_free
 from tests.support import kafka_classes
 from tests.support.certificates import CN, Authority
 from tests.support.certificates import name as subject_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from app.kraft.client import KraftClient
-from app.kraft.wire.options import Address, Options
+from confplane.kraft.client import KraftClient
+from confplane.kraft.wire.options import Address, Options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,14 +21,14 @@ from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
-from app.kraft.wire.connection import Connection
-from app.kraft.wire.message import Message
-from app.kraft.wire.options import Address, Options
+from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.message import Message
+from confplane.kraft.wire.options import Address, Options
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from app.kraft.views import Resource
+    from confplane.kraft.views import Resource
 
 _LIMIT_S = 60.0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.telemetry import KEPT_S
+from confplane.telemetry import KEPT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,32 +7,32 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from app import wiring
-from app.audit import PostgresTargetStates
-from app.crypto import KafkaCipher, Keyring
-from app.domain.configs import Configs
-from app.domain.definitions import catalog_of
-from app.domain.facets import FacetName, Tree
-from app.domain.observed import Rules
-from app.domain.quotas import ClientQuotas
-from app.services.changes.callers import Caller
-from app.services.ports.cluster_states import Target
-from app.services.target.applier import Applier
-from app.services.target.asking import Asking
-from app.services.target.drift import DriftService
-from app.services.target.following import Following
-from app.services.target.fresh import Freshener, look_first
-from app.services.target.importer import Importer
-from app.services.target.observer import Observer
-from app.services.target.secrets import Secrets
-from app.services.target.state import TargetService
+from confplane import wiring
+from confplane.audit import PostgresTargetStates
+from confplane.crypto import KafkaCipher, Keyring
+from confplane.domain.configs import Configs
+from confplane.domain.definitions import catalog_of
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.observed import Rules
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.changes.callers import Caller
+from confplane.services.ports.cluster_states import Target
+from confplane.services.target.applier import Applier
+from confplane.services.target.asking import Asking
+from confplane.services.target.drift import DriftService
+from confplane.services.target.following import Following
+from confplane.services.target.fresh import Freshener, look_first
+from confplane.services.target.importer import Importer
+from confplane.services.target.observer import Observer
+from confplane.services.target.secrets import Secrets
+from confplane.services.target.state import TargetService
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
-    from app.domain.entities import Entity
-    from app.services.ports.applying import AlteredCluster
-    from app.services.ports.kafka import KafkaCluster
-    from app.services.ports.trail import AuditRecord
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.applying import AlteredCluster
+    from confplane.services.ports.kafka import KafkaCluster
+    from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
     from tests.support.replicas import Replica
     from tests.support.stage import Stage

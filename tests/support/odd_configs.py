@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import sanitize
-from app.domain.facets import Tree
+from confplane.domain.entities import sanitize
+from confplane.domain.facets import Tree
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

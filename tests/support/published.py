@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_parts import Attempt, write_part
-from app.audit.rollup_runs import RollupRuns
-from app.domain.rollups import ROLLUPS, ColumnType
+from confplane.audit.rollup_parts import Attempt, write_part
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.rollups import ROLLUPS, ColumnType
 
 if TYPE_CHECKING:
     from uuid import UUID

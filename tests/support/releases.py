@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.support import earlier_stepping, stepping, zygote
+from tests.support import stepping, zygote
 from tests.support.service import Service
 from tests.support.tools import ToolMissingError, obtain
 from tests.support.waiting import PATIENCE_S
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 ROOT: Final = Path(__file__).parents[2]
+_EARLIER_STEPPING: Final = Path(__file__).with_name("earlier_stepping.py")
+"""Not imported here: it imports the package of the earlier release."""
 EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
 """The commit of the earlier release. A newer one takes its place when no process of it can be running any more."""
 EARLIER_TARGETS: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
@@ -47,10 +49,10 @@ PRESENT: Final = Release(
     ROOT,
     stepping.__name__,
     {
-        "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
-        "app.services.recorder.record.INTERVAL_S": 0.2,
-        "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
-        "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
+        "confplane.services.upkeep.reconcile.INTERVAL_S": 0.2,
+        "confplane.services.recorder.record.INTERVAL_S": 0.2,
+        "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
+        "confplane.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
     },
 )
 
@@ -91,11 +93,11 @@ def earlier_of_targets(directory: Path) -> Path:
 def earlier(directory: Path) -> Release:
     """Lay out the files of the earlier release; a checkout without its history skips the test, or fails it."""
     _lay_out(EARLIER, directory)
-    shutil.copy(earlier_stepping.__file__, directory / "tests" / "support")
+    shutil.copy(_EARLIER_STEPPING, directory / "tests" / "support")
     return Release(
         "earlier",
         directory,
-        earlier_stepping.__name__,
+        "tests.support.earlier_stepping",
         {
             "app.services.reconcile.INTERVAL_S": 0.2,
             "app.services.record.INTERVAL_S": 0.2,

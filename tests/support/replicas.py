@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
 
-from app import wiring
-from app.audit import PostgresEntityStates, PostgresOpenChanges
-from app.domain.errors import UnavailableError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.changes.alter import Part
-from app.services.changes.callers import Caller
-from app.services.changes.edits import Edit
-from app.services.etags import Precondition
-from app.services.ports.trail import AuditQuery
-from app.services.recorder.record import Recorder
-from app.services.upkeep.reconcile import Reconciler
-from app.settings import Settings
+from confplane import wiring
+from confplane.audit import PostgresEntityStates, PostgresOpenChanges
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.alter import Part
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.edits import Edit
+from confplane.services.etags import Precondition
+from confplane.services.ports.trail import AuditQuery
+from confplane.services.recorder.record import Recorder
+from confplane.services.upkeep.reconcile import Reconciler
+from confplane.settings import Settings
 from tests.audit.rows import fetch
 from tests.support.stores import soon, until
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from app.domain.entities import Entity
-    from app.services.changes.edits import EditResult, EntryResult
-    from app.services.ports.trail import AuditRecord
+    from confplane.domain.entities import Entity
+    from confplane.services.changes.edits import EditResult, EntryResult
+    from confplane.services.ports.trail import AuditRecord
     from tests.support import servers
 
 _T = TypeVar("_T")

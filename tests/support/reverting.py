@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from app.audit import PostgresTrailHistory
-from app.domain.changes import stored
-from app.domain.facets import FacetName, Tree
-from app.services.changes.callers import Caller
-from app.services.etags import Precondition
-from app.services.reads.describe import DescribeService
-from app.services.reads.history import HistoryService
-from app.services.reverts.service import RevertService, Selection
+from confplane.audit import PostgresTrailHistory
+from confplane.domain.changes import stored
+from confplane.domain.facets import FacetName, Tree
+from confplane.services.changes.callers import Caller
+from confplane.services.etags import Precondition
+from confplane.services.reads.describe import DescribeService
+from confplane.services.reads.history import HistoryService
+from confplane.services.reverts.service import RevertService, Selection
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from app.domain.entities import Entity
-    from app.services.changes.edits import EditResult
-    from app.services.reverts.service import Reversal
-    from app.wiring import Parts
+    from confplane.domain.entities import Entity
+    from confplane.services.changes.edits import EditResult
+    from confplane.services.reverts.service import Reversal
+    from confplane.wiring import Parts
     from tests.support.replicas import Replica
 
 

@@ -21,9 +21,9 @@ import psutil
 import psycopg
 from kazoo.client import KazooClient
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import OWNER, SERVICE, Postgres
-from app.devstack.zookeeper import ZooKeeper
+from confplane.audit.migrate import upgrade
+from confplane.devstack.postgres import OWNER, SERVICE, Postgres
+from confplane.devstack.zookeeper import ZooKeeper
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

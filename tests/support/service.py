@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from app.devstack.process import free_port
+from confplane.devstack.process import free_port
 from tests.support import zygote
 from tests.support.facets import ConfplaneClient
 from tests.support.waiting import PATIENCE_S
@@ -47,7 +47,7 @@ class Service:
         dsn: str,
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
-        module: str = "app",
+        module: str = "confplane",
         shipped: bool = False,
         port: int | None = None,
     ) -> None:

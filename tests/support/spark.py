@@ -12,8 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.devstack.java import find_java
-from app.devstack.process import Server, free_port
+from confplane.devstack.java import find_java
+from confplane.devstack.process import Server, free_port
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_for
 

@@ -1,6 +1,6 @@
 """An archive of the Java classes that Spark loads, with which a driver starts in half of the processor time.
 
-It is made as that of small clusters (app/rollups/class_archive.py), once in a checkout: ``tests.support.tools`` has it
+It is made as that of small clusters (app/confplane/rollups/class_archive.py), once in a checkout: ``tests.support.tools`` has it
 made, and ``python -m tests.support.spark_classes`` runs what loads the classes.
 """
 
@@ -12,9 +12,9 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Final
 
-from app.devstack.errors import DevStackError
-from app.devstack.java import find_java
-from app.rollups import class_archive
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.java import find_java
+from confplane.rollups import class_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,8 +53,8 @@ def archiving(archive: Path) -> str:
 
 def main() -> None:
     """Do a little of what the rollups do, and wait until Java has ended."""
-    from app.rollups.session import session  # noqa: PLC0415 - where archives are used, nobody needs Spark's Python
-    from app.rollups.small import SETTINGS  # noqa: PLC0415
+    from confplane.rollups.session import session  # noqa: PLC0415 - where archives are used, nobody needs Spark's Python
+    from confplane.rollups.small import SETTINGS  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as directory:
         spark = session("local[1]", settings={**SETTINGS, "spark.sql.warehouse.dir": f"{directory}/warehouse"})

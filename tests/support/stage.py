@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 RECORDING: Final = {
-    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
-    "app.services.recorder.record.INTERVAL_S": 0.2,
-    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
-    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
+    "confplane.services.upkeep.reconcile.INTERVAL_S": 0.2,
+    "confplane.services.recorder.record.INTERVAL_S": 0.2,
+    "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
+    "confplane.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
 }
 """Constants of services that record and settle within a second."""
 

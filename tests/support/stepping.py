@@ -26,20 +26,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys, PostgresTargetStates
-from app.cli.commands import main
-from app.kraft.cluster import KraftCluster
-from app.security.tokens import AdminToken
-from app.store import ZooKeeperStore
-from app.store.write.markers import Markers
+from confplane.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys, PostgresTargetStates
+from confplane.cli.commands import main
+from confplane.kraft.cluster import KraftCluster
+from confplane.security.tokens import AdminToken
+from confplane.store import ZooKeeperStore
+from confplane.store.write.markers import Markers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from app.domain.access.identities import Identity
-    from app.services.ports.trail import Claim, Intent
-    from app.services.ports.transactions import CommitResult, Transaction
+    from confplane.domain.access.identities import Identity
+    from confplane.services.ports.trail import Claim, Intent
+    from confplane.services.ports.transactions import CommitResult, Transaction
 
 STEP_VARIABLE = "CONFPLANE_TEST_STEP"
 STEP_FILE_VARIABLE = "CONFPLANE_TEST_STEP_FILE"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from kazoo.protocol.serialization import int_struct, read_acl
 
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.services.ports.transactions import (
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.services.ports.transactions import (
     ChangeWrites,
     CommitResult,
     Committed,
@@ -21,7 +21,7 @@ from app.services.ports.transactions import (
     Transaction,
     Write,
 )
-from app.store import FacetIndex, ZooKeeperStore
+from confplane.store import FacetIndex, ZooKeeperStore
 from tests.support import waiting
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from kazoo.security import ACL
 
-    from app.store.session.access import Access
-    from app.store.session.keeper import Session
+    from confplane.store.session.access import Access
+    from confplane.store.session.keeper import Session
 
 QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
 CONFIG_KEYS = {"acks", "session.timeout.ms"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

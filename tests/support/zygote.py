@@ -31,19 +31,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
+_PACKAGE: Final = "confplane" if (ROOT / "app" / "confplane").is_dir() else "app"
+"""The import package of this checkout: earlier releases, which get a copy of this file, name it ``app``."""
 _IMPORTED: Final = (
-    *("app.cli.commands", "app.cli.export_commands", "app.cli.service_commands", "app.cli.store_commands"),
-    "app.serving",
-    "app.audit.migrate",
-    *(f"app.cli.{name}" for name in ("compact", "export", "freeze", "import_kip5", "layout", "migrate")),
-    *(f"app.cli.{name}" for name in ("secrets", "show_rollup", "upgrade_keys")),
+    *(
+        "confplane.cli.commands",
+        "confplane.cli.export_commands",
+        "confplane.cli.service_commands",
+        "confplane.cli.store_commands",
+    ),
+    "confplane.serving",
+    "confplane.audit.migrate",
+    *(f"confplane.cli.{name}" for name in ("compact", "export", "freeze", "import_kip5", "layout", "migrate")),
+    *(f"confplane.cli.{name}" for name in ("secrets", "show_rollup", "upgrade_keys")),
     # What uvicorn and psycopg import when they start.
     *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", "uvicorn.protocols.http.httptools_impl"),
     "psycopg_binary",
     # What commands over the API import when they run.
     "anyio._backends._asyncio",
-    *(f"app.cli.remote.{name}" for name in ("alter", "applied", "configs.command", "entities", "export.command")),
-    *(f"app.cli.remote.{name}" for name in ("audit", "drift", "get", "load", "profiles", "session")),
+    *(f"confplane.cli.remote.{name}" for name in ("alter", "applied", "configs.command", "entities", "export.command")),
+    *(f"confplane.cli.remote.{name}" for name in ("audit", "drift", "get", "load", "profiles", "session")),
 )
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Variables that begin so are read when Python starts, too early for a fork."""
@@ -132,7 +139,7 @@ def confplane() -> Iterator[Path]:
         script = directory / "confplane"
         script.touch(0o755)
         if _zygotes is None:
-            script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m app "$@"\n')
+            script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}/app" exec "{sys.executable}" -m confplane "$@"\n')
             yield directory
             return
         path = directory / "socket"
@@ -168,7 +175,7 @@ def _answer(server: socket.socket) -> None:
             asked = json.loads(message)
             with contextlib.ExitStack() as stack:
                 opened = [stack.enter_context(os.fdopen(each, mode)) for each, mode in zip(files, _MODES, strict=True)]
-                words, directory = ["app", *asked["arguments"]], Path(asked["directory"])
+                words, directory = ["confplane", *asked["arguments"]], Path(asked["directory"])
                 process = _started(words, asked["environment"], opened, root=ROOT, directory=directory)
                 code = process.wait()
             channel.send(code.to_bytes(4, "little", signed=True))
@@ -377,15 +384,14 @@ def _make_ready() -> None:
     """Import what programs need, and make what each would make anew when it starts: its commands and the catalog."""
     for name in _IMPORTED:
         with contextlib.suppress(ModuleNotFoundError):  # another release may lack it
-            importlib.import_module(name)
+            importlib.import_module(name.replace("confplane", _PACKAGE, 1))
     with contextlib.suppress(ImportError, AttributeError):  # as may this
-        from app.cli import commands  # noqa: PLC0415 - the importing is what is done here
-        from app.domain.definitions import catalog_of  # noqa: PLC0415
-        from app.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415
-
+        commands = importlib.import_module(f"{_PACKAGE}.cli.commands")
         for _, module in commands._PLACES.values():
             commands._commands_of(module)
-        catalog_of(ON_ZOOKEEPER)
+        definitions = importlib.import_module(f"{_PACKAGE}.domain.definitions")
+        releases = importlib.import_module(f"{_PACKAGE}.domain.releases")
+        definitions.catalog_of(releases.ON_ZOOKEEPER)
 
 
 def _serve(channel: socket.socket) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.collector import collect_rarely
+from confplane.collector import collect_rarely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

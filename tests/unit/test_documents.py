@@ -72,7 +72,8 @@ def folders(package: str, listed: str) -> tuple[list[str], set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("package", "listed"), [("app/services", "\nWithin `services` "), ("app/api", "\n`api` has the same rule")]
+    ("package", "listed"),
+    [("app/confplane/services", "\nWithin `services` "), ("app/confplane/api", "\n`api` has the same rule")],
 )
 def test_the_tables_of_folders_name_each_folder_once(package: str, listed: str) -> None:
     named, there = folders(package, listed)
@@ -81,10 +82,10 @@ def test_the_tables_of_folders_name_each_folder_once(package: str, listed: str) 
 
 
 def test_a_folder_of_the_services_knows_only_the_folders_above_it() -> None:
-    named, _ = folders("app/services", "\nWithin `services` ")
+    named, _ = folders("app/confplane/services", "\nWithin `services` ")
     for position, name in enumerate(named):
-        files = (ROOT / "app/services" / name).glob("*.py")
-        known = {each for path in files for each in re.findall(r"from app\.services\.(\w+)", path.read_text())}
+        files = (ROOT / "app/confplane/services" / name).glob("*.py")
+        known = {each for path in files for each in re.findall(r"from confplane\.services\.(\w+)", path.read_text())}
         assert known.intersection(named[position + 1 :]) == set(), name
 
 

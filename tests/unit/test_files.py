@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.files import replacing
+from confplane.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

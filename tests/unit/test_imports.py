@@ -34,21 +34,23 @@ NOT_AT_START = {"alembic", "httpx", "jwt"}
 
 
 def test_the_service_starts_with_no_more_than_it_needs() -> None:
-    loaded = loaded_with("app.serving, app.cli.commands, app.__main__")
-    assert {"app", "fastapi", "kazoo"} <= loaded
+    loaded = loaded_with("confplane.serving, confplane.cli.commands, confplane.__main__")
+    assert {"confplane", "fastapi", "kazoo"} <= loaded
     assert loaded & (HEAVY | NOT_AT_START) == set()
 
 
 def test_the_commands_on_the_stores_start_without_the_api() -> None:
-    loaded = loaded_with("app.wiring, app.cli.target_import, app.cli.layout, app.cli.tokens")
-    assert {"app", "kazoo", "sqlalchemy"} <= loaded
+    loaded = loaded_with("confplane.wiring, confplane.cli.target_import, confplane.cli.layout, confplane.cli.tokens")
+    assert {"confplane", "kazoo", "sqlalchemy"} <= loaded
     assert loaded & {"fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"} == set()
 
 
 def test_a_task_of_a_rollup_starts_with_no_more_than_it_needs() -> None:
     """Spark starts several processes of these for each run."""
-    loaded = loaded_with("app.rollups.sources.trail, app.rollups.sources.znodes, app.rollups.sinks.postgres")
-    assert {"app", "pyspark", "adbc_driver_postgresql", "kazoo", "psycopg"} <= loaded
+    loaded = loaded_with(
+        "confplane.rollups.sources.trail, confplane.rollups.sources.znodes, confplane.rollups.sinks.postgres"
+    )
+    assert {"confplane", "pyspark", "adbc_driver_postgresql", "kazoo", "psycopg"} <= loaded
     assert loaded & {"alembic", "altair", "duckdb", "fastapi", "pandas", "rich", "sqlalchemy", "typer"} == set()
 
 
@@ -70,24 +72,24 @@ SERVER = {
 
 def test_commands_over_the_api_need_the_base_package_alone() -> None:
     loaded = loaded_with(
-        "app.cli.remote.get, app.cli.remote.session, app.cli.remote.profiles, app.cli.commands,"
-        "app.cli.remote.lists, app.cli.remote.past, app.cli.remote.effective, app.cli.remote.alter, app.cli.remote.audit,"
-        "app.cli.remote.about, app.cli.remote.login, app.cli.remote.completion,"
-        "app.cli.remote.configs.command, app.cli.remote.configs.shell, app.cli.remote.export.command, app.cli.remote.load"
+        "confplane.cli.remote.get, confplane.cli.remote.session, confplane.cli.remote.profiles, confplane.cli.commands,"
+        "confplane.cli.remote.lists, confplane.cli.remote.past, confplane.cli.remote.effective, confplane.cli.remote.alter, confplane.cli.remote.audit,"
+        "confplane.cli.remote.about, confplane.cli.remote.login, confplane.cli.remote.completion,"
+        "confplane.cli.remote.configs.command, confplane.cli.remote.configs.shell, confplane.cli.remote.export.command, confplane.cli.remote.load"
     )
-    assert {"app", "httpx", "typer"} <= loaded
+    assert {"confplane", "httpx", "typer"} <= loaded
     assert loaded & SERVER == set()
 
 
 def test_dynamic_configs_need_the_base_package_alone() -> None:
-    loaded = loaded_with("app.client.dynamic, app.client.dynamic.swap, app.client.dynamic.swap_async")
-    assert {"app", "httpx"} <= loaded
+    loaded = loaded_with("confplane.client.dynamic, confplane.client.dynamic.swap, confplane.client.dynamic.swap_async")
+    assert {"confplane", "httpx"} <= loaded
     assert loaded & (SERVER | {"aiokafka", "confluent_kafka", "kafka"}) == set()
 
 
 def test_help_needs_the_base_package_alone() -> None:
     code = (
-        "import sys; from app.cli.commands import cli; cli(['--help'], prog_name='confplane', standalone_mode=False);"
+        "import sys; from confplane.cli.commands import cli; cli(['--help'], prog_name='confplane', standalone_mode=False);"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -97,9 +99,20 @@ def test_help_needs_the_base_package_alone() -> None:
 
 @pytest.mark.parametrize(("command", "package"), [("serve", "pydantic_settings"), ("tokens list", "pydantic_settings")])
 def test_a_command_of_an_absent_extra_names_the_extra(command: str, package: str) -> None:
-    code = f"import sys; sys.modules['{package}'] = None; from app.cli.commands import main; main()"
+    code = f"import sys; sys.modules['{package}'] = None; from confplane.cli.commands import main; main()"
     answer = subprocess.run(
         [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == f"This command needs {package}: pip install 'confplane[server]'\n"
+
+
+def test_an_absent_module_of_confplane_itself_names_no_extra() -> None:
+    absent = "confplane.cli.service_commands"
+    code = f"import sys; sys.modules['{absent}'] = None; from confplane.cli.commands import main; main()"
+    answer = subprocess.run(
+        [sys.executable, "-c", code, "serve"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert answer.returncode == 1
+    assert "pip install" not in answer.stderr
+    assert f"ModuleNotFoundError: import of {absent} halted" in answer.stderr

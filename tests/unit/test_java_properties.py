@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import properties
-from app.properties import PropertiesError
+from confplane import properties
+from confplane.properties import PropertiesError
 
 if TYPE_CHECKING:
     from pathlib import Path

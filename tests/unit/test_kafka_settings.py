@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.domain.facets import ClientConfigsLayout
-from app.settings import ClusterSettings
+from confplane.domain.facets import ClientConfigsLayout
+from confplane.settings import ClusterSettings
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "confplane"
 KAFKA = {"bootstrap": ["kafka-0:9092", "[fd00::1]:9093"]}

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
-from app.api.traffic import HUNG_UP, Traffic
-from app.services.metrics import Histogram, Sample, of_cluster
-from app.telemetry import METRICS, PREFIX, Telemetry
+from confplane.api.traffic import HUNG_UP, Traffic
+from confplane.services.metrics import Histogram, Sample, of_cluster
+from confplane.telemetry import METRICS, PREFIX, Telemetry
 from tests.support.metrics import Scraped
 
 if TYPE_CHECKING:

@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 
-import app as package
-from app.api import problems
-from app.api.access import routes as access
-from app.api.audit import routes as audit
-from app.api.client_configs import routes as client_configs
-from app.api.client_quotas import routes as client_quotas
-from app.api.clients import routes as clients
-from app.api.configs import routes as configs
-from app.api.definitions import routes as definitions
-from app.api.drift import routes as drift
-from app.api.edge import Edge
-from app.api.entity_configs import routes as entity_configs
-from app.api.freezes import routes as freezes
-from app.api.global_config import routes as global_config
-from app.api.grants import routes as grants
-from app.api.registrations import routes as registrations
-from app.api.reverts import routes as reverts
-from app.api.rollups import routes as rollups
-from app.api.routing.lookup import Lookup
-from app.api.service import docs_page
-from app.api.service import routes as service
-from app.api.specification import build
-from app.api.tokens import routes as tokens
+import confplane
+from confplane.api import problems
+from confplane.api.access import routes as access
+from confplane.api.audit import routes as audit
+from confplane.api.client_configs import routes as client_configs
+from confplane.api.client_quotas import routes as client_quotas
+from confplane.api.clients import routes as clients
+from confplane.api.configs import routes as configs
+from confplane.api.definitions import routes as definitions
+from confplane.api.drift import routes as drift
+from confplane.api.edge import Edge
+from confplane.api.entity_configs import routes as entity_configs
+from confplane.api.freezes import routes as freezes
+from confplane.api.global_config import routes as global_config
+from confplane.api.grants import routes as grants
+from confplane.api.registrations import routes as registrations
+from confplane.api.reverts import routes as reverts
+from confplane.api.rollups import routes as rollups
+from confplane.api.routing.lookup import Lookup
+from confplane.api.service import docs_page
+from confplane.api.service import routes as service
+from confplane.api.specification import build
+from confplane.api.tokens import routes as tokens
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from app.api.context import Services
-    from app.api.edge import Terms
-    from app.api.traffic import Traffic
-    from app.security.door import Door
+    from confplane.api.context import Services
+    from confplane.api.edge import Terms
+    from confplane.api.traffic import Traffic
+    from confplane.security.door import Door
 
 DESCRIPTION = (
     "Describe and alter the dynamic configuration of Apache Kafka clusters: validated, versioned, notified to every "
@@ -123,7 +123,7 @@ class _Api(FastAPI):
 def _routed(lifespan: Any) -> _Api:
     api = _Api(
         title="Confplane",
-        version=package.__version__,
+        version=confplane.__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
         openapi_url=None,

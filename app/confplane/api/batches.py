@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from app.api import problems, standings
-from app.api.responses import json_response, number
-from app.domain.errors import BodyTooLargeError, OutcomeUnknownError, PreconditionFailedError
-from app.services.changes.edits import json_of, offender
-from app.services.limits import LimitClass
-from app.services.pace import in_slices
+from confplane.api import problems, standings
+from confplane.api.responses import json_response, number
+from confplane.domain.errors import BodyTooLargeError, OutcomeUnknownError, PreconditionFailedError
+from confplane.services.changes.edits import json_of, offender
+from confplane.services.limits import LimitClass
+from confplane.services.pace import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from app.api.context import Call
-    from app.api.models import AlterModel
-    from app.domain.errors import ConfplaneError
-    from app.services.changes.alter import Entry
-    from app.services.changes.edits import EditResult, EntryResult
-    from app.services.collections import Collection
+    from confplane.api.context import Call
+    from confplane.api.models import AlterModel
+    from confplane.domain.errors import ConfplaneError
+    from confplane.services.changes.alter import Entry
+    from confplane.services.changes.edits import EditResult, EntryResult
+    from confplane.services.collections import Collection
 
 
 T = TypeVar("T")

@@ -10,36 +10,36 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
-from app.api import parsed, patterns
-from app.api.incoming import INCOMING, Incoming
-from app.api.rendered.entries import Entries
-from app.api.rendered.resolutions import Resolutions
-from app.api.resource import ProtectedResource
-from app.api.responses import CLUSTER
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.services.access import Access
-from app.services.access_admin.services import AccessServices
-from app.services.changes.alter import AlterService
-from app.services.changes.callers import Caller
-from app.services.changes.freeze import FreezeService
-from app.services.changes.idempotency import IdempotencyService, Run
-from app.services.clusters import Cluster, Clusters
-from app.services.collections import Collection
-from app.services.limits import Allowance, LimitClass
-from app.services.ports.applied import AppliedReports
-from app.services.ports.registrations import RegistrationLog
-from app.services.ports.rollups import RollupResults
-from app.services.ports.store import ClusterStore
-from app.services.ports.trail import AuditLog
-from app.services.reads.describe import DescribeService
-from app.services.reads.history import HistoryService
-from app.services.recorder.record import Recorder
-from app.services.reverts.service import RevertService
-from app.services.target.drift import DriftService
-from app.services.target.fresh import Freshener
-from app.services.target.standing import Standings
-from app.services.upkeep.readiness import Readiness
+from confplane.api import parsed, patterns
+from confplane.api.incoming import INCOMING, Incoming
+from confplane.api.rendered.entries import Entries
+from confplane.api.rendered.resolutions import Resolutions
+from confplane.api.resource import ProtectedResource
+from confplane.api.responses import CLUSTER
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.services.access import Access
+from confplane.services.access_admin.services import AccessServices
+from confplane.services.changes.alter import AlterService
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.changes.idempotency import IdempotencyService, Run
+from confplane.services.clusters import Cluster, Clusters
+from confplane.services.collections import Collection
+from confplane.services.limits import Allowance, LimitClass
+from confplane.services.ports.applied import AppliedReports
+from confplane.services.ports.registrations import RegistrationLog
+from confplane.services.ports.rollups import RollupResults
+from confplane.services.ports.store import ClusterStore
+from confplane.services.ports.trail import AuditLog
+from confplane.services.reads.describe import DescribeService
+from confplane.services.reads.history import HistoryService
+from confplane.services.recorder.record import Recorder
+from confplane.services.reverts.service import RevertService
+from confplane.services.target.drift import DriftService
+from confplane.services.target.fresh import Freshener
+from confplane.services.target.standing import Standings
+from confplane.services.upkeep.readiness import Readiness
 
 T = TypeVar("T")
 
@@ -338,7 +338,7 @@ PageToken = Annotated[
         json_schema_extra={"pattern": patterns.UUID},
     ),
 ]
-"""The cursor of a list that is ordered by UUIDs; :func:`app.api.parsed.page_token` reads it."""
+"""The cursor of a list that is ordered by UUIDs; :func:`confplane.api.parsed.page_token` reads it."""
 IfNoneMatch = Annotated[
     str | None,
     Header(

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from starlette.requests import Request
 from uuid_utils import uuid7
 
-from app.api import problems
-from app.api.incoming import INCOMING, Incoming
-from app.api.responses import CHALLENGE, CLUSTER, PreparedResponse
-from app.api.traffic import HUNG_UP
-from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
-from app.domain.texts import rfc3339
-from app.security.door import BEHALF_OF
-from app.security.principals import CERTIFICATE, Credentials
+from confplane.api import problems
+from confplane.api.incoming import INCOMING, Incoming
+from confplane.api.responses import CHALLENGE, CLUSTER, PreparedResponse
+from confplane.api.traffic import HUNG_UP
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
+from confplane.domain.texts import rfc3339
+from confplane.security.door import BEHALF_OF
+from confplane.security.principals import CERTIFICATE, Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from app.api.cors import Cors
-    from app.api.resource import ProtectedResource
-    from app.api.traffic import Traffic
-    from app.security.door import Door
-    from app.services.access import Access
-    from app.services.clusters import Clusters
-    from app.services.limits import Limiter
-    from app.services.ports.access import SecurityEvents
-    from app.services.upkeep.readiness import Readiness
+    from confplane.api.cors import Cors
+    from confplane.api.resource import ProtectedResource
+    from confplane.api.traffic import Traffic
+    from confplane.security.door import Door
+    from confplane.services.access import Access
+    from confplane.services.clusters import Clusters
+    from confplane.services.limits import Limiter
+    from confplane.services.ports.access import SecurityEvents
+    from confplane.services.upkeep.readiness import Readiness
 
 _AUTHORIZATION: Final = b"authorization"
 _BEHALF_OF: Final = BEHALF_OF.lower().encode()
@@ -210,7 +210,7 @@ class Edge:
         """Return the access of a request.
 
         Raises:
-            ConfplaneError: As :meth:`app.security.door.Door.admit`.
+            ConfplaneError: As :meth:`confplane.security.door.Door.admit`.
         """
         headers = incoming.headers
         credentials = Credentials(headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), headers.get(_BEHALF_OF))

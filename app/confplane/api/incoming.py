@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.services.access import Access
-    from app.services.limits import Allowance
+    from confplane.services.access import Access
+    from confplane.services.limits import Allowance
 
 INCOMING: Final = "confplane.incoming"
 """Key of the scope with the :class:`Incoming`."""

@@ -8,20 +8,20 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
-from app.api.context import while_valid
-from app.api.incoming import INCOMING
-from app.domain.access.operations import Operation
-from app.domain.entities import EntityType
-from app.domain.facets import FacetName
-from app.services.ports.kafka import Area
-from app.services.target.fresh import no_brokers
+from confplane.api.context import while_valid
+from confplane.api.incoming import INCOMING
+from confplane.domain.access.operations import Operation
+from confplane.domain.entities import EntityType
+from confplane.domain.facets import FacetName
+from confplane.services.ports.kafka import Area
+from confplane.services.target.fresh import no_brokers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from app.api.context import Call
-    from app.api.incoming import Incoming
-    from app.domain.entities import Entity
+    from confplane.api.context import Call
+    from confplane.api.incoming import Incoming
+    from confplane.domain.entities import Entity
 
 _AREAS: Final[Mapping[FacetName, tuple[Area, ...]]] = {
     FacetName.CLIENT_QUOTAS: (Area.QUOTAS,),

@@ -21,8 +21,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
-from app.api import patterns
-from app.services.ports.trail import MOST_REVERTS
+from confplane.api import patterns
+from confplane.services.ports.trail import MOST_REVERTS
 
 MAX_ENTRIES = 10_000
 """Entries in one request."""

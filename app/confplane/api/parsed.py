@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.api import patterns
-from app.domain.errors import InvalidRequestError
+from confplane.api import patterns
+from confplane.domain.errors import InvalidRequestError
 
 _RFC_3339 = re.compile(patterns.TIME)
 _REVISION_DIGITS = 19

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from app.api.incoming import INCOMING
-from app.api.responses import CHALLENGE, json_response, timestamp
-from app.domain import errors
-from app.domain.errors import ConfplaneError, KafkaCode
-from app.domain.texts import step
+from confplane.api.incoming import INCOMING
+from confplane.api.responses import CHALLENGE, json_response, timestamp
+from confplane.domain import errors
+from confplane.domain.errors import ConfplaneError, KafkaCode
+from confplane.domain.texts import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

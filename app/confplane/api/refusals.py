@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from uuid_utils import uuid7
 
-from app.api.problems import MEDIA_TYPE, problem
+from confplane.api.problems import MEDIA_TYPE, problem
 
 if TYPE_CHECKING:
-    from app.api.cors import Cors
-    from app.api.traffic import Traffic
-    from app.domain.errors import ConfplaneError
+    from confplane.api.cors import Cors
+    from confplane.api.traffic import Traffic
+    from confplane.domain.errors import ConfplaneError
 
 _METHOD: Final = "other"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from starlette.responses import Response
 
-from app.domain.numbers import plain_number
-from app.domain.texts import rfc3339
+from confplane.domain.numbers import plain_number
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from app.domain.facets import JsonValue
-    from app.services.clusters import Cluster
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import Intent
+    from confplane.domain.facets import JsonValue
+    from confplane.services.clusters import Cluster
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import Intent
 
 _INT64: Final = 2**63
 CLUSTER: Final = "confplane.cluster"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from app.api import patterns
-from app.api.context import EMBEDDED
-from app.api.models import Problem
-from app.api.problems import MEDIA_TYPE
-from app.api.routing.operations import Effect
-from app.api.routing.routes import StrictRoute
+from confplane.api import patterns
+from confplane.api.context import EMBEDDED
+from confplane.api.models import Problem
+from confplane.api.problems import MEDIA_TYPE
+from confplane.api.routing.operations import Effect
+from confplane.api.routing.routes import StrictRoute
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -170,7 +170,7 @@ def build(api: FastAPI) -> dict[str, Any]:
 @cache
 def _examples() -> dict[str, dict[str, Any]]:
     """Return examples of bodies by operation id. A test sends each of them."""
-    found: dict[str, dict[str, Any]] = json.loads(files("app.api").joinpath("examples.json").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = json.loads(files("confplane.api").joinpath("examples.json").read_text("utf-8"))
     return found
 
 

@@ -6,20 +6,20 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from app.api.context import while_valid
-from app.api.incoming import INCOMING
-from app.domain.errors import ConfplaneError, UnavailableError
-from app.services.target.standing import FACETS, PENDING
+from confplane.api.context import while_valid
+from confplane.api.incoming import INCOMING
+from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.services.target.standing import FACETS, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from app.api.context import Call
-    from app.api.incoming import Incoming
-    from app.domain.changes import Node
-    from app.services.changes.edits import EditResult
-    from app.services.collections import Collection
-    from app.services.target.standing import Standing, Standings
+    from confplane.api.context import Call
+    from confplane.api.incoming import Incoming
+    from confplane.domain.changes import Node
+    from confplane.services.changes.edits import EditResult
+    from confplane.services.collections import Collection
+    from confplane.services.target.standing import Standing, Standings
 
 
 async def of(call: Call, collection: Collection, nodes: Sequence[Node]) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from app.services.metrics import SECONDS, Histogram, Sample
+from confplane.services.metrics import SECONDS, Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,17 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from app.audit.access import PostgresAccessStore
-    from app.audit.applied import PostgresAppliedReports
-    from app.audit.database import Database
-    from app.audit.history import PostgresTrailHistory
-    from app.audit.open_changes import PostgresOpenChanges
-    from app.audit.registrations import PostgresRegistrationLog
-    from app.audit.request_keys import PostgresRequestKeys
-    from app.audit.rollups import PostgresRollups
-    from app.audit.states import PostgresEntityStates
-    from app.audit.target_states import PostgresTargetStates
-    from app.audit.trail import PostgresAuditLog
+    from confplane.audit.access import PostgresAccessStore
+    from confplane.audit.applied import PostgresAppliedReports
+    from confplane.audit.database import Database
+    from confplane.audit.history import PostgresTrailHistory
+    from confplane.audit.open_changes import PostgresOpenChanges
+    from confplane.audit.registrations import PostgresRegistrationLog
+    from confplane.audit.request_keys import PostgresRequestKeys
+    from confplane.audit.rollups import PostgresRollups
+    from confplane.audit.states import PostgresEntityStates
+    from confplane.audit.target_states import PostgresTargetStates
+    from confplane.audit.trail import PostgresAuditLog
 
 __all__ = [
     "Database",

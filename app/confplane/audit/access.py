@@ -16,13 +16,13 @@ from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.exc import IntegrityError
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import Narrowing
-from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
-from app.domain.errors import AlreadyExistsError, WriteOutcome
-from app.services.access_admin.shown import shown_narrowing
-from app.services.pace import in_slices
-from app.services.ports.access import AccessChange, Loaded, StoredGrant, Token
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import Narrowing
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.errors import AlreadyExistsError, WriteOutcome
+from confplane.services.access_admin.shown import shown_narrowing
+from confplane.services.pace import in_slices
+from confplane.services.ports.access import AccessChange, Loaded, StoredGrant, Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
-    from app.services.ports.access import AccessQuery
+    from confplane.audit.database import Database
+    from confplane.services.ports.access import AccessQuery
 
 _RAISED: Final = "WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)"
 _HISTORY: Final = """
@@ -174,7 +174,7 @@ _WHOLE: Final = -1
 
 
 class PostgresAccessStore:
-    """Implements :class:`app.services.ports.access.AccessStore`."""
+    """Implements :class:`confplane.services.ports.access.AccessStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from app.audit.applied_view import AppliedView, Instance
-from app.audit.exchange import Exchange, Pace
-from app.domain.errors import UnavailableError
-from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from confplane.audit.applied_view import AppliedView, Instance
+from confplane.audit.exchange import Exchange, Pace
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
-    from app.audit.group_commit import Lane
-    from app.services.metrics import Sample
+    from confplane.audit.database import Database
+    from confplane.audit.group_commit import Lane
+    from confplane.services.metrics import Sample
 
 _MAX_INSTANCES: Final = 250_000
 _MAX_CHARACTERS: Final = 64_000_000
@@ -80,7 +80,7 @@ _Key = tuple[str, str, str]
 
 
 class PostgresAppliedReports:
-    """Implements :class:`app.services.ports.applied.AppliedReports`.
+    """Implements :class:`confplane.services.ports.applied.AppliedReports`.
 
     Args:
         database: The database.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sortedcontainers import SortedDict
 
 if TYPE_CHECKING:
-    from app.services.ports.applied import AppliedReport, Refusal
+    from confplane.services.ports.applied import AppliedReport, Refusal
 
 MAX_PER_ENTITY: Final = 10_000
 """Instances of one entity at a time."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
-from app.audit import revisions
-from app.audit.faults import COMMAND
-from app.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
-from app.domain.errors import UnavailableError
-from app.services.notices import Notice
+from confplane.audit import revisions
+from confplane.audit.faults import COMMAND
+from confplane.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
+from confplane.domain.errors import UnavailableError
+from confplane.services.notices import Notice
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection

@@ -25,9 +25,9 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool
 
-from app.audit import faults
-from app.audit.dsn import parse_dsn
-from app.services.metrics import Sample
+from confplane.audit import faults
+from confplane.audit.dsn import parse_dsn
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -160,7 +160,7 @@ class Database:
         """Borrow a connection for at most ``timeout_s`` seconds, connecting included.
 
         Raises:
-            Exception: The driver's; :func:`app.audit.faults.classify` gives its meaning.
+            Exception: The driver's; :func:`confplane.audit.faults.classify` gives its meaning.
         """
         async with self.limited(timeout_s) as limit, self._engine.connect() as connection:
             limit.guard(await driver_connection(connection))
@@ -180,7 +180,7 @@ class Database:
         """Limit the time of what is done in this context with a connection that the limit guards, and of connecting.
 
         Raises:
-            Exception: The driver's; :func:`app.audit.faults.classify` gives its meaning.
+            Exception: The driver's; :func:`confplane.audit.faults.classify` gives its meaning.
         """
         limit = Limit()
         token = _limit.set(limit)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import orjson
 
-from app.audit.group_commit import GroupWriter, Lane
-from app.domain.errors import UnavailableError
-from app.services.metrics import Sample
+from confplane.audit.group_commit import GroupWriter, Lane
+from confplane.domain.errors import UnavailableError
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
+    from confplane.audit.database import Database
 
     Work = Callable[[], Awaitable[None]]
 

@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 from sqlalchemy import exc
 
-from app.domain.errors import UnavailableError
+from confplane.domain.errors import UnavailableError
 
 COMMAND: Final = "confplane migrate"
 """The command that brings the schema and the rights of the service's role to this version."""

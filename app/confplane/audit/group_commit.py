@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from app.audit import faults
-from app.audit.database import driver_connection, ends_at_server
-from app.services.metrics import ROWS, SECONDS, Histogram, Sample
+from confplane.audit import faults
+from confplane.audit.database import driver_connection, ends_at_server
+from confplane.services.metrics import ROWS, SECONDS, Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database, Limit
+    from confplane.audit.database import Database, Limit
 
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024

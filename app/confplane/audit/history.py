@@ -3,7 +3,7 @@
 Revisions are in ``outcomes``, znodes in ``intent_entities``, and no index has both. The ids of changes are near their
 times, though: for one znode the ids from a while before the revision's time on are read, and for the changes before the
 revision the ids back from a while behind it. Ids that are far from their times have an index of their own
-(app/audit/tables.py). A list reads the revisions of the cluster's changes since.
+(audit/tables.py). A list reads the revisions of the cluster's changes since.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from uuid import UUID
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit import later_changes, visible
-from app.audit.later_changes import ANCHOR, NEAR
-from app.audit.tables import FAR_OUTCOME, FAR_S
-from app.audit.trail_queries import first_id_at
-from app.domain.entities import Entity
-from app.domain.facets import full_path
-from app.services.ports.history import Around, Knowledge, Recorded, Written
+from confplane.audit import later_changes, visible
+from confplane.audit.later_changes import ANCHOR, NEAR
+from confplane.audit.tables import FAR_OUTCOME, FAR_S
+from confplane.audit.trail_queries import first_id_at
+from confplane.domain.entities import Entity
+from confplane.domain.facets import full_path
+from confplane.services.ports.history import Around, Knowledge, Recorded, Written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
-    from app.domain.access.ranges import Ranges
-    from app.domain.facets import Tree
-    from app.services.ports.history import Later, Touched, Znode
+    from confplane.audit.database import Database
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.facets import Tree
+    from confplane.services.ports.history import Later, Touched, Znode
 
 _TEXTS: Final = ARRAY(Text)
 _CONCURRENT: Final = 50
@@ -127,7 +127,7 @@ ORDER BY entity.entity_id LIMIT :size
 
 
 class PostgresTrailHistory:
-    """Implements :class:`app.services.ports.history.TrailHistory`."""
+    """Implements :class:`confplane.services.ports.history.TrailHistory`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

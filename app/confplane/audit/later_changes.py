@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from sqlalchemy import text
 
-from app.audit.tables import FAR_OUTCOME, FAR_S
-from app.audit.trail_queries import first_id_at
-from app.domain.errors import LaterChange
-from app.services.ports.history import Later
+from confplane.audit.tables import FAR_OUTCOME, FAR_S
+from confplane.audit.trail_queries import first_id_at
+from confplane.domain.errors import LaterChange
+from confplane.services.ports.history import Later
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
-    from app.services.ports.history import Touched
+    from confplane.audit.database import Database
+    from confplane.services.ports.history import Touched
 
 _EXAMINED: Final = 20_000
 """Changes of one entity that a search reads, at most."""
@@ -85,7 +85,7 @@ ORDER BY given.number, found.revision DESC, found.change_id DESC
 
 
 async def find(database: Database, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
-    """Return the later changes: see :meth:`app.services.ports.history.TrailHistory.later`."""
+    """Return the later changes: see :meth:`confplane.services.ports.history.TrailHistory.later`."""
     found: list[list[Later] | None] = []
     for start in range(0, len(touched), _AT_ONCE):
         found += await _some(database, cluster, touched[start : start + _AT_ONCE])

@@ -1,7 +1,7 @@
 """Migration of a database to the schema of this version.
 
 Alembic is driven in code, so there is no alembic.ini. The migrations lie in ``migrations/`` of a checkout, or in
-``app/_migrations`` of an installed wheel.
+``_migrations`` of an installed wheel.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from alembic.runtime.migration import MigrationContext
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
-from app.audit.dsn import parse_dsn
-from app.audit.revisions import location
-from app.audit.tables import CURRENT, FUNCTIONS, POSITIONS, TRANSIENT, metadata
-from app.domain.errors import UnavailableError
+from confplane.audit.dsn import parse_dsn
+from confplane.audit.revisions import location
+from confplane.audit.tables import CURRENT, FUNCTIONS, POSITIONS, TRANSIENT, metadata
+from confplane.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit.database import SERVER
-from app.audit.statements import WRITES
-from app.services.upkeep.reconcile import MarkedChange, Moment, OpenChange
+from confplane.audit.database import SERVER
+from confplane.audit.statements import WRITES
+from confplane.services.upkeep.reconcile import MarkedChange, Moment, OpenChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
+    from confplane.audit.database import Database
 
 _OVERLAP_S: Final = 10
 """Seconds from a row's own moment until all can see it, at most: a statement may take four seconds."""
@@ -78,7 +78,7 @@ _NO_ID_IS_ABOVE: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class PostgresOpenChanges:
-    """Implements :class:`app.services.upkeep.reconcile.OpenChanges`."""
+    """Implements :class:`confplane.services.upkeep.reconcile.OpenChanges`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

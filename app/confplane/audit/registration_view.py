@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from sortedcontainers import SortedDict
 
-from app.services.ports.registrations import Registration
+from confplane.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from app.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import Ranges
 
     _Entities = SortedDict[str, tuple["Software | int", ...]]
 

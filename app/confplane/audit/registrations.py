@@ -3,8 +3,8 @@
 A registration gets a row when it is first seen and, while it is still seen, one more a day: the rows show when it was
 first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count anew.
 
-An :class:`~app.audit.exchange.Exchange` connects memory and Postgres. It writes new registrations about once a second,
-loads the current ones at the start, and then reads the rows of all replicas, by id.
+An :class:`~confplane.audit.exchange.Exchange` connects memory and Postgres. It writes new registrations about once a
+second, loads the current ones at the start, and then reads the rows of all replicas, by id.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from app.audit import registration_statements as sql
-from app.audit.exchange import Exchange, Pace
-from app.audit.registration_view import RegistrationView, Software
-from app.domain.access.ranges import EVERYTHING, LAST, Ranges
-from app.domain.errors import InvalidRequestError, UnavailableError
-from app.domain.texts import storable
-from app.services.ports.registrations import Registration
+from confplane.audit import registration_statements as sql
+from confplane.audit.exchange import Exchange, Pace
+from confplane.audit.registration_view import RegistrationView, Software
+from confplane.domain.access.ranges import EVERYTHING, LAST, Ranges
+from confplane.domain.errors import InvalidRequestError, UnavailableError
+from confplane.domain.texts import storable
+from confplane.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row
 
-    from app.audit.database import Database
-    from app.audit.group_commit import Lane
-    from app.services.metrics import Sample
+    from confplane.audit.database import Database
+    from confplane.audit.group_commit import Lane
+    from confplane.services.metrics import Sample
 
 _log: Final = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ _Key = tuple[Any, ...]
 
 
 class PostgresRegistrationLog:
-    """Implements :class:`app.services.ports.registrations.RegistrationLog`.
+    """Implements :class:`confplane.services.ports.registrations.RegistrationLog`.
 
     Args:
         database: The database.

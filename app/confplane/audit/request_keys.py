@@ -11,8 +11,8 @@ import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
-from app.services.ports.trail import Outcome
+from confplane.services.ports.request_keys import Answer, KeyedChange, KeyRow
+from confplane.services.ports.trail import Outcome
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row
 
-    from app.audit.database import Database
+    from confplane.audit.database import Database
 
 _PIECE: Final = 2_000
 """Keys purged by one statement."""
@@ -60,7 +60,7 @@ DELETE FROM request_keys WHERE id IN (SELECT id FROM old)
 
 
 class PostgresRequestKeys:
-    """Implements :class:`app.services.ports.request_keys.RequestKeys`."""
+    """Implements :class:`confplane.services.ports.request_keys.RequestKeys`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

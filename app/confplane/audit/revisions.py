@@ -14,7 +14,7 @@ def location() -> Path:
     """
     package = Path(__file__).parents[1]
     installed = package / "_migrations"
-    found = installed if installed.is_dir() else package.parent / "migrations"
+    found = installed if installed.is_dir() else package.parents[1] / "migrations"
     if not (found / "env.py").is_file():
         raise RuntimeError(f"The migrations are missing: looked in {installed} and {found}")
     return found

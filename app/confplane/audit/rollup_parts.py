@@ -14,7 +14,7 @@ from uuid import uuid5
 
 import psycopg
 
-from app.audit.dsn import LIFT, conninfo
+from confplane.audit.dsn import LIFT, conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

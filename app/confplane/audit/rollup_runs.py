@@ -2,8 +2,8 @@
 
 The process that makes a run holds an advisory lock, in a transaction of a connection of its own, until the run is done.
 So a run that is not complete and whose lock is free will never be complete: the next run of the job removes its rows.
-Parts are written by other processes (:mod:`app.audit.rollup_parts`); each commits only while the run is being made, and
-once.
+Parts are written by other processes (:mod:`confplane.audit.rollup_parts`); each commits only while the run is being
+made, and once.
 
 Not asynchronous: Spark's driver waits for it.
 """
@@ -17,13 +17,13 @@ import orjson
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from app.audit import faults
-from app.audit.dsn import LIFT, conninfo
-from app.audit.rollup_partitions import SHARED, empty_left, take
-from app.audit.rollup_parts import Attempt, fold_id
-from app.audit.rollups import COUNT_OF, LOCK_OF, run_of
-from app.domain.errors import ConcurrentChangeError, UnavailableError
-from app.services.ports.rollups import KEEP_RUNS, KEEP_S
+from confplane.audit import faults
+from confplane.audit.dsn import LIFT, conninfo
+from confplane.audit.rollup_partitions import SHARED, empty_left, take
+from confplane.audit.rollup_parts import Attempt, fold_id
+from confplane.audit.rollups import COUNT_OF, LOCK_OF, run_of
+from confplane.domain.errors import ConcurrentChangeError, UnavailableError
+from confplane.services.ports.rollups import KEEP_RUNS, KEEP_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from app.services.ports.rollups import RollupRun
+    from confplane.services.ports.rollups import RollupRun
 
 _RETURNED: Final = (
     "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from sqlalchemy import text
 
-from app.audit import visible
-from app.domain.texts import storable
-from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.rollups import JobRuns, Place, RollupRun, RunState
+from confplane.audit import visible
+from confplane.domain.texts import storable
+from confplane.services.ports.pages import PAGE_BYTES
+from confplane.services.ports.rollups import JobRuns, Place, RollupRun, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
-    from app.services.ports.rollups import RowQuery
+    from confplane.audit.database import Database
+    from confplane.services.ports.rollups import RowQuery
 
 _WINDOW: Final = 25_000
 """Rows that one statement reads."""
@@ -106,7 +106,7 @@ _BEFORE_ALL: Final = (-1, -1)
 
 
 class PostgresRollups:
-    """Implements :class:`app.services.ports.rollups.RollupResults`.
+    """Implements :class:`confplane.services.ports.rollups.RollupResults`.
 
     Args:
         database: The database.

@@ -92,7 +92,7 @@ SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM given)
 
 # Committed without a wait for Postgres's disk, and for its standbys, where a loss of the rows would lose nothing: the
 # marker of a commit has everything of its outcome except ``remade``. The marker stays until the outcome is durable
-# (app/audit/open_changes.py).
+# (audit/open_changes.py).
 INSERT_OUTCOMES: Final = text("""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(

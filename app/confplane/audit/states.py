@@ -14,11 +14,11 @@ from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
-from app.audit.database import SERVER
-from app.audit.trail_queries import TIME_SHIFT
-from app.services.pace import in_slices
-from app.services.recorder.recorded import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
-from app.services.recorder.versions import OwnWrite, Point
+from confplane.audit.database import SERVER
+from confplane.audit.trail_queries import TIME_SHIFT
+from confplane.services.pace import in_slices
+from confplane.services.recorder.recorded import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
+from confplane.services.recorder.versions import OwnWrite, Point
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row
 
-    from app.audit.database import Database
-    from app.services.recorder.recorded import Key, Move
+    from confplane.audit.database import Database
+    from confplane.services.recorder.recorded import Key, Move
 
 _TEXTS: Final = ARRAY(Text)
 _OWN_PAGE: Final = 1_000
@@ -195,7 +195,7 @@ SELECT tree, entity_id FROM moved
 
 
 class PostgresEntityStates:
-    """Implements :class:`app.services.recorder.recorded.EntityStates`."""
+    """Implements :class:`confplane.services.recorder.recorded.EntityStates`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

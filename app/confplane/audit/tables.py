@@ -349,7 +349,7 @@ rollup_partitions: Final = Table(
 )
 
 FUNCTIONS: Final = ("add_rollup_partition()", "empty_rollup_partition(integer)")
-"""Functions that the service's role may call, with the rights of the owner (``app/audit/rollup_partitions.py``)."""
+"""Functions that the service's role may call, with the rights of the owner (``audit/rollup_partitions.py``)."""
 
 access_version: Final = Table(
     "access_version",

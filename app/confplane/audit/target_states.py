@@ -17,12 +17,12 @@ import orjson
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
-from app.audit.tables import LEFT_ALONE, TO_BE_SENT
-from app.domain.entities import EntityType
-from app.services.ports.applying import Applied, Author, Cause, Drift, Noted, Refused, TargetState
-from app.services.ports.kafka import area_of_type
-from app.services.ports.trail import FOLLOWING
+from confplane.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
+from confplane.audit.tables import LEFT_ALONE, TO_BE_SENT
+from confplane.domain.entities import EntityType
+from confplane.services.ports.applying import Applied, Author, Cause, Drift, Noted, Refused, TargetState
+from confplane.services.ports.kafka import area_of_type
+from confplane.services.ports.trail import FOLLOWING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Row, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
-    from app.services.ports.applying import Correction, Ending, Overwriting, Sending
-    from app.services.ports.kafka import Area
+    from confplane.audit.database import Database
+    from confplane.services.ports.applying import Correction, Ending, Overwriting, Sending
+    from confplane.services.ports.kafka import Area
 
 _DAY_S: Final = 86_400
 _MOST_SENT: Final = 200
@@ -328,7 +328,7 @@ WHERE {_OF_TYPES}
 
 
 class PostgresTargetStates:
-    """Implements :class:`app.services.ports.applying.TargetStates`."""
+    """Implements :class:`confplane.services.ports.applying.TargetStates`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

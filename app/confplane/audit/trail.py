@@ -11,14 +11,14 @@ import orjson
 from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit import checks, trail_queries
-from app.audit.group_commit import GroupWriter, Lane, RowRefusedError
-from app.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
-from app.audit.tables import outcomes as outcomes_table
-from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
-from app.services.metrics import Sample
-from app.services.notices import Notice
-from app.services.ports.trail import FEW
+from confplane.audit import checks, trail_queries
+from confplane.audit.group_commit import GroupWriter, Lane, RowRefusedError
+from confplane.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
+from confplane.audit.tables import outcomes as outcomes_table
+from confplane.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
+from confplane.services.metrics import Sample
+from confplane.services.notices import Notice
+from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import TextClause
 
-    from app.audit.database import Database
-    from app.domain.access.ranges import Ranges
-    from app.services.ports.trail import AuditQuery, AuditRecord, Claim, Intent, Outcome
+    from confplane.audit.database import Database
+    from confplane.domain.access.ranges import Ranges
+    from confplane.services.ports.trail import AuditQuery, AuditRecord, Claim, Intent, Outcome
 
 _log: Final = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class _Writers:
 
 
 class PostgresAuditLog:
-    """Implements :class:`app.services.ports.trail.AuditLog`.
+    """Implements :class:`confplane.services.ports.trail.AuditLog`.
 
     An outcome that Postgres can't take now is kept in memory and sent again until it is written. If the process ends
     before that, the intent stays open, and settling it by its marker in ZooKeeper gives the same outcome.

@@ -22,11 +22,11 @@ from uuid import UUID
 from sqlalchemy import Select, Text, Uuid, and_, any_, bindparam, cast, func, literal, select, union
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit import visible
-from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
-from app.domain.texts import storable
-from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome, Sighting
+from confplane.audit import visible
+from confplane.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
+from confplane.domain.texts import storable
+from confplane.services.ports.pages import PAGE_BYTES
+from confplane.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.domain.access.ranges import Ranges
-    from app.services.ports.trail import AuditQuery
+    from confplane.domain.access.ranges import Ranges
+    from confplane.services.ports.trail import AuditQuery
 
 _LARGEST_WINDOW: Final = 4_096
 _MAX_EXAMINED: Final = 20_000

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
-    from app.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import Ranges
 
 _SQL: Final = "{column} < (CAST(:visible_ends AS text[]))[width_bucket({column}, CAST(:visible_starts AS text[]))]"
 

@@ -1,5 +1,5 @@
 """The ``confplane`` command."""
 
-from app.cli.commands import main
+from confplane.cli.commands import main
 
 __all__ = ["main"]

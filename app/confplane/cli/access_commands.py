@@ -1,6 +1,6 @@
 """The subcommands of ``confplane tokens`` and ``confplane grants`` and their help.
 
-Their imports are made when they run: see :mod:`app.cli.commands`.
+Their imports are made when they run: see :mod:`confplane.cli.commands`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from uuid import UUID
 
 import typer
 
-from app.cli.options import ClusterName, SettingsFile, load_settings
-from app.domain.access.operations import Operation, Permission, Role
+from confplane.cli.options import ClusterName, SettingsFile, load_settings
+from confplane.domain.access.operations import Operation, Permission, Role
 
 _CODES = (
     "Exit codes: 0 done; 1 not done (Postgres is away, or a file can't be written); 2 the options or the settings are"
@@ -107,10 +107,10 @@ def create_token(  # noqa: PLR0913 - one argument an option is typer's way
     """
     lifetime_s = _seconds(expires_in, "--expires-in")
     _check(output)
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import tokens as command  # noqa: PLC0415 - as above
-    from app.domain.access.identities import Narrowing  # noqa: PLC0415 - as above
-    from app.services.access_admin.tokens import NewToken  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.domain.access.identities import Narrowing  # noqa: PLC0415 - as above
+    from confplane.services.access_admin.tokens import NewToken  # noqa: PLC0415 - as above
 
     narrowing = None
     if read_only or cluster or operation:
@@ -139,8 +139,8 @@ def list_tokens(
     settings_file: SettingsFile = None,
 ) -> None:
     """List API tokens without their secrets, expired and revoked ones too, oldest first."""
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
     listed = command.list_tokens(settings, principal, as_json=as_json, caller=callers.caller(None))
@@ -163,8 +163,8 @@ def revoke_token(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
     revoked = command.revoke(settings, token_id, callers.caller(reason, ticket))
@@ -201,8 +201,8 @@ def rotate_token(
     """
     overlap_s, lifetime_s = _seconds(overlap, "--overlap"), _seconds(expires_in, "--expires-in")
     _check(output)
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
     raise typer.Exit(command.rotate(settings, token_id, overlap_s or 0, lifetime_s, output, caller))
@@ -254,10 +254,10 @@ def create_grant(  # noqa: PLR0913 - one argument an option is typer's way
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import grants as command  # noqa: PLC0415 - as above
-    from app.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
-    from app.services.access_admin.grants import NewGrant  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
+    from confplane.services.access_admin.grants import NewGrant  # noqa: PLC0415 - as above
 
     try:
         kind, pattern, name = command.resource_of(resource, prefixed=prefixed)
@@ -290,8 +290,8 @@ def list_grants(
     settings_file: SettingsFile = None,
 ) -> None:
     """List grants, oldest first."""
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import grants as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
     listed = command.list_grants(settings, principal, cluster, as_json=as_json, caller=callers.caller(None))
@@ -315,8 +315,8 @@ def remove_grant(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import grants as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
     removed = command.remove(settings, grant_id, callers.caller(reason, ticket))
@@ -340,8 +340,8 @@ def show_grants(
     settings_file: SettingsFile = None,
 ) -> None:
     """Show the rights of a user or group in a cluster, and the grants that give or deny them; denies come first."""
-    from app.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from app.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import grants as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
     shown = command.show(settings, principal, group, cluster, callers.caller(None))
@@ -351,7 +351,7 @@ def show_grants(
 def _seconds(age: str | None, option: str) -> int | None:
     if age is None:
         return None
-    from app.cli.durations import seconds  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.durations import seconds  # noqa: PLC0415 - see the module's docstring
 
     found = seconds(age)
     if found is None:

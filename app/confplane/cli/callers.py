@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
-from app.services.changes.callers import Caller
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
+from confplane.services.changes.callers import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

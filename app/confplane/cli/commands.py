@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-import app as package
-from app.cli.remote.start import lighten
-from app.collector import collect_rarely
+import confplane
+from confplane.cli.remote.start import lighten
+from confplane.collector import collect_rarely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 """
 
 _FAILED: Final = 1
-_REMOTE: Final = "app.cli.remote."
+_REMOTE: Final = "confplane.cli.remote."
 
 
 class _Panel(NamedTuple):
@@ -46,25 +46,25 @@ _PANELS: Final = (
     _Panel(
         "Configs, over the API of a service",
         {
-            "app.cli.remote.read_commands": ("get", "effective", "history", "diff"),
-            "app.cli.remote.change_commands": ("set", "delete"),
-            "app.cli.remote.about_commands": ("audit", "whoami", "clusters", "login", "logout"),
-            "app.cli.remote.revert_commands": ("revert",),
-            "app.cli.remote.drift_commands": ("drift",),
-            "app.cli.remote.configs_commands": ("configs", "shell"),
-            "app.cli.export_commands": ("export",),
-            "app.cli.remote.load_commands": ("load",),
-            "app.cli.remote.profile_commands": ("profiles",),
+            "confplane.cli.remote.read_commands": ("get", "effective", "history", "diff"),
+            "confplane.cli.remote.change_commands": ("set", "delete"),
+            "confplane.cli.remote.about_commands": ("audit", "whoami", "clusters", "login", "logout"),
+            "confplane.cli.remote.revert_commands": ("revert",),
+            "confplane.cli.remote.drift_commands": ("drift",),
+            "confplane.cli.remote.configs_commands": ("configs", "shell"),
+            "confplane.cli.export_commands": ("export",),
+            "confplane.cli.remote.load_commands": ("load",),
+            "confplane.cli.remote.profile_commands": ("profiles",),
         },
     ),
     _Panel(
         "The service",
-        {"app.cli.service_commands": ("dev", "serve", "migrate", "openapi")},
+        {"confplane.cli.service_commands": ("dev", "serve", "migrate", "openapi")},
     ),
     _Panel(
         "Operators, on ZooKeeper and Postgres directly",
         {
-            "app.cli.store_commands": (
+            "confplane.cli.store_commands": (
                 "freeze",
                 "thaw",
                 "secrets",
@@ -73,9 +73,9 @@ _PANELS: Final = (
                 "compact",
                 "layout",
             ),
-            "app.cli.target_commands": ("target",),
-            "app.cli.rollup_commands": ("rollups",),
-            "app.cli.access_commands": ("tokens", "grants"),
+            "confplane.cli.target_commands": ("target",),
+            "confplane.cli.rollup_commands": ("rollups",),
+            "confplane.cli.access_commands": ("tokens", "grants"),
         },
     ),
 )
@@ -121,7 +121,7 @@ class _Commands(TyperGroup):
             problems = _unusable(error)
             if problems is None:
                 raise
-            from app.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
+            from confplane.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
 
             raise settings_errors.refuse(problems) from None
 
@@ -139,7 +139,7 @@ cli = typer.Typer(
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
     if wanted:
-        typer.echo(f"confplane {package.__version__}")
+        typer.echo(f"confplane {confplane.__version__}")
         raise typer.Exit
 
 
@@ -157,7 +157,7 @@ def main() -> None:
     """Run the command line, or a completion for a shell."""
     collect_rarely()
     if "_CONFPLANE_COMPLETE" in os.environ:
-        from app.cli.remote import completion  # noqa: PLC0415 - no other command needs it
+        from confplane.cli.remote import completion  # noqa: PLC0415 - no other command needs it
 
         completion.prepare()
     cli(prog_name="confplane")
@@ -169,7 +169,7 @@ def _absent(error: ModuleNotFoundError) -> typer.Exit:
     Raises:
         ModuleNotFoundError: The module is of this package itself.
     """
-    if error.name is None or error.name.split(".")[0] == "app":
+    if error.name is None or error.name.split(".")[0] == "confplane":
         raise error
     if sys.version_info < (3, 11):
         running = ".".join(map(str, sys.version_info[:3]))
@@ -181,7 +181,7 @@ def _absent(error: ModuleNotFoundError) -> typer.Exit:
 
 def _unusable(error: ValueError) -> Iterable[str] | None:
     """Return the problems of unusable settings; None for any other error."""
-    settings = sys.modules.get("app.settings")  # no settings were read before they are imported
+    settings = sys.modules.get("confplane.settings")  # no settings were read before they are imported
     if settings is None or not isinstance(error, settings.UnusableSettingsError):
         return None
     problems: Iterable[str] = error.problems

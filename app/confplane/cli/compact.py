@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.cli.progress import bar
-from app.services.upkeep.compact import CompactService
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.cli.progress import bar
+from confplane.services.upkeep.compact import CompactService
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
-    from app.services.upkeep.compact import CompactResult
-    from app.settings import Settings
+    from confplane.services.upkeep.compact import CompactResult
+    from confplane.settings import Settings
 
 
 def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import dev_kraft, migrate
-from app.devstack.errors import DevStackError
-from app.devstack.java import find_java
-from app.devstack.postgres import OWNER, SERVICE
-from app.devstack.stack import Stack
+from confplane.cli import dev_kraft, migrate
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.java import find_java
+from confplane.devstack.postgres import OWNER, SERVICE
+from confplane.devstack.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

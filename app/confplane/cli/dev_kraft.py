@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from app.devstack.stack import Stack
+    from confplane.devstack.stack import Stack
 
 _CLUSTER = "default"
 

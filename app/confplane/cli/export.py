@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-import app as package
-from app import properties
-from app.cli import callers
-from app.services.reads.broker_export import export_broker
-from app.wiring import opened
+from confplane import __version__, properties
+from confplane.cli import callers
+from confplane.services.reads.broker_export import export_broker
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from app.services.reads.broker_export import ExportedConfig
-    from app.settings import Settings
+    from confplane.services.reads.broker_export import ExportedConfig
+    from confplane.settings import Settings
 
 _PLACEHOLDER = "<set it by hand>"
 
@@ -30,7 +29,7 @@ def run(settings: Settings, cluster: str, broker_id: int, output: Path | None) -
 def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> str:
     """Return the file: a line for each value, with a comment on its source; the rest as comments."""
     lines = [
-        f"# Dynamic configs effective on broker {broker_id} of cluster {cluster}, by confplane {package.__version__}.",
+        f"# Dynamic configs effective on broker {broker_id} of cluster {cluster}, by confplane {__version__}.",
         "# At the end of server.properties they count before the lines above them. Comments tell what is left to do.",
     ]
     for item in exported:

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import SettingsFile
-from app.cli.remote.options import At, ClusterName, ProfileName
-from app.domain.enums import StrEnum
+from confplane.cli.options import SettingsFile
+from confplane.cli.remote.options import At, ClusterName, ProfileName
+from confplane.domain.enums import StrEnum
 
 commands = typer.Typer(add_completion=False)
 
@@ -127,10 +127,10 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         _properties(cluster, given["broker"], output, settings_file)
     if settings_file is not None:
         raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
-    from app.cli.remote.export.command import export as written  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.export.command import form_of  # noqa: PLC0415 - as above
-    from app.cli.remote.selection import Selection  # noqa: PLC0415 - as above
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote.export.command import export as written  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.export.command import form_of  # noqa: PLC0415 - as above
+    from confplane.cli.remote.selection import Selection  # noqa: PLC0415 - as above
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     filters = (given, None if kind is None else kind.value, key, prefix, at)
     form = form_of(export_format.value, command)
@@ -142,7 +142,7 @@ def _properties(cluster: str | None, broker: str, output: Path | None, settings_
         raise typer.BadParameter("properties need the cluster, by its name in the settings", param_hint="--cluster")
     if not (broker.isascii() and broker.isdecimal() and int(broker) < 2**31):
         raise typer.BadParameter(f"{broker!r} is not the id of a broker", param_hint="--broker")
-    from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.options import load_settings  # noqa: PLC0415 - as above
+    from confplane.cli import export as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.options import load_settings  # noqa: PLC0415 - as above
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, int(broker), output))

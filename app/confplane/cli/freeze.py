@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.services.changes.freeze import FreezeService
-from app.services.target.resting import Resting
-from app.services.target.standing import Standings
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.target.resting import Resting
+from confplane.services.target.standing import Standings
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
-    from app.services.target.resting import Rest
-    from app.settings import Settings
+    from confplane.services.target.resting import Rest
+    from confplane.settings import Settings
 
 
 def freeze(settings: Settings, cluster: str, reason: str) -> int:

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.cli.columns import columns
-from app.domain.access.operations import PatternType, ResourceType
-from app.domain.errors import InvalidRequestError
-from app.services.access_admin.overview import own_rights, rights_of
-from app.services.access_admin.pages import every
-from app.services.access_admin.shown import shown_grant
-from app.services.etags import Precondition
-from app.wiring import opened_access
+from confplane.cli import callers
+from confplane.cli.columns import columns
+from confplane.domain.access.operations import PatternType, ResourceType
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.access_admin.overview import own_rights, rights_of
+from confplane.services.access_admin.pages import every
+from confplane.services.access_admin.shown import shown_grant
+from confplane.services.etags import Precondition
+from confplane.wiring import opened_access
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.domain.access.grants import Grant
-    from app.services.access_admin.grants import NewGrant
-    from app.services.access_admin.overview import Right
-    from app.services.changes.callers import Caller
-    from app.settings import Settings
+    from confplane.domain.access.grants import Grant
+    from confplane.services.access_admin.grants import NewGrant
+    from confplane.services.access_admin.overview import Right
+    from confplane.services.changes.callers import Caller
+    from confplane.settings import Settings
 
 
 async def create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli import callers
-from app.domain.global_config import Fate
-from app.services.kips.global_config import plan_import, run_import
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.domain.global_config import Fate
+from confplane.services.kips.global_config import plan_import, run_import
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
-    from app.services.kips.global_config import ImportPlan
-    from app.settings import Settings
+    from confplane.services.kips.global_config import ImportPlan
+    from confplane.settings import Settings
 
 _WORDS = {
     Fate.IMPORT: "goes to the cluster default",

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.cli.progress import bar
-from app.domain.facets import FacetName
-from app.services.upkeep.layout import LayoutService
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.cli.progress import bar
+from confplane.domain.facets import FacetName
+from confplane.services.upkeep.layout import LayoutService
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
-    from app.domain.facets import Tree
-    from app.services.changes.callers import Caller
-    from app.services.upkeep.layout import MoveResult, Survey
-    from app.settings import Settings
+    from confplane.domain.facets import Tree
+    from confplane.services.changes.callers import Caller
+    from confplane.services.upkeep.layout import MoveResult, Survey
+    from confplane.settings import Settings
 
 
 def move(settings: Settings, cluster: str, target: Tree, *, apply: bool, discard: bool) -> int:

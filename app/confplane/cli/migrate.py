@@ -7,11 +7,11 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from app.audit.migrate import upgrade
-from app.domain.errors import ConfplaneError
+from confplane.audit.migrate import upgrade
+from confplane.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from confplane.settings import Settings
 
 _FAILED = 1
 

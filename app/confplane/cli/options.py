@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from confplane.settings import Settings
 
 SettingsFile = Annotated[
     Path | None,
@@ -31,6 +31,6 @@ def load_settings(settings_file: Path | None) -> Settings:
     Raises:
         typer.Exit: The settings are not valid; each problem was printed, and the exit code is 2.
     """
-    from app.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
+    from confplane.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
 
     return settings_errors.load(settings_file)

@@ -7,8 +7,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.cli.options import ClusterName, SettingsFile, load_settings
-from app.cli.rollup_options import (
+from confplane.cli.options import ClusterName, SettingsFile, load_settings
+from confplane.cli.rollup_options import (
     Master,
     MaxConnections,
     ReadDsn,
@@ -18,9 +18,9 @@ from app.cli.rollup_options import (
     pair_of,
     read_yaml,
 )
-from app.domain.rollups import ROLLUPS
-from app.domain.rollups import capacity as capacities
-from app.domain.teams import teams as team_names
+from confplane.domain.rollups import ROLLUPS
+from confplane.domain.rollups import capacity as capacities
+from confplane.domain.teams import teams as team_names
 
 _FAILED = 1
 
@@ -180,7 +180,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     limits, members = read_yaml(capacity, "--capacity", capacities), read_yaml(teams, "--teams", team_names)
     settings = load_settings(settings_file)
     try:
-        from app.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
+        from confplane.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
     except ModuleNotFoundError as error:
         _missing("run", error)
     wanted = command.Wanted(
@@ -252,7 +252,7 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
     """Export the history; the help is above."""
     settings = load_settings(settings_file)
     try:
-        from app.cli import rollup_export as command  # noqa: PLC0415 - Spark comes with the extra only
+        from confplane.cli import rollup_export as command  # noqa: PLC0415 - Spark comes with the extra only
     except ModuleNotFoundError as error:
         _missing("export", error)
     _known(name, *command.NAMES, "all")
@@ -293,7 +293,7 @@ def show(
     """Print the current result of a rollup, with its run. Needs no Spark."""
     _known(name, *ROLLUPS)
     filters = dict(pair_of(each) for each in where or [])
-    from app.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
 
     settings = load_settings(settings_file)
     raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], filters, limit=limit or None, as_json=as_json))
@@ -339,7 +339,7 @@ def report(
     address = address_of(base_url)
     settings = load_settings(settings_file)
     try:
-        from app.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
+        from confplane.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
     except ModuleNotFoundError as error:
         _missing("report", error)
     raise typer.Exit(command.run(settings, cluster, command.Wanted(output, pictures, address)))

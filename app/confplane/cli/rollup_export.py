@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.cli.rollups import most_parts, origin, reason, started
-from app.devstack.errors import DevStackError
-from app.domain.errors import ConfplaneError, NotFoundError
-from app.rollups.errors import SparkFailedError, spark_errors
-from app.rollups.exports.altered import LEAST_KEY_BYTES, REMOVABLE, Altered
-from app.rollups.exports.exporter import NAMES, Exporter, alone
-from app.rollups.stores import opened
+from confplane.cli import callers
+from confplane.cli.rollups import most_parts, origin, reason, started
+from confplane.devstack.errors import DevStackError
+from confplane.domain.errors import ConfplaneError, NotFoundError
+from confplane.rollups.errors import SparkFailedError, spark_errors
+from confplane.rollups.exports.altered import LEAST_KEY_BYTES, REMOVABLE, Altered
+from confplane.rollups.exports.exporter import NAMES, Exporter, alone
+from confplane.rollups.stores import opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from app.rollups.exports.manifest import Manifest
-    from app.rollups.job import Job
-    from app.settings import Settings
+    from confplane.rollups.exports.manifest import Manifest
+    from confplane.rollups.job import Job
+    from confplane.settings import Settings
 
 __all__ = ["NAMES", "Wanted", "altered", "run"]
 

@@ -83,7 +83,7 @@ def read_yaml(path: Path | None, option: str, form: Callable[[object], _Read]) -
         return None
     import yaml  # noqa: PLC0415 - most commands read none
 
-    from app.policy.repeated_keys import refuse_repeated_keys  # noqa: PLC0415 - most commands read none
+    from confplane.policy.repeated_keys import refuse_repeated_keys  # noqa: PLC0415 - most commands read none
 
     try:
         text = path.read_text(encoding="utf-8")

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.audit import Database, PostgresRollups
-from app.cli import callers
-from app.domain.errors import ConcurrentChangeError, NotFoundError
-from app.domain.rollups import ROLLUPS
-from app.rollups.cells import Links
-from app.rollups.charts import png
-from app.rollups.report import Result, page, section
-from app.services.ports.rollups import JobRuns, RowQuery, RunState
-from app.services.reads.rollups import row_of
+from confplane.audit import Database, PostgresRollups
+from confplane.cli import callers
+from confplane.domain.errors import ConcurrentChangeError, NotFoundError
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups.cells import Links
+from confplane.rollups.charts import png
+from confplane.rollups.report import Result, page, section
+from confplane.services.ports.rollups import JobRuns, RowQuery, RunState
+from confplane.services.reads.rollups import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from app.rollups.report import Section
-    from app.services.ports.rollups import Place, RollupRun
-    from app.settings import Settings
+    from confplane.rollups.report import Section
+    from confplane.services.ports.rollups import Place, RollupRun
+    from confplane.settings import Settings
 
 _INTEGRITY: Final = "integrity"
 _PAGE: Final = 5_000

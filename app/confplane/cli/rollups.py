@@ -18,38 +18,38 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_runs import RollupRuns
-from app.cli import callers
-from app.devstack.errors import DevStackError
-from app.devstack.java import find_java
-from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
-from app.rollups import heap
-from app.rollups.class_archive import ClassArchive
-from app.rollups.errors import SparkFailedError, spark_errors
-from app.rollups.exports.reading import read_lake
-from app.rollups.jobs import JOBS, integrity
-from app.rollups.origin import Origin
-from app.rollups.progress import tasks_of
-from app.rollups.reading import NotInReadingError
-from app.rollups.runner import RunOptions, runner
-from app.rollups.session import is_running, session, submitted
-from app.rollups.small import SETTINGS, is_small, java_options, joined, names_archive
-from app.rollups.sources.tables import TABLES
-from app.rollups.sources.usage import read_usage
-from app.rollups.standby import standby_dsn
-from app.rollups.stores import read
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.cli import callers
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.java import find_java
+from confplane.domain.errors import ConfplaneError, NotFoundError, UnavailableError
+from confplane.rollups import heap
+from confplane.rollups.class_archive import ClassArchive
+from confplane.rollups.errors import SparkFailedError, spark_errors
+from confplane.rollups.exports.reading import read_lake
+from confplane.rollups.jobs import JOBS, integrity
+from confplane.rollups.origin import Origin
+from confplane.rollups.progress import tasks_of
+from confplane.rollups.reading import NotInReadingError
+from confplane.rollups.runner import RunOptions, runner
+from confplane.rollups.session import is_running, session, submitted
+from confplane.rollups.small import SETTINGS, is_small, java_options, joined, names_archive
+from confplane.rollups.sources.tables import TABLES
+from confplane.rollups.sources.usage import read_usage
+from confplane.rollups.standby import standby_dsn
+from confplane.rollups.stores import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.domain.teams import Teams
-    from app.rollups.job import Job
-    from app.rollups.progress import Tasks
-    from app.rollups.reading import Reading
-    from app.rollups.runner import Finished, Runner
-    from app.rollups.stores import Side
-    from app.settings import Settings
+    from confplane.domain.teams import Teams
+    from confplane.rollups.job import Job
+    from confplane.rollups.progress import Tasks
+    from confplane.rollups.reading import Reading
+    from confplane.rollups.runner import Finished, Runner
+    from confplane.rollups.stores import Side
+    from confplane.settings import Settings
 
 _MISMATCHED: Final = 4
 _REFRESH_S: Final = 0.25
@@ -262,7 +262,7 @@ def started(settings: Settings, master: str | None, *, small: bool = False, arch
     Args:
         settings: The service's.
         master: As of :func:`session`.
-        small: The cluster is small (app/rollups/small.py), which counts where Spark runs on this machine alone.
+        small: The cluster is small (rollups/small.py), which counts where Spark runs on this machine alone.
         archive: The class-data archive of a small cluster's Java; None for none.
 
     Raises:

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli.callers import DONE, FAILED, INVALID, caller
-from app.domain.errors import (
+from confplane.cli.callers import DONE, FAILED, INVALID, caller
+from confplane.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
     ConfplaneError,
@@ -21,15 +21,15 @@ from app.domain.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from app.domain.texts import clipped, shown
-from app.wiring import opened, rotation
+from confplane.domain.texts import clipped, shown
+from confplane.wiring import opened, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from app.services.upkeep.rotate import RotatedBroker
-    from app.settings import Settings
+    from confplane.services.upkeep.rotate import RotatedBroker
+    from confplane.settings import Settings
 
 _INTERRUPTED = 130
 _OF_ONE_BROKER: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError, EncoderSecretMissingError)

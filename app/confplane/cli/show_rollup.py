@@ -12,20 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.audit import Database, PostgresRollups
-from app.cli import callers
-from app.domain.errors import NotFoundError
-from app.domain.numbers import plain_number
-from app.services.ports.rollups import RowQuery
-from app.services.reads.rollups import item_of, never_run, row_of, selection
+from confplane.audit import Database, PostgresRollups
+from confplane.cli import callers
+from confplane.domain.errors import NotFoundError
+from confplane.domain.numbers import plain_number
+from confplane.services.ports.rollups import RowQuery
+from confplane.services.reads.rollups import item_of, never_run, row_of, selection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from app.domain.rollups import Rollup
-    from app.services.ports.rollups import Place, RollupRun
-    from app.services.reads.rollups import Selection
-    from app.settings import Settings
+    from confplane.domain.rollups import Rollup
+    from confplane.services.ports.rollups import Place, RollupRun
+    from confplane.services.reads.rollups import Selection
+    from confplane.settings import Settings
 
 _PAGE: Final = 1_000
 _WIDTH: Final = 200

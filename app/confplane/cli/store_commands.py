@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Apply, ClusterName, SettingsFile, load_settings
-from app.domain.facets import ClientConfigsLayout, Tree
+from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from confplane.domain.facets import ClientConfigsLayout, Tree
 
 commands = typer.Typer(add_completion=False)
 
@@ -40,7 +40,7 @@ def freeze(
 
     The command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
     """
-    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.freeze(load_settings(settings_file), cluster, reason))
 
@@ -56,7 +56,7 @@ def thaw(
     settings_file: SettingsFile = None,
 ) -> None:
     """Allow writes to a frozen cluster's configs again."""
-    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason))
 
@@ -124,7 +124,7 @@ def rotate(
     """
     if every == (broker is not None):
         raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
-    from app.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.rotate(load_settings(settings_file), cluster, broker, old_secret_file))
 
@@ -166,7 +166,7 @@ def import_kip5(
     """
     if not _ZNODE.fullmatch(path):
         raise typer.BadParameter("not the absolute path of a znode, such as /brokers/config", param_hint="--path")
-    from app.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, path, apply=apply, overwrite=overwrite))
 
@@ -190,7 +190,7 @@ def upgrade_keys(
     The old names stay until you delete them, so that brokers of both versions find theirs. Another run does only the
     remaining work.
     """
-    from app.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
 
@@ -218,8 +218,8 @@ def compact(
     removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
     znodes stay.
     """
-    from app.cli import compact as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.durations import seconds  # noqa: PLC0415 - as above
+    from confplane.cli import compact as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.durations import seconds  # noqa: PLC0415 - as above
 
     older_than_s = seconds(older_than)
     if older_than_s is None:
@@ -275,7 +275,7 @@ def move_layout(
     only until a cluster has client configs. Update the setting all the same, so that settings and cluster agree. The
     command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
     """
-    from app.cli import layout as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import layout as command  # noqa: PLC0415 - see the module's docstring
 
     target = Tree.CONFIG if to is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
     raise typer.Exit(command.move(load_settings(settings_file), cluster, target, apply=apply, discard=discard))

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.services.target.state import TargetService
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.services.target.state import TargetService
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from app.services.changes.callers import Caller
-    from app.services.ports.cluster_states import Target
-    from app.services.ports.kafka import Area
-    from app.settings import Settings
+    from confplane.services.changes.callers import Caller
+    from confplane.services.ports.cluster_states import Target
+    from confplane.services.ports.kafka import Area
+    from confplane.settings import Settings
 
 
 class Act(Enum):

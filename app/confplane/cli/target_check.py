@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.cli import callers
-from app.cli.target_wiring import kafka
-from app.services.ports.kafka import Permission
+from confplane.cli import callers
+from confplane.cli.target_wiring import kafka
+from confplane.services.ports.kafka import Permission
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from confplane.settings import Settings
 
 _DEADLINE_S: Final = 120.0
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Apply, ClusterName, SettingsFile, load_settings
-from app.services.ports.kafka import Area
+from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from confplane.services.ports.kafka import Area
 
 commands = typer.Typer(add_completion=False)
 target = typer.Typer(
@@ -38,7 +38,7 @@ def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
 
     The command reads what the leading process published; it asks Kafka nothing. No leader, no news: start the service.
     """
-    from app.cli import target_status as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_status as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster))
 
@@ -57,7 +57,7 @@ def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     Without the right to describe the quorum (DESCRIBE on CLUSTER) there is no barrier; a strong read then waits until
     its broker has heard of changes twice, a second at least.
     """
-    from app.cli import target_check as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_check as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster))
 
@@ -82,7 +82,7 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
 
     The command works on ZooKeeper, Postgres and Kafka directly, with the service's settings; the service need not run.
     """
-    from app.cli import target_import as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_import as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
 
@@ -100,7 +100,7 @@ def adopt(cluster: ClusterName, reason: Reason, types: Types = None, settings_fi
     Needs a complete import, and the right ALTER_CONFIGS on CLUSTER, on TOPIC and on GROUP. `confplane target observe`
     ends it.
     """
-    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ADOPT, types or ()))
 
@@ -118,7 +118,7 @@ def enforce(cluster: ClusterName, reason: Reason, types: Types = None, settings_
 
     Needs what `adopt` needs. `confplane target adopt` or `observe` ends it.
     """
-    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ENFORCE, types or ()))
 
@@ -129,7 +129,7 @@ def observe(cluster: ClusterName, reason: Reason, types: Types = None, settings_
 
     Changes of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
     """
-    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.OBSERVE, types or ()))
 
@@ -141,7 +141,7 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and what
     callers write meanwhile (mode adopt) is applied then.
     """
-    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.PAUSE))
 
@@ -149,6 +149,6 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
 def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
     """Follow the Kafka cluster again after `pause`. Changes made meanwhile are recorded."""
-    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.RESUME))

@@ -10,16 +10,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli import callers
-from app.cli.target_wiring import observation
-from app.collector import collect_seldom
-from app.services.ports.kafka import Area, Permission
+from confplane.cli import callers
+from confplane.cli.target_wiring import observation
+from confplane.collector import collect_seldom
+from confplane.services.ports.kafka import Area, Permission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.services.target.importer import AreaSurvey, Importer, Survey
-    from app.settings import Settings
+    from confplane.services.target.importer import AreaSurvey, Importer, Survey
+    from confplane.settings import Settings
 
 _SURVEY_S: Final = 600.0
 _SHOWN: Final = 20

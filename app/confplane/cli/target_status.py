@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.services.ports.cluster_states import Target
-from app.services.ports.kafka import Permission
-from app.services.target import notices
-from app.services.target.report import parse
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.kafka import Permission
+from confplane.services.target import notices
+from confplane.services.target.report import parse
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
-    from app.services.ports.kafka import Area
-    from app.services.target.report import Applying, AreaReport, Names, Report
-    from app.settings import Settings
+    from confplane.services.ports.kafka import Area
+    from confplane.services.target.report import Applying, AreaReport, Names, Report
+    from confplane.settings import Settings
 
 
 def run(settings: Settings, cluster: str) -> int:

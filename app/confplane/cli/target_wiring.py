@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from app.domain.errors import InvalidRequestError
-from app.domain.releases import newest
-from app.kraft.cluster import KraftCluster
-from app.observation import rules_of
-from app.wiring import opened
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.releases import newest
+from confplane.kraft.cluster import KraftCluster
+from confplane.observation import rules_of
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.observation import Observation
-    from app.settings import Settings
-    from app.store import ZooKeeperStore
+    from confplane.observation import Observation
+    from confplane.settings import Settings
+    from confplane.store import ZooKeeperStore
 
 
 @asynccontextmanager
@@ -25,7 +25,7 @@ async def observation(settings: Settings, cluster: str) -> AsyncIterator[tuple[O
 
     Raises:
         InvalidRequestError: The settings name no brokers of a Kafka cluster.
-        ConfplaneError: As :func:`app.wiring.opened`.
+        ConfplaneError: As :func:`confplane.wiring.opened`.
     """
     async with opened(settings, cluster) as parts:
         found = parts.observations.get(cluster)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.cli.columns import columns
-from app.files import replacing
-from app.services.access_admin.pages import every
-from app.services.access_admin.shown import shown_token
-from app.wiring import opened_access
+from confplane.cli import callers
+from confplane.cli.columns import columns
+from confplane.files import replacing
+from confplane.services.access_admin.pages import every
+from confplane.services.access_admin.shown import shown_token
+from confplane.wiring import opened_access
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing import TextIO
     from uuid import UUID
 
-    from app.services.access_admin.tokens import Made, NewToken
-    from app.services.changes.callers import Caller
-    from app.settings import Settings
+    from confplane.services.access_admin.tokens import Made, NewToken
+    from confplane.services.changes.callers import Caller
+    from confplane.settings import Settings
 
 
 def create(settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller) -> int:

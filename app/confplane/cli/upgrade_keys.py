@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import callers
-from app.cli.progress import bar
-from app.services.upkeep.renames import RenameService
-from app.wiring import opened
+from confplane.cli import callers
+from confplane.cli.progress import bar
+from confplane.services.upkeep.renames import RenameService
+from confplane.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import Kind
-    from app.services.upkeep.renames import RenameResult
-    from app.settings import Settings
+    from confplane.domain.definitions import Kind
+    from confplane.services.upkeep.renames import RenameResult
+    from confplane.settings import Settings
 
 
 def run(settings: Settings, cluster: str, *, apply: bool, table: Mapping[Kind, Mapping[str, str]] | None = None) -> int:

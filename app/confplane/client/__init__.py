@@ -1,10 +1,10 @@
 """The HTTP client library: a blocking and an asynchronous client with the same typed operations (docs/python.md)."""
 
-from app.client.awaiting import AsyncConfplane
-from app.client.blocking import Confplane
-from app.client.core.calls import Answer
-from app.client.core.pages import AsyncPages, Pages
-from app.client.errors import (
+from confplane.client.awaiting import AsyncConfplane
+from confplane.client.blocking import Confplane
+from confplane.client.core.calls import Answer
+from confplane.client.core.pages import AsyncPages, Pages
+from confplane.client.errors import (
     ClientError,
     ClusterAuthorizationFailedError,
     ConnectionFailedError,
@@ -35,7 +35,7 @@ from app.client.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from app.client.families.bodies import Change, ClientChange
+from confplane.client.families.bodies import Change, ClientChange
 
 __all__ = [
     "Answer",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from app.client.core.senders import Awaiting
-from app.client.core.settings import TIMEOUT_S, TRIES, settings
-from app.client.families.all import Families
+from confplane.client.core.senders import Awaiting
+from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
+from confplane.client.families.all import Families
 
 if TYPE_CHECKING:
     import ssl
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from app.client.tokens import Token
+    from confplane.client.tokens import Token
 
 
 class AsyncConfplane(Families[Awaiting]):
     """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
 
-    Its requests are repeated as those of :class:`~app.client.blocking.Confplane`, and its arguments are the same.
+    Its requests are repeated as those of :class:`~confplane.client.blocking.Confplane`, and its arguments are the same.
     """
 
     def __init__(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from app.client.core.senders import Blocking
-from app.client.core.settings import TIMEOUT_S, TRIES, settings
-from app.client.families.all import Families
+from confplane.client.core.senders import Blocking
+from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
+from confplane.client.families.all import Families
 
 if TYPE_CHECKING:
     import ssl
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from app.client.tokens import Token
+    from confplane.client.tokens import Token
 
 
 class Confplane(Families[Blocking]):

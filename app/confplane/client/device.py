@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from app.client.core.answers import FAILURES
-from app.client.errors import ClientError
+from confplane.client.core.answers import FAILURES
+from confplane.client.errors import ClientError
 
 if TYPE_CHECKING:
     import ssl

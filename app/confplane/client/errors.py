@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.client.types import ProblemPart
+    from confplane.client.types import ProblemPart
 
 V = TypeVar("V")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from app.client.errors import ClientError
+from confplane.client.errors import ClientError
 
 Token = str | Path | Callable[[], str]
 """A token, the file that holds one, or a function that returns one, which runs in a thread and may block."""

@@ -3,11 +3,11 @@
 The only package that imports cryptography.
 """
 
-from app.crypto.cipher import KafkaCipher
-from app.crypto.config_fingerprints import ConfigFingerprinter
-from app.crypto.keyring import BrokerSecrets, Keyring, KeyringError
-from app.crypto.rotation import KafkaRotator
-from app.crypto.subjects import subject_of
+from confplane.crypto.cipher import KafkaCipher
+from confplane.crypto.config_fingerprints import ConfigFingerprinter
+from confplane.crypto.keyring import BrokerSecrets, Keyring, KeyringError
+from confplane.crypto.rotation import KafkaRotator
+from confplane.crypto.subjects import subject_of
 
 __all__ = [
     "BrokerSecrets",

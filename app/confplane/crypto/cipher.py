@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.crypto.fingerprints import same
-from app.domain.errors import UndecodablePasswordError
-from app.domain.texts import clipped
+from confplane.crypto.fingerprints import same
+from confplane.domain.errors import UndecodablePasswordError
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from app.crypto.keyring import Keyring
-    from app.services.ports.crypto import Cipher
+    from confplane.crypto.keyring import Keyring
+    from confplane.services.ports.crypto import Cipher
 
 
 class KafkaCipher:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.errors import EncoderSecretMissingError, UndecodablePasswordError
+from confplane.domain.errors import EncoderSecretMissingError, UndecodablePasswordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.services.ports.crypto import Cipher, Fingerprinter
+    from confplane.services.ports.crypto import Cipher, Fingerprinter
 
 
 class ConfigFingerprinter:

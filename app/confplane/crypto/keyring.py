@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from app.crypto.fingerprints import fingerprinter
-from app.crypto.password_encoder import JAVA_BLANKS, EncoderParameters, PasswordEncoder
-from app.domain.errors import EncoderSecretMissingError
-from app.settings import UnusableSettingsError
+from confplane.crypto.fingerprints import fingerprinter
+from confplane.crypto.password_encoder import JAVA_BLANKS, EncoderParameters, PasswordEncoder
+from confplane.domain.errors import EncoderSecretMissingError
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from app.settings import BrokerEncoderSettings, PasswordEncoderSettings
+    from confplane.settings import BrokerEncoderSettings, PasswordEncoderSettings
 
 
 class KeyringError(UnusableSettingsError):

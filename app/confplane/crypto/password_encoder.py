@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from cryptography.exceptions import InvalidTag
 
-from app.crypto.ciphers import HASHES, SCHEMES, TAG_BITS, BlockScheme, GcmScheme
-from app.domain.errors import InvalidRequestError, UndecodablePasswordError
+from confplane.crypto.ciphers import HASHES, SCHEMES, TAG_BITS, BlockScheme, GcmScheme
+from confplane.domain.errors import InvalidRequestError, UndecodablePasswordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

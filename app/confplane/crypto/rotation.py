@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.errors import UndecodablePasswordError
-from app.services.ports.crypto import Rotation
+from confplane.domain.errors import UndecodablePasswordError
+from confplane.services.ports.crypto import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.crypto.keyring import BrokerSecrets, Keyring
-    from app.crypto.password_encoder import PasswordEncoder
-    from app.services.ports.crypto import Rotator
+    from confplane.crypto.keyring import BrokerSecrets, Keyring
+    from confplane.crypto.password_encoder import PasswordEncoder
+    from confplane.services.ports.crypto import Rotator
 
 
 class KafkaRotator:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from app.devstack.errors import DevStackError
+from confplane.devstack.errors import DevStackError
 
 MINIMUM = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from app.devstack import unprivileged
-from app.devstack.errors import DevStackError
-from app.devstack.process import Server, end, tail
-from app.files import replacing
+from confplane.devstack import unprivileged
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.process import Server, end, tail
+from confplane.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from app.devstack.cancellation import Cancellation
-from app.devstack.errors import DevStackError
+from confplane.devstack.cancellation import Cancellation
+from confplane.devstack.errors import DevStackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

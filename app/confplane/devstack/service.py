@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import app
-from app.devstack.errors import DevStackError
-from app.devstack.process import Server, port_is_free
+import confplane
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.process import Server, port_is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,13 +69,13 @@ class Service(Server):
         pass
 
     def _command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "app", "serve", "--settings-file", str(self._settings_file)]
+        return [sys.executable, "-m", "confplane", "serve", "--settings-file", str(self._settings_file)]
 
     def environment(self) -> dict[str, str]:
         """Return the environment of commands with this service's settings: without those of any other service."""
         kept = {name: value for name, value in os.environ.items() if self._is_kept(name.upper())}
         # Found from any working directory, also where the project is not installed but lies on a relative path.
-        root = str(Path(app.__file__).parents[1])
+        root = str(Path(confplane.__file__).parents[1])
         return {
             **kept,
             "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),

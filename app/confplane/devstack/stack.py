@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Final, Self
 import psutil
 import yaml
 
-from app.devstack.cancellation import Cancellation
-from app.devstack.errors import DevStackError
-from app.devstack.postgres import OWNER, SERVICE, Postgres
-from app.devstack.service import Service
-from app.devstack.zookeeper import ZooKeeper
-from app.files import replacing
+from confplane.devstack.cancellation import Cancellation
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.postgres import OWNER, SERVICE, Postgres
+from confplane.devstack.service import Service
+from confplane.devstack.zookeeper import ZooKeeper
+from confplane.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from app.devstack.process import Server
+    from confplane.devstack.process import Server
 
 
 _COMMAND_POLL_S: Final = 0.1
@@ -157,7 +157,7 @@ class Stack:
         Cancelling ends the command; its exit code is that of the signal then.
         """
         process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
-            [sys.executable, "-m", "app", *arguments, "--settings-file", str(self.settings_file)],
+            [sys.executable, "-m", "confplane", *arguments, "--settings-file", str(self.settings_file)],
             env=self.service.environment(),
         )
         while True:

@@ -13,7 +13,7 @@ import shutil
 import stat
 from typing import TYPE_CHECKING
 
-from app.devstack.errors import DevStackError
+from confplane.devstack.errors import DevStackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,9 +9,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.devstack.errors import DevStackError
-from app.devstack.java import find_java
-from app.devstack.process import Server
+from confplane.devstack.errors import DevStackError
+from confplane.devstack.java import find_java
+from confplane.devstack.process import Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.definitions import ConfigType
+from confplane.domain.definitions import ConfigType
 
 if TYPE_CHECKING:
-    from app.domain.definitions import Catalog, ConfigDef
+    from confplane.domain.definitions import Catalog, ConfigDef
 
 _LISTENER: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
 _PASSWORDS: Final = (

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.broker_keys import definition_of, is_read_only, is_sensitive, listener_key, synonyms_of
-from app.domain.definitions import ConfigType, ConfigValueError, Scope, canonical, parse
-from app.domain.enums import StrEnum
-from app.domain.texts import clipped
+from confplane.domain.broker_keys import definition_of, is_read_only, is_sensitive, listener_key, synonyms_of
+from confplane.domain.definitions import ConfigType, ConfigValueError, Scope, canonical, parse
+from confplane.domain.enums import StrEnum
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import Catalog, ConfigDef
+    from confplane.domain.definitions import Catalog, ConfigDef
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _REFERENCE: Final = "${"

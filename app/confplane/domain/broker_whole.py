@@ -13,20 +13,20 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_keys import listener_key
-from app.domain.definitions import ConfigValueError, parse
-from app.domain.errors import InvalidRequestError
-from app.domain.listeners import ADVERTISED, LISTENERS, PROTOCOL_MAP, ListenersError, read_listeners
-from app.domain.numbers import java_trim
-from app.domain.texts import clipped
+from confplane.domain.broker_keys import listener_key
+from confplane.domain.definitions import ConfigValueError, parse
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.listeners import ADVERTISED, LISTENERS, PROTOCOL_MAP, ListenersError, read_listeners
+from confplane.domain.numbers import java_trim
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.broker_levels import Levels
-    from app.domain.config_rules import ConfigValue
-    from app.domain.definitions import Catalog
-    from app.domain.listeners import Listeners
+    from confplane.domain.broker_levels import Levels
+    from confplane.domain.config_rules import ConfigValue
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.listeners import Listeners
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _FLUSH: Final = "log.flush.interval.ms"

@@ -13,18 +13,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_keys import JAAS, definition_of, is_password, listener_key
-from app.domain.broker_levels import PROVIDERS, Level, Levels, is_per_broker, left_out, read_level
-from app.domain.broker_whole import check_merged
-from app.domain.definitions import ConfigType, ConfigValueError, Prefix, parse
-from app.domain.errors import InvalidConfigError, InvalidRequestError
-from app.domain.jaas import JaasError, check_jaas
-from app.domain.texts import clipped
+from confplane.domain.broker_keys import JAAS, definition_of, is_password, listener_key
+from confplane.domain.broker_levels import PROVIDERS, Level, Levels, is_per_broker, left_out, read_level
+from confplane.domain.broker_whole import check_merged
+from confplane.domain.definitions import ConfigType, ConfigValueError, Prefix, parse
+from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.jaas import JaasError, check_jaas
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.definitions import Catalog
+    from confplane.domain.definitions import Catalog
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})

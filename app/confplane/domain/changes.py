@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.domain.errors import InvalidRequestError
-from app.domain.ops import OpType
-from app.domain.texts import clipped
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.ops import OpType
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.entities import Entity
-    from app.domain.facets import ClientFacet
-    from app.domain.ops import Op
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import ClientFacet
+    from confplane.domain.ops import Op
 
 
 class Node(NamedTuple):

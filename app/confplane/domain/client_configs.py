@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.definitions import ConfigValueError, parse
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName, Rank
-from app.domain.texts import clipped
+from confplane.domain.definitions import ConfigValueError, parse
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName, Rank
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import Catalog
-    from app.domain.facets import JsonValue
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.facets import JsonValue
 
 ACKS: Final = "acks"
 SESSION_TIMEOUT: Final = "session.timeout.ms"

@@ -10,17 +10,17 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed
-from app.domain.definitions import ConfigValueError, parse
-from app.domain.errors import InvalidConfigError, InvalidRequestError
-from app.domain.numbers import java_trim
-from app.domain.texts import clipped
+from confplane.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed
+from confplane.domain.definitions import ConfigValueError, parse
+from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.numbers import java_trim
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.config_rules import ConfigValue
-    from app.domain.definitions import Catalog
+    from confplane.domain.config_rules import ConfigValue
+    from confplane.domain.definitions import Catalog
 
 SELECTORS: Final = (
     "client_id",

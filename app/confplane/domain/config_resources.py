@@ -8,9 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import clipped
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import clipped
 
 
 class ResourceType(IntEnum):

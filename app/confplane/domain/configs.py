@@ -1,8 +1,8 @@
 """The facet ``configs``: topics, brokers and the default of all brokers, groups, and subscriptions to client metrics.
 
-The rules of topics (:mod:`app.domain.topics`), brokers (:mod:`app.domain.brokers`), groups (:mod:`app.domain.groups`)
-and subscriptions (:mod:`app.domain.client_metrics`) decide the values. This module decides the keys of the facet, and
-which of their values may be shown.
+The rules of topics (:mod:`confplane.domain.topics`), brokers (:mod:`confplane.domain.brokers`), groups
+(:mod:`confplane.domain.groups`) and subscriptions (:mod:`confplane.domain.client_metrics`) decide the values. This
+module decides the keys of the facet, and which of their values may be shown.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_keys import is_sensitive
-from app.domain.definitions import ConfigType, Kind
-from app.domain.entities import EntityType, check_name
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName, Rank
-from app.domain.texts import shown
-from app.domain.topics import check_topic_name
+from confplane.domain.broker_keys import is_sensitive
+from confplane.domain.definitions import ConfigType, Kind
+from confplane.domain.entities import EntityType, check_name
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName, Rank
+from confplane.domain.texts import shown
+from confplane.domain.topics import check_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.domain.definitions import Catalog
-    from app.domain.entities import Entity
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.entities import Entity
 
 _MAX_BROKER_ID: Final = 2**31 - 1
 _NO_DEFAULT: Final = {

@@ -18,7 +18,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from app.domain.config_rules import (
+from confplane.domain.config_rules import (
     DistinctElements,
     KafkaVersion,
     NonEmpty,
@@ -27,14 +27,14 @@ from app.domain.config_rules import (
     Range,
     ThrottledReplicas,
 )
-from app.domain.enums import StrEnum
-from app.domain.numbers import java_double, java_trim, parse_java_double
-from app.domain.releases import nearest, releases
+from confplane.domain.enums import StrEnum
+from confplane.domain.numbers import java_double, java_trim, parse_java_double
+from confplane.domain.releases import nearest, releases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.config_rules import ConfigValue, Rule
+    from confplane.domain.config_rules import ConfigValue, Rule
 
 
 class ConfigType(StrEnum):
@@ -182,7 +182,7 @@ def _catalog(release: str) -> Catalog:
 
 @lru_cache(maxsize=64)
 def catalog_of(release: str) -> Catalog:
-    """Return the catalog of a cluster by its release; see :func:`app.domain.releases.nearest`.
+    """Return the catalog of a cluster by its release; see :func:`confplane.domain.releases.nearest`.
 
     Raises:
         ValueError: Not a release of Kafka.
@@ -227,7 +227,7 @@ def _descriptions() -> Mapping[str, Mapping[str, str]]:
 
 
 def _read(file: str) -> str:
-    return resources.files("app.domain.catalog").joinpath(file).read_text("utf-8")
+    return resources.files("confplane.domain.catalog").joinpath(file).read_text("utf-8")
 
 
 @cache

@@ -21,9 +21,9 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
-from app.domain.enums import StrEnum
-from app.domain.errors import InvalidEntityIdError, InvalidRequestError
-from app.domain.texts import clipped, shown, step
+from confplane.domain.enums import StrEnum
+from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
+from confplane.domain.texts import clipped, shown, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -56,7 +56,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from app.domain.enums import StrEnum
+from confplane.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from app.domain.enums import StrEnum
+from confplane.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.entities import Entity, EntityType
+    from confplane.domain.entities import Entity, EntityType
 
 JsonValue = str | int | float | bool | None
 """A scalar from a JSON body. ``int`` and ``float`` are kept apart, so that LONGs stay exact."""

@@ -11,9 +11,9 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity, EntityType, check_name
-from app.domain.errors import InvalidRequestError, UnsupportedVersionError
-from app.domain.texts import clipped, shown
+from confplane.domain.entities import Entity, EntityType, check_name
+from confplane.domain.errors import InvalidRequestError, UnsupportedVersionError
+from confplane.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

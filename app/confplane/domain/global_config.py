@@ -12,17 +12,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.broker_keys import definition_of, is_password, is_sensitive
-from app.domain.broker_levels import PROVIDERS, Level, is_per_broker, printed
-from app.domain.brokers import check_level
-from app.domain.enums import StrEnum
-from app.domain.errors import ConfplaneError, InvalidRequestError
-from app.domain.texts import clipped
+from confplane.domain.broker_keys import definition_of, is_password, is_sensitive
+from confplane.domain.broker_levels import PROVIDERS, Level, is_per_broker, printed
+from confplane.domain.brokers import check_level
+from confplane.domain.enums import StrEnum
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.definitions import Catalog
+    from confplane.domain.definitions import Catalog
 
 LOCAL_ONLY: Final = frozenset(
     {

@@ -13,17 +13,17 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
-from app.domain.definitions import ConfigType, ConfigValueError, parse
-from app.domain.errors import InvalidConfigError
-from app.domain.texts import clipped
+from confplane.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
+from confplane.domain.definitions import ConfigType, ConfigValueError, parse
+from confplane.domain.errors import InvalidConfigError
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from app.domain.broker_levels import Levels
-    from app.domain.config_rules import ConfigValue
-    from app.domain.definitions import Catalog, ConfigDef
+    from confplane.domain.broker_levels import Levels
+    from confplane.domain.config_rules import ConfigValue
+    from confplane.domain.definitions import Catalog, ConfigDef
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PROTOCOLS: Final = ("consumer", "share", "streams")

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs: SET, DELETE, APPEND and SUBTRACT on a stored map.
 
-The ops are applied here; the rules of topics (:mod:`app.domain.topics`) and brokers (:mod:`app.domain.brokers`) check
-the result. Elements of lists are the texts between bare commas: blanks belong to them.
+The ops are applied here; the rules of topics (:mod:`confplane.domain.topics`) and brokers
+(:mod:`confplane.domain.brokers`) check the result. Elements of lists are the texts between bare commas: blanks belong
+to them.
 
 Source: core/src/main/scala/kafka/server/ConfigAdminManager.scala (``prepareIncrementalConfigs``).
 """
@@ -11,16 +12,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from app.domain.definitions import ConfigType
-from app.domain.errors import InvalidConfigError, InvalidRequestError
-from app.domain.ops import OpType
-from app.domain.texts import clipped
+from confplane.domain.definitions import ConfigType
+from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.ops import OpType
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.definitions import ConfigDef
-    from app.domain.ops import Op
+    from confplane.domain.definitions import ConfigDef
+    from confplane.domain.ops import Op
 
 
 def check_ops(ops: Sequence[Op]) -> None:
@@ -68,7 +69,8 @@ def apply_incremental(
     Args:
         stored: The map as stored, secrets in clear.
         ops: The ops of one entity.
-        definitions: The definitions of its kind: ``topic`` or ``broker`` of a :class:`app.domain.definitions.Catalog`.
+        definitions: The definitions of its kind: ``topic`` or ``broker`` of a
+          :class:`confplane.domain.definitions.Catalog`.
 
     Raises:
         InvalidRequestError: As :func:`check_ops`.

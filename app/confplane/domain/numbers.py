@@ -13,7 +13,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from app.domain.texts import shown
+from confplane.domain.texts import shown
 
 _BLANK: Final = "".join(map(chr, range(0x21)))
 """The characters that ``String.trim`` removes."""

@@ -12,18 +12,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.broker_keys import definition_of as broker_definition
-from app.domain.definitions import ConfigValueError, Kind, parse
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError, InvalidTopicError
-from app.domain.numbers import java_trim, parse_java_double
-from app.domain.quotas import QUOTA_KEYS
+from confplane.domain.broker_keys import definition_of as broker_definition
+from confplane.domain.definitions import ConfigValueError, Kind, parse
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError, InvalidTopicError
+from confplane.domain.numbers import java_trim, parse_java_double
+from confplane.domain.quotas import QUOTA_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from app.domain.definitions import Catalog, ConfigDef
-    from app.domain.facets import Facet
+    from confplane.domain.definitions import Catalog, ConfigDef
+    from confplane.domain.facets import Facet
 
 REFERENCE: Final = "${"
 """The begin of a reference to a config provider. Describes resolve references (KAFKA-21012), the log does not."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import clipped
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from app.domain.facets import JsonValue
+    from confplane.domain.facets import JsonValue
 
 
 class OpType(IntEnum):

@@ -13,15 +13,15 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.domain.entities import DEFAULT_NODE, EntityType
-from app.domain.errors import PolicyViolationError
-from app.domain.numbers import java_trim, parse_java_double, plain_number
-from app.domain.texts import clipped
+from confplane.domain.entities import DEFAULT_NODE, EntityType
+from confplane.domain.errors import PolicyViolationError
+from confplane.domain.numbers import java_trim, parse_java_double, plain_number
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from app.domain.entities import Entity
+    from confplane.domain.entities import Entity
 
 KINDS: Final[Mapping[str, tuple[EntityType, ...]]] = MappingProxyType(
     {

@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import EntityType
-from app.domain.enums import StrEnum
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.numbers import java_double, parse_java_double, plain_number
-from app.domain.texts import clipped, shown
+from confplane.domain.entities import EntityType
+from confplane.domain.enums import StrEnum
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.numbers import java_double, parse_java_double, plain_number
+from confplane.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.entities import Entity
-    from app.domain.facets import JsonValue
-    from app.domain.ops import Op
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import JsonValue
+    from confplane.domain.ops import Op
 
 TOLERANCE: Final = 1e-6
 """The greatest distance of a LONG or INT quota from a whole number in an alter: Kafka's, whose wire carries doubles."""

@@ -82,7 +82,7 @@ def _numbers(release: str) -> tuple[int, int]:
 
 @cache
 def _known() -> _Known:
-    loaded = json.loads(resources.files("app.domain.catalog").joinpath("releases.json").read_text("utf-8"))
+    loaded = json.loads(resources.files("confplane.domain.catalog").joinpath("releases.json").read_text("utf-8"))
     return _Known(
         MappingProxyType(loaded["releases"]),
         MappingProxyType({int(level): name for level, name in loaded["metadataVersions"].items()}),

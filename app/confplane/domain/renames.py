@@ -14,15 +14,15 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from app.domain.broker_keys import is_password, listener_key
-from app.domain.definitions import Kind
-from app.domain.entities import EntityType
+from confplane.domain.broker_keys import is_password, listener_key
+from confplane.domain.definitions import Kind
+from confplane.domain.entities import EntityType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import Catalog
-    from app.domain.entities import Entity
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.entities import Entity
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Renamed:
 @cache
 def renames() -> Mapping[Kind, Mapping[str, str]]:
     """Return the table of the catalog."""
-    text = resources.files("app.domain.catalog").joinpath("renames.json").read_text("utf-8")
+    text = resources.files("confplane.domain.catalog").joinpath("renames.json").read_text("utf-8")
     return MappingProxyType({Kind(kind): MappingProxyType(names) for kind, names in json.loads(text).items()})
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.entities import CACHED_LENGTH, Entity, EntityType, split_id
-from app.domain.facets import FacetName
-from app.domain.quotas import QUOTA_KEYS
+from confplane.domain.entities import CACHED_LENGTH, Entity, EntityType, split_id
+from confplane.domain.facets import FacetName
+from confplane.domain.quotas import QUOTA_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

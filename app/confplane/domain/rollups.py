@@ -1,6 +1,6 @@
 """The rollups' columns for the API and the commands, free of Spark.
 
-A test holds these equal to the results of the jobs (app/rollups/jobs), which define the exact meaning of each column.
+A test holds these equal to the results of the jobs (rollups/jobs), which define the exact meaning of each column.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import EntityType
-from app.domain.enums import StrEnum
-from app.domain.quotas import QUOTA_KEYS
+from confplane.domain.entities import EntityType
+from confplane.domain.enums import StrEnum
+from confplane.domain.quotas import QUOTA_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

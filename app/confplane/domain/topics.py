@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
-from app.domain.definitions import ConfigType, ConfigValueError, parse
-from app.domain.errors import InvalidConfigError, InvalidTopicError
-from app.domain.releases import ON_ZOOKEEPER
-from app.domain.texts import clipped, shown
+from confplane.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
+from confplane.domain.definitions import ConfigType, ConfigValueError, parse
+from confplane.domain.errors import InvalidConfigError, InvalidTopicError
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.broker_levels import Levels
-    from app.domain.config_rules import ConfigValue
-    from app.domain.definitions import Catalog, ConfigDef
+    from confplane.domain.broker_levels import Levels
+    from confplane.domain.config_rules import ConfigValue
+    from confplane.domain.definitions import Catalog, ConfigDef
 
 MAX_NAME: Final = 249
 """The greatest number of characters in a topic's name."""

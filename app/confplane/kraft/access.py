@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import app
-from app.client_tls import context_of
-from app.kraft.wire.errors import LoginError
-from app.kraft.wire.options import Options
-from app.kraft.wire.sasl import OAuthBearer, Plain, Scram
-from app.settings import UnusableSettingsError
+import confplane
+from confplane.client_tls import context_of
+from confplane.kraft.wire.errors import LoginError
+from confplane.kraft.wire.options import Options
+from confplane.kraft.wire.sasl import OAuthBearer, Plain, Scram
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from app.connection_settings import ClientTlsSettings, KafkaSaslSettings, KafkaSettings
-    from app.kraft.wire.sasl import Login
+    from confplane.connection_settings import ClientTlsSettings, KafkaSaslSettings, KafkaSettings
+    from confplane.kraft.wire.sasl import Login
 
 
 def options_of(setting: str, settings: KafkaSettings) -> Options:
@@ -42,7 +42,7 @@ def options_of(setting: str, settings: KafkaSettings) -> Options:
         except LoginError as error:
             raise UnusableSettingsError(str(error)) from None
     return Options(
-        software_version=app.__version__,
+        software_version=confplane.__version__,
         tls=None if tls is None else _Contexts(tls),
         login=None if sasl is None else lambda: _login(setting, sasl),
     )

@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from app.kraft.wire import errors
-from app.kraft.wire.messages import (
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.messages import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from app.kraft.wire.messages.alter_client_quotas_request import EntityData, EntryData, OpData
-from app.kraft.wire.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
-from app.services.ports.applying import Applied, Held, Refused, Unknown
+from confplane.kraft.wire.messages.alter_client_quotas_request import EntityData, EntryData, OpData
+from confplane.kraft.wire.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
+from confplane.services.ports.applying import Applied, Held, Refused, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
-    from app.kraft.views import Resource
-    from app.kraft.wire.connection import Connection
-    from app.services.ports.applying import End
+    from confplane.kraft.views import Resource
+    from confplane.kraft.wire.connection import Connection
+    from confplane.services.ports.applying import End
 
 MOST_RECORDS: Final = 4_000
 """Records in one request. The controller refuses a request of more than 10,000."""

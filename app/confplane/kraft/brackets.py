@@ -12,17 +12,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import UnavailableError
-from app.kraft.brokers import each_of
-from app.kraft.wire import errors
+from confplane.domain.errors import UnavailableError
+from confplane.kraft.brokers import each_of
+from confplane.kraft.wire import errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from collections.abc import Set as AbstractSet
 
-    from app.kraft.client import KraftClient
-    from app.kraft.wire.options import Address
-    from app.services.ports.kafka import Look
+    from confplane.kraft.client import KraftClient
+    from confplane.kraft.wire.options import Address
+    from confplane.services.ports.kafka import Look
 
 _ATTEMPTS: Final = 3
 _SETTLED_S: Final = 1.5

@@ -7,11 +7,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.kraft import configs
-from app.kraft.alters import Alters, ask_configs, ask_quotas
-from app.kraft.brokers import each_of
-from app.kraft.pool import Lane, Pool
-from app.kraft.views import (
+from confplane.kraft import configs
+from confplane.kraft.alters import Alters, ask_configs, ask_quotas
+from confplane.kraft.brokers import each_of
+from confplane.kraft.pool import Lane, Pool
+from confplane.kraft.views import (
     Described,
     Features,
     Quorum,
@@ -22,9 +22,9 @@ from app.kraft.views import (
     Topic,
     Unchanged,
 )
-from app.kraft.wire import errors, quotas
-from app.kraft.wire.errors import KraftError, UnreachableError, UnsupportedError
-from app.kraft.wire.messages import (
+from confplane.kraft.wire import errors, quotas
+from confplane.kraft.wire.errors import KraftError, UnreachableError, UnsupportedError
+from confplane.kraft.wire.messages import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeQuorumRequest,
@@ -34,19 +34,19 @@ from app.kraft.wire.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from app.kraft.wire.messages.describe_client_quotas_request import ComponentData
-from app.kraft.wire.messages.describe_quorum_request import PartitionData, TopicData
-from app.kraft.wire.messages.metadata_request import MetadataRequestTopic
-from app.kraft.wire.options import Address
+from confplane.kraft.wire.messages.describe_client_quotas_request import ComponentData
+from confplane.kraft.wire.messages.describe_quorum_request import PartitionData, TopicData
+from confplane.kraft.wire.messages.metadata_request import MetadataRequestTopic
+from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from app.kraft.alters import Name
-    from app.kraft.pool import Broker
-    from app.kraft.wire.connection import Connection
-    from app.kraft.wire.messages.describe_quorum_response import ReplicaState
-    from app.kraft.wire.options import Options
+    from confplane.kraft.alters import Name
+    from confplane.kraft.pool import Broker
+    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.messages.describe_quorum_response import ReplicaState
+    from confplane.kraft.wire.options import Options
 
 _T = TypeVar("_T")
 
@@ -65,9 +65,9 @@ class KraftClient:
     """The describes of one cluster, through any of its brokers; and its alters.
 
     Each describe has a deadline on ``time.monotonic()``'s clock, is tried again where a connection is lost, and raises
-    the errors of :mod:`app.kraft.wire.errors`. Calls may be made at once. All use one broker, :attr:`source`, as long
-    as that broker answers: a call behind :meth:`barrier` sees everything before the barrier, if :attr:`source` is the
-    same before and after.
+    the errors of :mod:`confplane.kraft.wire.errors`. Calls may be made at once. All use one broker, :attr:`source`, as
+    long as that broker answers: a call behind :meth:`barrier` sees everything before the barrier, if :attr:`source` is
+    the same before and after.
 
     Args:
         bootstrap: Addresses of brokers.

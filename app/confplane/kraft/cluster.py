@@ -7,27 +7,27 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import UnavailableError
-from app.domain.numbers import parse_java_double
-from app.domain.releases import metadata_version, release_of
-from app.kraft.access import options_of
-from app.kraft.brackets import bracketed
-from app.kraft.brokers import each_of
-from app.kraft.client import KraftClient
-from app.kraft.faults import translated
-from app.kraft.log import MetadataLog
-from app.kraft.log_pages import LogPages, kafka_id
-from app.kraft.permissions import Permissions
-from app.kraft.pool import Lane
-from app.kraft.sights import Sights, resource_of
-from app.kraft.views import Resource, ResourceType, Unchanged
-from app.kraft.wire import errors
-from app.kraft.wire.options import Address
-from app.services.metrics import Sample
-from app.services.pace import free_in_slices, in_slices
-from app.services.ports.applying import Held, Refused
-from app.services.ports.kafka import (
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import UnavailableError
+from confplane.domain.numbers import parse_java_double
+from confplane.domain.releases import metadata_version, release_of
+from confplane.kraft.access import options_of
+from confplane.kraft.brackets import bracketed
+from confplane.kraft.brokers import each_of
+from confplane.kraft.client import KraftClient
+from confplane.kraft.faults import translated
+from confplane.kraft.log import MetadataLog
+from confplane.kraft.log_pages import LogPages, kafka_id
+from confplane.kraft.permissions import Permissions
+from confplane.kraft.pool import Lane
+from confplane.kraft.sights import Sights, resource_of
+from confplane.kraft.views import Resource, ResourceType, Unchanged
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.options import Address
+from confplane.services.metrics import Sample
+from confplane.services.pace import free_in_slices, in_slices
+from confplane.services.ports.applying import Held, Refused
+from confplane.services.ports.kafka import (
     Area,
     ClusterIdentity,
     LogPage,
@@ -40,12 +40,12 @@ from app.services.ports.kafka import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
-    from app.connection_settings import KafkaSettings
-    from app.domain.observed import Rules
-    from app.kraft.alters import QuotaOps
-    from app.kraft.views import Described, Features, QuotaEntry
-    from app.services.ports.applying import Alteration, End
-    from app.services.ports.kafka import Permission
+    from confplane.connection_settings import KafkaSettings
+    from confplane.domain.observed import Rules
+    from confplane.kraft.alters import QuotaOps
+    from confplane.kraft.views import Described, Features, QuotaEntry
+    from confplane.services.ports.applying import Alteration, End
+    from confplane.services.ports.kafka import Permission
 
 _FEATURE: Final = "metadata.version"
 _ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
@@ -202,7 +202,7 @@ class KraftCluster:
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[End]:
-        """Alter client quotas; see ``app.services.ports.applying``."""
+        """Alter client quotas; see ``confplane.services.ports.applying``."""
         ends: dict[Entity, End] = {}
         sent: dict[Entity, QuotaOps] = {}
         for each in alterations:
@@ -230,7 +230,7 @@ class KraftCluster:
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
-        """Return the ids of some topics by name; see ``app.services.ports.applying``."""
+        """Return the ids of some topics by name; see ``confplane.services.ports.applying``."""
         with translated():
             found = await (await self._client()).topics(self._by(deadline), names)
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
@@ -238,7 +238,7 @@ class KraftCluster:
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[End]:
-        """Alter configs; see ``app.services.ports.applying``."""
+        """Alter configs; see ``confplane.services.ports.applying``."""
         entries = [(resource_of(each.entity), each.values) for each in alterations]
         brokers = {int(resource.name) for resource, _ in entries if _of_a_broker(resource)}
         with translated():
@@ -337,7 +337,7 @@ class KraftCluster:
             await made[1].close()
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the requests by API and code, without the cluster's name; see :mod:`app.services.metrics`."""
+        """Return the requests by API and code, without the cluster's name; see :mod:`confplane.services.metrics`."""
         for (api, code), count in self._options.requests.ends.items():
             yield Sample("target_requests", count, (api, code))
 

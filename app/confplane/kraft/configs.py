@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.kraft.views import ConfigEntry, Described, Resource, ResourceType, Synonym
-from app.kraft.wire import errors
-from app.kraft.wire.errors import KraftError
-from app.kraft.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
-from app.kraft.wire.messages.describe_configs_request import DescribeConfigsResource
+from confplane.kraft.views import ConfigEntry, Described, Resource, ResourceType, Synonym
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.errors import KraftError
+from confplane.kraft.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from confplane.kraft.wire.messages.describe_configs_request import DescribeConfigsResource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.kraft.wire.connection import Connection
-    from app.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
-    from app.kraft.wire.messages.list_config_resources_response import ConfigResource
-    from app.kraft.wire.options import Address
+    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
+    from confplane.kraft.wire.messages.list_config_resources_response import ConfigResource
+    from confplane.kraft.wire.options import Address
 
 
 async def describe(

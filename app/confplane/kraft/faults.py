@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from app.domain.errors import UnavailableError
-from app.kraft.wire import errors
-from app.services.ports.kafka import NotPermittedError, OtherClusterError
+from confplane.domain.errors import UnavailableError
+from confplane.kraft.wire import errors
+from confplane.services.ports.kafka import NotPermittedError, OtherClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

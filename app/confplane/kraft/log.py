@@ -12,24 +12,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from app.kraft.metadata_records import LogRecord, Transactions
-from app.kraft.pool import Lane, Pool
-from app.kraft.wire import errors
-from app.kraft.wire.batches import batches
-from app.kraft.wire.errors import AnswerError, ProtocolError, UnreachableError
-from app.kraft.wire.message import SLICE_S
-from app.kraft.wire.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
-from app.kraft.wire.messages import fetch_request as asked
-from app.kraft.wire.messages import fetch_snapshot_request as asked_snapshot
-from app.kraft.wire.options import Address
+from confplane.kraft.metadata_records import LogRecord, Transactions
+from confplane.kraft.pool import Lane, Pool
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.batches import batches
+from confplane.kraft.wire.errors import AnswerError, ProtocolError, UnreachableError
+from confplane.kraft.wire.message import SLICE_S
+from confplane.kraft.wire.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
+from confplane.kraft.wire.messages import fetch_request as asked
+from confplane.kraft.wire.messages import fetch_snapshot_request as asked_snapshot
+from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from app.kraft.wire.batches import Batch
-    from app.kraft.wire.connection import Connection
-    from app.kraft.wire.messages.fetch_response import PartitionData
-    from app.kraft.wire.options import Options
+    from confplane.kraft.wire.batches import Batch
+    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.messages.fetch_response import PartitionData
+    from confplane.kraft.wire.options import Options
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
@@ -104,7 +104,7 @@ class MetadataLog:
             RightsError: The right CLUSTER_ACTION on the CLUSTER is missing.
             UnreachableError: No active controller is found within a minute.
             UnsupportedError: The log has records of a newer release.
-            Others of :mod:`app.kraft.wire.errors`.
+            Others of :mod:`confplane.kraft.wire.errors`.
         """
         place = _Place(after + 1)
         while True:

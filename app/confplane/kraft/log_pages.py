@@ -9,21 +9,21 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from app.domain.entities import Entity
-from app.kraft.log import SnapshotPart
-from app.kraft.sights import spelled
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
-from app.services.pace import Pace
-from app.services.ports.kafka import LogChange, LogPage, Unmanaged
+from confplane.domain.entities import Entity
+from confplane.kraft.log import SnapshotPart
+from confplane.kraft.sights import spelled
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
+from confplane.services.pace import Pace
+from confplane.services.ports.kafka import LogChange, LogPage, Unmanaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from app.kraft.log import LogPart
-    from app.kraft.metadata_records import LogRecord
-    from app.kraft.sights import Sights
+    from confplane.kraft.log import LogPart
+    from confplane.kraft.metadata_records import LogRecord
+    from confplane.kraft.sights import Sights
 
 _RESOURCE_TYPES = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
 

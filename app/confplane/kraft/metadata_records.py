@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.wire.codec import Reader
-from app.kraft.wire.errors import UnsupportedError, WireError
-from app.kraft.wire.messages import (
+from confplane.kraft.wire.codec import Reader
+from confplane.kraft.wire.errors import UnsupportedError, WireError
+from confplane.kraft.wire.messages import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ClientQuotaRecord,
@@ -19,8 +19,8 @@ from app.kraft.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from app.kraft.wire.batches import Record
-    from app.kraft.wire.message import Message
+    from confplane.kraft.wire.batches import Record
+    from confplane.kraft.wire.message import Message
 
 _KINDS: Final[dict[int | None, type[Message]]] = {
     kind.API_KEY: kind

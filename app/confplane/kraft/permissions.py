@@ -9,17 +9,17 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.pool import Lane
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.errors import AnswerError, RightsError, UnreachableError, UnsupportedError
-from app.services.ports.applying import Held, Unknown
-from app.services.ports.kafka import Area, Permission
+from confplane.kraft.pool import Lane
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire.errors import AnswerError, RightsError, UnreachableError, UnsupportedError
+from confplane.services.ports.applying import Held, Unknown
+from confplane.services.ports.kafka import Area, Permission
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from app.kraft.client import KraftClient
-    from app.services.ports.applying import End
+    from confplane.kraft.client import KraftClient
+    from confplane.services.ports.applying import End
 
 _NOBODY: Final = "confplane-check"
 """A name whose describe is allowed or not, whether anything has that name or not."""

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.wire import errors
-from app.kraft.wire.connection import Connection
-from app.kraft.wire.errors import OtherClusterError, UnreachableError
-from app.kraft.wire.messages import (
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.errors import OtherClusterError, UnreachableError
+from confplane.kraft.wire.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,
     MetadataResponse,
 )
-from app.kraft.wire.options import Address
+from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.kraft.wire.options import Options
+    from confplane.kraft.wire.options import Options
 
 _CONNECT_S: Final = 10.0
 """The time for a connection with its login, so that a node that hangs leaves time for another one."""

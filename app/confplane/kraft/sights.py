@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError
-from app.domain.numbers import java_double
-from app.domain.quotas import ClientQuotas
-from app.kraft.views import Resource, ResourceType, Source
-from app.services.ports.kafka import Area, Observed, Unmanaged
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.numbers import java_double
+from confplane.domain.quotas import ClientQuotas
+from confplane.kraft.views import Resource, ResourceType, Source
+from confplane.services.ports.kafka import Area, Observed, Unmanaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from app.domain.observed import Rules
-    from app.kraft.views import ConfigEntry
+    from confplane.domain.observed import Rules
+    from confplane.kraft.views import ConfigEntry
 
 
 _AREAS: Final = {

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from app.kraft.wire.quotas import QuotaEntry as QuotaEntry  # noqa: PLC0414, TC001 - one of the views
+from confplane.kraft.wire.quotas import QuotaEntry as QuotaEntry  # noqa: PLC0414, TC001 - one of the views
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from app.kraft.wire.errors import KraftError
-    from app.kraft.wire.options import Address
+    from confplane.kraft.wire.errors import KraftError
+    from confplane.kraft.wire.options import Address
 
 
 class ResourceType(IntEnum):

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from app.crypto import subject_of
-from app.listener.forwarded import Proxies
-from app.security.principals import CERTIFICATE
+from confplane.crypto import subject_of
+from confplane.listener.forwarded import Proxies
+from confplane.security.principals import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.services.metrics import Sample
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
     import asyncio

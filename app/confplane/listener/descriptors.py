@@ -6,7 +6,7 @@ import logging
 import resource
 from typing import Final
 
-from app.listener.connections import RESERVE
+from confplane.listener.connections import RESERVE
 
 logger = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from app.domain.errors import (
+from confplane.domain.errors import (
     HeadTooLargeError,
     InvalidRequestError,
     RequestTimeoutError,
     TargetTooLongError,
     TooManyConnectionsError,
 )
-from app.listener.client_certificates import subject_of_peer
-from app.listener.connections import Closed
-from app.security.principals import CERTIFICATE
+from confplane.listener.client_certificates import subject_of_peer
+from confplane.listener.connections import Closed
+from confplane.security.principals import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.server import ServerState
 
-    from app.domain.errors import ConfplaneError
-    from app.listener.connections import Connections, Line
+    from confplane.domain.errors import ConfplaneError
+    from confplane.listener.connections import Connections, Line
 
     Refusal = tuple[int, list[tuple[bytes, bytes]], bytes]
     Refuse = Callable[[ConfplaneError, bytes | None], Refusal]

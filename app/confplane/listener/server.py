@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from app.listener.client_certificates import CertificateHeader
-from app.listener.connections import Connections, Limits
-from app.listener.descriptors import connections_within
-from app.listener.forwarded import Forwarded
-from app.listener.protocol import ListenerConfig
+from confplane.listener.client_certificates import CertificateHeader
+from confplane.listener.connections import Connections, Limits
+from confplane.listener.descriptors import connections_within
+from confplane.listener.forwarded import Forwarded
+from confplane.listener.protocol import ListenerConfig
 
 if TYPE_CHECKING:
     import socket
 
     from starlette.types import ASGIApp
 
-    from app.listener.protocol import Refuse
-    from app.listener.tls import ListenerTls
-    from app.services.upkeep.readiness import Readiness
-    from app.settings import HttpSettings
+    from confplane.listener.protocol import Refuse
+    from confplane.listener.tls import ListenerTls
+    from confplane.services.upkeep.readiness import Readiness
+    from confplane.settings import HttpSettings
 
 _ENDING_S: Final = 10
 """Seconds that requests under way may take once the listener is closed."""

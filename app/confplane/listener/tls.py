@@ -5,11 +5,11 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from app.client_tls import no_password
-from app.settings import UnusableSettingsError
+from confplane.client_tls import no_password
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
-    from app.identity_settings import TlsSettings
+    from confplane.identity_settings import TlsSettings
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _MODES: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

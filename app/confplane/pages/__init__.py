@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 _TEMPLATES: Final = "templates"
 _ENVIRONMENT: Final = Environment(
-    loader=PackageLoader("app.pages", _TEMPLATES),
+    loader=PackageLoader("confplane.pages", _TEMPLATES),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -37,7 +37,7 @@ def fragment(template: str, **values: Any) -> Markup:
 
 def inline(file: str) -> Markup:
     """Return a style or a script of ours, ready to stand in a page."""
-    return Markup(resources.files("app.pages").joinpath(_TEMPLATES, file).read_text("utf-8"))  # noqa: S704 - our file
+    return Markup(resources.files("confplane.pages").joinpath(_TEMPLATES, file).read_text("utf-8"))  # noqa: S704 - our file
 
 
 def source_hash(text: str) -> str:

@@ -10,10 +10,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from yaml.reader import ReaderError
 
-from app.domain.entities import DEFAULT_NODE, EntityType
-from app.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
-from app.policy.repeated_keys import refuse_repeated_keys
-from app.settings import UnusableSettingsError
+from confplane.domain.entities import DEFAULT_NODE, EntityType
+from confplane.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
+from confplane.policy.repeated_keys import refuse_repeated_keys
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,15 +7,15 @@ import logging
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
-from app.domain.policy_rules import RulePolicy
-from app.policy.document import PolicySettingsError, parse_rules
-from app.services.policies import Policies
+from confplane.domain.policy_rules import RulePolicy
+from confplane.policy.document import PolicySettingsError, parse_rules
+from confplane.services.policies import Policies
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.services.policies import Policy
-    from app.settings import ClusterSettings, PolicySettings
+    from confplane.services.policies import Policy
+    from confplane.settings import ClusterSettings, PolicySettings
 
 GROUP: Final = "confplane.policies"
 """The entry point group of plug-ins."""

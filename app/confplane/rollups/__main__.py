@@ -1,6 +1,6 @@
 """``confplane rollups`` for spark-submit, which runs a file: ``spark-submit .../app/rollups/__main__.py run all ...``.
 
-Also as ``python -m app.rollups``.
+Also as ``python -m confplane.rollups``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if not __package__:
     # Run as a file: imports must find the package, and not the modules beside this one.
     sys.path[0] = str(Path(__file__).parents[2])
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 
 if __name__ == "__main__":
     cli(["rollups", *sys.argv[1:]], prog_name="confplane")

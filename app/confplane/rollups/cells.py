@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from app.rollups.units import LEVELS, amount, error_name, percent
+from confplane.rollups.units import LEVELS, amount, error_name, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

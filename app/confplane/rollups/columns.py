@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.rollups.schemas import TEXTS
+from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from app.domain.entities import EntityType
+    from confplane.domain.entities import EntityType
 
 
 def entity_type(entity_id: Column) -> Column:

@@ -1,6 +1,6 @@
 """Effective values of brokers and topics, as columns: their own, over the default of all brokers, over Kafka's own.
 
-The rules are those of app/domain/broker_levels.py and app/domain/topics.py. Entries that brokers ignore count as not
+The rules are those of domain/broker_levels.py and domain/topics.py. Entries that brokers ignore count as not
 set. Brokers' own files are not known here: a value that they set, below the dynamic levels, is taken for Kafka's
 default.
 """
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import StringType, StructField, StructType
 
-from app.domain.broker_keys import is_sensitive
-from app.domain.broker_levels import Level, Levels, effective_broker, left_out
-from app.domain.definitions import catalog_of
-from app.domain.entities import EntityType
-from app.domain.topics import effective_topic
-from app.rollups.schemas import CONFIG
+from confplane.domain.broker_keys import is_sensitive
+from confplane.domain.broker_levels import Level, Levels, effective_broker, left_out
+from confplane.domain.definitions import catalog_of
+from confplane.domain.entities import EntityType
+from confplane.domain.topics import effective_topic
+from confplane.rollups.schemas import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_OURS: Final = re.compile(r"\s*app(\.\w+)+: (?P<message>.+)")
+_OURS: Final = re.compile(r"\s*confplane(\.\w+)+: (?P<message>.+)")
 """The last line of a Python stack trace that ends with an error of ours."""
 
 

@@ -18,17 +18,17 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.domain.facets import FacetName, Tree
-from app.rollups.job import Fold
-from app.rollups.schemas import COMMITTED, CONFIG, OPEN, TEXTS
-from app.rollups.sources.tables import first_id_at
-from app.services.ports.trail import CLIENTS
-from app.services.recorder.recorded import FACET as WHOLE_NODE
+from confplane.domain.facets import FacetName, Tree
+from confplane.rollups.job import Fold
+from confplane.rollups.schemas import COMMITTED, CONFIG, OPEN, TEXTS
+from confplane.rollups.sources.tables import first_id_at
+from confplane.services.ports.trail import CLIENTS
+from confplane.services.recorder.recorded import FACET as WHOLE_NODE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from app.rollups.job import Carried
+    from confplane.rollups.job import Carried
 
 ENTITY: Final = ("tree", "entity_id")
 

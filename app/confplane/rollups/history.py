@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.rollups.sources.postgres import literal
-from app.rollups.sources.tables import time_of
+from confplane.rollups.sources.postgres import literal
+from confplane.rollups.sources.tables import time_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from app.rollups.sources.postgres import Connection
-    from app.rollups.sources.tables import Cut
+    from confplane.rollups.sources.postgres import Connection
+    from confplane.rollups.sources.tables import Cut
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresHistory:
-    """The changes of a moment; see :class:`app.rollups.reading.History`."""
+    """The changes of a moment; see :class:`confplane.rollups.reading.History`."""
 
     _postgres: Connection
     _cut: Cut

@@ -1,9 +1,9 @@
 """Jobs: each a pure function of frames, with the facts that its callers need.
 
-Each module of :mod:`app.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by name,
-reads nothing else, and starts no Spark action; the runner reads the frames, publishes the returned rows, and counts
-them. A transform persists the frames that it uses several times, and the runner clears Spark's cache after the last
-job.
+Each module of :mod:`confplane.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by
+name, reads nothing else, and starts no Spark action; the runner reads the frames, publishes the returned rows, and
+counts them. A transform persists the frames that it uses several times, and the runner clears Spark's cache after the
+last job.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ OPTIONS: Final = frozenset(
 ``release``
     ``str``: the release of the cluster's Kafka, "3.9" or "4.4", whose catalog defines the configs of ``znodes``.
 ``teams``
-    ``Teams`` or None (:mod:`app.domain.teams`): the teams of principals; None when not given.
+    ``Teams`` or None (:mod:`confplane.domain.teams`): the teams of principals; None when not given.
 ``watermark``
     ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
     of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.
@@ -109,7 +109,7 @@ class Job:
         name: The name in the command and in the URL.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
             ``changes``, ``other_znodes``, ``registration_events``, ``registrations``, ``reports``, ``states``,
-            ``usage`` and ``znodes`` (app/rollups/schemas.py).
+            ``usage`` and ``znodes`` (rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
         key: Columns that together identify a row, in the order of the rows. None of them is ever null.

@@ -18,7 +18,7 @@ _LOW: Final = {"changes": "created_at", "registration_events": "id"}
 
 @dataclass(frozen=True, slots=True)
 class KeptFrames:
-    """The frames; see :class:`app.rollups.reading.Frames`.
+    """The frames; see :class:`confplane.rollups.reading.Frames`.
 
     Attributes:
         read: (frame, columns, low) -> the frame with these columns at least, and with rows below ``low`` maybe. Raises
@@ -43,7 +43,7 @@ class KeptFrames:
 
 @dataclass(frozen=True, slots=True)
 class KeptHistory:
-    """The changes of the files; see :class:`app.rollups.reading.History`. Each look reads a few columns of all."""
+    """The changes of the files, as :class:`confplane.rollups.reading.History`. Each read takes a few columns of all."""
 
     _frames: KeptFrames
 

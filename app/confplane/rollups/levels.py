@@ -1,6 +1,6 @@
 """The entry that decides a quota of a registered client: the eight levels of KIP-55 and KIP-546, as columns.
 
-The rule is that of app/domain/resolution.py, which resolves one client at a time; a test compares the two. A client
+The rule is that of domain/resolution.py, which resolves one client at a time; a test compares the two. A client
 that is registered without a client-id represents any client-id without an entry of its own.
 """
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.domain.entities import EntityType
-from app.domain.facets import Tree
-from app.domain.quotas import QUOTA_KEYS
-from app.rollups.columns import client_part, entity_type, is_named, user_id
+from confplane.domain.entities import EntityType
+from confplane.domain.facets import Tree
+from confplane.domain.quotas import QUOTA_KEYS
+from confplane.rollups.columns import client_part, entity_type, is_named, user_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

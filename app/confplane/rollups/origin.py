@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from app.settings import ClusterSettings
+from confplane.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from app.settings import Settings
+    from confplane.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

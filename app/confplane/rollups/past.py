@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.rollups.folding import ENTITY, of_znodes, tree_of
-from app.rollups.schemas import COMMITTED, OTHER_ZNODES
+from confplane.rollups.folding import ENTITY, of_znodes, tree_of
+from confplane.rollups.schemas import COMMITTED, OTHER_ZNODES
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from app.rollups.registered import EVENT_COLUMNS, current
+from confplane.rollups.registered import EVENT_COLUMNS, current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from app.rollups.job import Job
+    from confplane.rollups.job import Job
 
 LATE: Final = timedelta(days=1)
 """The longest time from a row's ``recorded_at``, the begin of its transaction, until the row is visible."""
@@ -94,8 +94,8 @@ class Reading:
 
         Returns:
             The frames, and the begin of the changes in a run that builds on the one before (``since`` of an incremental
-            :class:`Job`, or that of :class:`app.rollups.job.Carried`). It is None for a run from the beginning: the job
-            always begins there, there is no run before, or its rows or its fold are not of this history.
+            :class:`Job`, or that of :class:`confplane.rollups.job.Carried`). It is None for a run from the beginning:
+            the job always begins there, there is no run before, or its rows or its fold are not of this history.
 
         Raises:
             NotInReadingError: The job needs frames that this reading lacks.
@@ -115,7 +115,7 @@ class Reading:
         """Return columns of one frame.
 
         Args:
-            name: The frame; see app/rollups/schemas.py.
+            name: The frame; see rollups/schemas.py.
             columns: Columns of the frame, in this order.
             low: The least ``id`` of registration events, or the least ``created_at`` of changes.
 

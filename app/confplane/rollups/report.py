@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.rollups import ROLLUPS
-from app.pages import inline, render
-from app.rollups.cells import cells
-from app.rollups.charts import svg
-from app.rollups.notable import Notable
-from app.rollups.summaries import Summary, summary
+from confplane.domain.rollups import ROLLUPS
+from confplane.pages import inline, render
+from confplane.rollups.cells import cells
+from confplane.rollups.charts import svg
+from confplane.rollups.notable import Notable
+from confplane.rollups.summaries import Summary, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from app.rollups.cells import Cell, Links
-    from app.rollups.charts import Picture
+    from confplane.rollups.cells import Cell, Links
+    from confplane.rollups.charts import Picture
 
 ROWS: Final = 25
 """Rows of each result that are listed."""

@@ -13,15 +13,15 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_parts import fold_id
-from app.audit.rollup_runs import RollupRuns
-from app.domain.errors import ConcurrentChangeError, ConfplaneError
-from app.domain.rollups import ROLLUPS
-from app.rollups.errors import spark_errors
-from app.rollups.job import Carried
-from app.rollups.sinks import parquet
-from app.rollups.sinks.postgres import RunStore, ordered
-from app.services.ports.rollups import RollupRun, RunState
+from confplane.audit.rollup_parts import fold_id
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.errors import ConcurrentChangeError, ConfplaneError
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups.errors import spark_errors
+from confplane.rollups.job import Carried
+from confplane.rollups.sinks import parquet
+from confplane.rollups.sinks.postgres import RunStore, ordered
+from confplane.services.ports.rollups import RollupRun, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.audit.rollup_parts import Attempt
-    from app.domain.teams import Teams
-    from app.rollups.job import Fold, Job
-    from app.rollups.reading import Reading
+    from confplane.audit.rollup_parts import Attempt
+    from confplane.domain.teams import Teams
+    from confplane.rollups.job import Fold, Job
+    from confplane.rollups.reading import Reading
 
 _VERSION: Final = "version"
 """The member of a position that has the version of the columns, as those of the run before may be others."""
@@ -81,7 +81,7 @@ class Runner:
     """Runs the jobs of one reading, one after the other.
 
     Args:
-        spark: From :func:`app.rollups.session.session`.
+        spark: From :func:`confplane.rollups.session.session`.
         reading: The jobs' reading.
         store: The store of their rows.
         runs: The runs of the cluster, in the same Postgres.
@@ -238,7 +238,7 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts:
     """Return the runner of a reading's jobs, for the length of a block.
 
     Args:
-        spark: From :func:`app.rollups.session.session`.
+        spark: From :func:`confplane.rollups.session.session`.
         reading: The jobs' reading.
         dsn: The Postgres of the rows, as the service's role.
         most_parts: The most tasks that read or write the rows of a run at a time; None for any number.

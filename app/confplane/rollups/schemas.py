@@ -1,7 +1,7 @@
 """The frames that the jobs read: the rows and the Spark schema of each.
 
 Fields of the frames that are exported have a comment, in Spark's own metadata: it describes the column to readers of
-the files too. Names are the trail's own (app/audit/tables.py). Times are UTC, and so is the session's time zone. A run
+the files too. Names are the trail's own (audit/tables.py). Times are UTC, and so is the session's time zone. A run
 is of one cluster, so no frame names it.
 
 The frames of Postgres are read at one moment, in one snapshot that all tasks share: they agree with each other, and a
@@ -174,7 +174,7 @@ OTHER_ZNODES: Final = StructType(
     [ZNODES[name] for name in ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")]
 )
 """Znodes of another cluster as they are, or of the same cluster at an earlier time, by the trail
-(app/rollups/past.py). Fingerprints are made under the name of the run's cluster. Of an earlier time an entity whose
+(rollups/past.py). Fingerprints are made under the name of the run's cluster. Of an earlier time an entity whose
 content is not known is ``undecodable``."""
 
 STATES: Final = StructType(

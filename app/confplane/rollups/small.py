@@ -12,15 +12,15 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from app.rollups.sources.postgres import connected
-from app.rollups.sources.tables import SAMPLED
-from app.store.scan import Scanner
+from confplane.rollups.sources.postgres import connected
+from confplane.rollups.sources.tables import SAMPLED
+from confplane.store.scan import Scanner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.rollups.job import Job
-    from app.rollups.origin import Origin
+    from confplane.rollups.job import Job
+    from confplane.rollups.origin import Origin
 
 BYTES: Final = 32 * 2**20
 """The size of a small cluster's tables in Postgres, at most: some 40,000 changes with as many registrations."""

@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from app.audit.dsn import merged
-from app.domain.errors import UnavailableError
-from app.rollups.sources.postgres import connected, literal
+from confplane.audit.dsn import merged
+from confplane.domain.errors import UnavailableError
+from confplane.rollups.sources.postgres import connected, literal
 
 WAIT_S: Final = 10.0
 """Seconds for which a run waits for its standby."""

@@ -13,17 +13,17 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import StructType
 
-from app.rollups import past, schemas, standby
-from app.rollups.carrying import register
-from app.rollups.history import PostgresHistory
-from app.rollups.origin import Origin
-from app.rollups.reading import NotInReadingError, reading_of
-from app.rollups.registered import EVENT_COLUMNS
-from app.rollups.sources import trail, znodes
-from app.rollups.sources.postgres import connected, literal
-from app.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at
-from app.services.ports.applied import KEPT_S
-from app.store.scan import Scanner
+from confplane.rollups import past, schemas, standby
+from confplane.rollups.carrying import register
+from confplane.rollups.history import PostgresHistory
+from confplane.rollups.origin import Origin
+from confplane.rollups.reading import NotInReadingError, reading_of
+from confplane.rollups.registered import EVENT_COLUMNS
+from confplane.rollups.sources import trail, znodes
+from confplane.rollups.sources.postgres import connected, literal
+from confplane.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at
+from confplane.services.ports.applied import KEPT_S
+from confplane.store.scan import Scanner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
-    from app.rollups.sources.postgres import Connection
-    from app.rollups.sources.trail import Moment
+    from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
+    from confplane.rollups.sources.postgres import Connection
+    from confplane.rollups.sources.trail import Moment
 
 _ZNODES: Final = "znodes"
 _OTHER_ZNODES: Final = "other_znodes"
@@ -63,7 +63,7 @@ def read(
     The znodes are read now, once, and kept by Spark; frames of Postgres are read on request, as of this moment.
 
     Args:
-        spark: From :func:`app.rollups.session.session`.
+        spark: From :func:`confplane.rollups.session.session`.
         origin: The stores to read.
         jobs: The jobs of the reading, so that only the znodes and columns that these need are read; None for all
             frames. Where none of them needs znodes, ZooKeeper may be away.
@@ -244,7 +244,7 @@ def _newest_revision(postgres: Connection, cluster: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoreFrames:
-    """The frames of the stores; see :class:`app.rollups.reading.Frames`."""
+    """The frames of the stores; see :class:`confplane.rollups.reading.Frames`."""
 
     _spark: SparkSession
     _source: str

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import altair as alt
 
-from app.domain.rollups import ROLLUPS
-from app.rollups.charts import MOST, WIDTH, Picture, bars, chart, colour, of, stacked
-from app.rollups.units import LEVELS, amount, error_name, percent
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups.charts import MOST, WIDTH, Picture, bars, chart, colour, of, stacked
+from confplane.rollups.units import LEVELS, amount, error_name, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

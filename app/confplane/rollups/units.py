@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.domain.errors import KafkaCode
+from confplane.domain.errors import KafkaCode
 
 LEVELS: Final = {
     1: "user with client-id",

@@ -15,19 +15,19 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import Authentication, Identity
-from app.domain.errors import UnauthenticatedError, UnavailableError
-from app.security import api_tokens
-from app.services.background import Background, Running
-from app.services.metrics import Sample
-from app.services.notices import Notice
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.errors import UnauthenticatedError, UnavailableError
+from confplane.security import api_tokens
+from confplane.services.background import Background, Running
+from confplane.services.metrics import Sample
+from confplane.services.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from uuid import UUID
 
-    from app.domain.access.grants import Grant
-    from app.services.ports.access import AccessStore, Loaded, Token
+    from confplane.domain.access.grants import Grant
+    from confplane.services.ports.access import AccessStore, Loaded, Token
 
 _log: Final = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Book(Running):
         return [grant for name in identity.grantees for grant in self._by_principal.get(name, {}).values()]
 
     def check(self, identity: Identity) -> None:
-        """Refuse a credential that is no longer valid: see :class:`app.services.ports.access.AccessCopy`."""
+        """Refuse a credential that is no longer valid: see :class:`confplane.services.ports.access.AccessCopy`."""
         if identity.is_admin:
             return
         if time.monotonic() > self._good_until:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import ADMIN, EVERYBODY, USER, Authentication, Identity
-from app.domain.errors import UnauthenticatedError
-from app.security.mapping import UnmappedError
+from confplane.domain.access.identities import ADMIN, EVERYBODY, USER, Authentication, Identity
+from confplane.domain.errors import UnauthenticatedError
+from confplane.security.mapping import UnmappedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from app.security.mapping import PrincipalMapper
+    from confplane.security.mapping import PrincipalMapper
 
 MAX_SUBJECT: Final = 1024
 """The most characters of a subject."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import ADMIN, USER, Authentication, Identity
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.access.ranges import spell
-from app.domain.entities import DEFAULT_NODE
-from app.domain.errors import InvalidRequestError, UnauthenticatedError
+from confplane.domain.access.identities import ADMIN, USER, Authentication, Identity
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
+from confplane.domain.entities import DEFAULT_NODE
+from confplane.domain.errors import InvalidRequestError, UnauthenticatedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.security.certificates import Certificates
-    from app.security.principals import Authenticator, Credentials
-    from app.services.access import Access, AccessControl
+    from confplane.security.certificates import Certificates
+    from confplane.security.principals import Authenticator, Credentials
+    from confplane.services.access import Access, AccessControl
 
 
 BEHALF_OF: Final = "Confplane-On-Behalf-Of"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.security.certificates import Certificates
-from app.security.door import Door
-from app.security.mapping import PrincipalMapper
-from app.security.tokens import AdminToken
-from app.services.upkeep.files import FileWatch, WatchedFiles
-from app.settings import UnusableSettingsError
+from confplane.security.certificates import Certificates
+from confplane.security.door import Door
+from confplane.security.mapping import PrincipalMapper
+from confplane.security.tokens import AdminToken
+from confplane.services.upkeep.files import FileWatch, WatchedFiles
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.security.oidc.provider import Provider
-    from app.security.principals import Authenticator
-    from app.services.access import AccessControl
-    from app.settings import Settings
+    from confplane.security.oidc.provider import Provider
+    from confplane.security.principals import Authenticator
+    from confplane.services.access import AccessControl
+    from confplane.settings import Settings
 
 
 class Entrance:
@@ -46,8 +46,8 @@ class Entrance:
         providers: list[Provider] = []
         if settings.oidc:
             # A tenth of a start is the import of httpx and PyJWT, which a service without issuers does not need.
-            from app.security.oidc.provider import Provider  # noqa: PLC0415
-            from app.security.oidc.tokens import OidcTokens  # noqa: PLC0415
+            from confplane.security.oidc.provider import Provider  # noqa: PLC0415
+            from confplane.security.oidc.tokens import OidcTokens  # noqa: PLC0415
 
             providers += map(Provider, settings.oidc)
             authenticators.append(OidcTokens(providers))

@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
-from app.domain.access.identities import ADMIN
-from app.domain.errors import UnavailableError
-from app.domain.texts import clipped
-from app.services.background import Background, Running
-from app.services.metrics import Sample
-from app.services.ports.access import AccessChange
+from confplane.domain.access.identities import ADMIN
+from confplane.domain.errors import UnavailableError
+from confplane.domain.texts import clipped
+from confplane.services.background import Background, Running
+from confplane.services.metrics import Sample
+from confplane.services.ports.access import AccessChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol
 
-    from app.domain.access.identities import Identity
-    from app.domain.access.operations import Operation
+    from confplane.domain.access.identities import Identity
+    from confplane.domain.access.operations import Operation
 
     class EventStore(Protocol):
-        """The part of :class:`app.services.ports.access.AccessStore` that takes sums of events."""
+        """The part of :class:`confplane.services.ports.access.AccessStore` that takes sums of events."""
 
         async def add_events(self, rows: Sequence[AccessChange]) -> None:
             """Append sums of security events."""
@@ -62,7 +62,7 @@ _Key = tuple[str, str, str, str]
 
 
 class EventLog(Running):
-    """Takes note of security events. Implements :class:`app.services.ports.access.SecurityEvents`; nothing waits.
+    """Takes note of security events. Implements :class:`confplane.services.ports.access.SecurityEvents`; nothing waits.
 
     Args:
         store: The history that the sums are added to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from app.domain.access.identities import Identity
+    from confplane.domain.access.identities import Identity
 
 CERTIFICATE: Final = "confplane.certificate"
 """Key of a request's scope with the subject of its verified client certificate; absent where there is none."""

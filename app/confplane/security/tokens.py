@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,17 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from app.domain.access.grants import ANY, Grant, Rules, narrowed
-from app.domain.access.identities import Authentication, Identity
-from app.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden
-from app.domain.access.ranges import EVERYTHING, Ranges
-from app.domain.entities import desanitize
-from app.domain.errors import WriteOutcome
+from confplane.domain.access.grants import ANY, Grant, Rules, narrowed
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden
+from confplane.domain.access.ranges import EVERYTHING, Ranges
+from confplane.domain.entities import desanitize
+from confplane.domain.errors import WriteOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.ports.access import AccessCopy, SecurityEvents
+    from confplane.services.ports.access import AccessCopy, SecurityEvents
 
 CALLERS: Final = 4_096
 """Callers whose rights are kept; others' are made again."""
@@ -136,7 +136,7 @@ class Access:
         Args:
             cluster: The cluster; None: all clusters together.
             operation: The operation.
-            spelling: The id of an entity, or as :func:`app.domain.access.ranges.spell` gives it.
+            spelling: The id of an entity, or as :func:`confplane.domain.access.ranges.spell` gives it.
         """
         return spelling in self.rights.allowed(cluster, operation)
 

@@ -3,7 +3,7 @@
 In the mode ``adopt`` callers write the quotas and configs of a Kafka cluster here first. Their write adds its keys to
 the member, in the transaction of the write itself. So every later leader finds what the cluster has not taken yet,
 whatever became of the process that wrote. A change that follows the cluster drops the member. The states in Postgres
-know which of the keys the cluster has taken (:mod:`app.services.ports.applying`).
+know which of the keys the cluster has taken (:mod:`confplane.services.ports.applying`).
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.domain.errors import NotFoundError
+from confplane.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from app.domain.facets import FacetName
-    from app.services.collections import Collection
-    from app.services.ports.store import ClusterStore
-    from app.services.reads.config_describe import ConfigReader
+    from confplane.domain.facets import FacetName
+    from confplane.services.collections import Collection
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.reads.config_describe import ConfigReader
 
 
 @dataclass(frozen=True, slots=True)

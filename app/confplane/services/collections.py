@@ -12,33 +12,33 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation
-from app.domain.definitions import catalog_of
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain.access.operations import Operation
+from confplane.domain.definitions import catalog_of
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     CorruptZnodeError,
     LayoutMovingError,
     LayoutUndecidedError,
     UnavailableError,
     WriteOutcome,
 )
-from app.domain.facets import FacetName, full_path
-from app.services.etags import etag_of
-from app.services.pace import in_slices
-from app.services.ports.cluster_states import LayoutCheck
+from confplane.domain.facets import FacetName, full_path
+from confplane.services.etags import etag_of
+from confplane.services.pace import in_slices
+from confplane.services.ports.cluster_states import LayoutCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.changes import Node
-    from app.domain.definitions import Catalog
-    from app.domain.facets import Facet, JsonValue, Tree
-    from app.services.access import Access
-    from app.services.ports.cluster_states import Place
-    from app.services.ports.crypto import Fingerprinter
-    from app.services.ports.store import ClusterStore
-    from app.services.redaction import Redact
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.changes import Node
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.facets import Facet, JsonValue, Tree
+    from confplane.services.access import Access
+    from confplane.services.ports.cluster_states import Place
+    from confplane.services.ports.crypto import Fingerprinter
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.redaction import Redact
 
 LAYOUT_PATH: Final = "/confplane/layout"
 # Found once: in Python 3.11 the look-up of an enumeration's member takes a quarter of the time of a check.

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.domain.errors import PreconditionFailedError
+from confplane.domain.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.facets import JsonValue
+    from confplane.domain.facets import JsonValue
 
 ANY = "*"
 

@@ -16,14 +16,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import ADMIN
-from app.domain.errors import LimitExceededError, WriteOutcome
-from app.services.metrics import Sample
+from confplane.domain.access.identities import ADMIN
+from confplane.domain.errors import LimitExceededError, WriteOutcome
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from app.domain.access.identities import Identity
+    from confplane.domain.access.identities import Identity
 
 MOST: Final = 65_536
 """The greatest number of principals whose buckets are kept; of more, the least recently made are forgotten."""

@@ -1,4 +1,4 @@
-"""Metrics of a process. Each part returns its own on request; app/telemetry.py renders the metrics of all parts.
+"""Metrics of a process. Each part returns its own on request; telemetry.py renders the metrics of all parts.
 
 Parts count in plain numbers at the place of the event: an addition costs next to nothing on a path that is called
 thousands of times a second. Returning samples queries no store. Labels never hold names from clients: entities,
@@ -51,7 +51,7 @@ class Histogram:
 
 
 class Sample(NamedTuple):
-    """One number, under a name that app/telemetry.py explains."""
+    """One number, under a name that telemetry.py explains."""
 
     name: str
     value: float | Histogram

@@ -10,8 +10,8 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from app.domain.errors import PolicyViolationError
-from app.domain.policy_rules import PolicyRequest
+from confplane.domain.errors import PolicyViolationError
+from confplane.domain.policy_rules import PolicyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

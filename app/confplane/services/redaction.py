@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.domain.quotas import ClientQuotas
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
+from confplane.domain.quotas import ClientQuotas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.domain.client_configs import ClientConfigs
-    from app.domain.configs import Configs
-    from app.domain.facets import Facet
+    from confplane.domain.client_configs import ClientConfigs
+    from confplane.domain.configs import Configs
+    from confplane.domain.facets import Facet
 
 Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
 """A function from the tree, the entity id and the stored map to the map without secrets: None for a removed value."""

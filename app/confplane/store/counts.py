@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.services.metrics import SECONDS, Histogram, Sample
-from app.services.ports.store import MirrorState, SessionState
-from app.services.ports.transactions import Conflict, SessionEnded
-from app.store.mirror.listings import ALL_PAIRS
-from app.store.write import transactions
+from confplane.services.metrics import SECONDS, Histogram, Sample
+from confplane.services.ports.store import MirrorState, SessionState
+from confplane.services.ports.transactions import Conflict, SessionEnded
+from confplane.store.mirror.listings import ALL_PAIRS
+from confplane.store.write import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.store.mirror.follower import Follower
-    from app.store.session.keeper import Keeper
+    from confplane.store.mirror.follower import Follower
+    from confplane.store.session.keeper import Keeper
 
 _UNKNOWN: Final = "unknown"
 _RESULTS: Final[dict[type, str]] = {

@@ -10,15 +10,15 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from app.domain.errors import UnavailableError
-from app.domain.releases import newest
-from app.services.target.report import parse
-from app.store import znodes
+from confplane.domain.errors import UnavailableError
+from confplane.domain.releases import newest
+from confplane.services.target.report import parse
+from confplane.store import znodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.store.session.keeper import Session
+    from confplane.store.session.keeper import Session
 
 
 def release_in(report: bytes | None) -> str | None:

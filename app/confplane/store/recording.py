@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
-from app.store import znodes
-from app.store.session.keeper import answered
+from confplane.store import znodes
+from confplane.store.session.keeper import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import Tree
-    from app.services.ports.store import Marker
-    from app.store.mirror.follower import Follower
-    from app.store.session.keeper import Keeper
-    from app.store.write.markers import Markers
-    from app.store.write.purge import Purger
-    from app.store.write.unnotified import Unnotified
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Tree
+    from confplane.services.ports.store import Marker
+    from confplane.store.mirror.follower import Follower
+    from confplane.store.session.keeper import Keeper
+    from confplane.store.write.markers import Markers
+    from confplane.store.write.purge import Purger
+    from confplane.store.write.unnotified import Unnotified
 
 
 _CALL_S: Final = 10.0
 
 
 class Recording:
-    """Implements :class:`app.services.recorder.recorded.Recording`."""
+    """Implements :class:`confplane.services.recorder.recorded.Recording`."""
 
     def __init__(
         self,

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.domain.releases import ON_ZOOKEEPER, newest
-from app.store import znodes
-from app.store.mirror.loader import Walk
-from app.store.observation import release_in
-from app.store.session.access import Access
-from app.store.session.bridge import Mailbox
-from app.store.session.keeper import Session, answered, place_of, unavailable
-from app.store.session.reads import FORBIDDEN
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.domain.releases import ON_ZOOKEEPER, newest
+from confplane.store import znodes
+from confplane.store.mirror.loader import Walk
+from confplane.store.observation import release_in
+from confplane.store.session.access import Access
+from confplane.store.session.bridge import Mailbox
+from confplane.store.session.keeper import Session, answered, place_of, unavailable
+from confplane.store.session.reads import FORBIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from app.domain.changes import Node
-    from app.settings import ClusterSettings
+    from confplane.domain.changes import Node
+    from confplane.settings import ClusterSettings
 
     T = TypeVar("T")
 

@@ -15,42 +15,42 @@ from kazoo.exceptions import (
     ZookeeperError,
 )
 
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.domain.facets import Tree
-from app.domain.releases import ON_ZOOKEEPER
-from app.services.altered import altered
-from app.services.metrics import Sample, of_cluster
-from app.services.notices import Notice
-from app.services.ports.cluster_states import Freeze, Layout, Stored, Target
-from app.services.ports.store import StoreStatus
-from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Unknown
-from app.store import counts, warnings, znodes
-from app.store.mirror.follower import Follower
-from app.store.observation import AppliedNode, ObservationNode
-from app.store.recording import Recording
-from app.store.session.access import Access
-from app.store.session.bridge import Mailbox
-from app.store.session.keeper import Keeper, Session, answered, place_of, unavailable
-from app.store.session.leader import Leadership
-from app.store.session.reads import FORBIDDEN, Reads, Size
-from app.store.write import compaction, transactions
-from app.store.write.admission import Admission, mended
-from app.store.write.guard import Guard
-from app.store.write.layout import LayoutNode
-from app.store.write.markers import Markers
-from app.store.write.purge import Purger
-from app.store.write.unnotified import Unnotified
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.facets import Tree
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.services.altered import altered
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.notices import Notice
+from confplane.services.ports.cluster_states import Freeze, Layout, Stored, Target
+from confplane.services.ports.store import StoreStatus
+from confplane.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Unknown
+from confplane.store import counts, warnings, znodes
+from confplane.store.mirror.follower import Follower
+from confplane.store.observation import AppliedNode, ObservationNode
+from confplane.store.recording import Recording
+from confplane.store.session.access import Access
+from confplane.store.session.bridge import Mailbox
+from confplane.store.session.keeper import Keeper, Session, answered, place_of, unavailable
+from confplane.store.session.leader import Leadership
+from confplane.store.session.reads import FORBIDDEN, Reads, Size
+from confplane.store.write import compaction, transactions
+from confplane.store.write.admission import Admission, mended
+from confplane.store.write.guard import Guard
+from confplane.store.write.layout import LayoutNode
+from confplane.store.write.markers import Markers
+from confplane.store.write.purge import Purger
+from confplane.store.write.unnotified import Unnotified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.changes import Node
-    from app.services.ports.cluster_states import LayoutCheck, Place, S
-    from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
-    from app.store.mirror.nodes import FacetIndex
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.changes import Node
+    from confplane.services.ports.cluster_states import LayoutCheck, Place, S
+    from confplane.services.ports.transactions import CommitResult, Removal, Transaction, Write
+    from confplane.store.mirror.nodes import FacetIndex
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
 _PATHS: Final[Mapping[type, str]] = {Freeze: znodes.FREEZE, Layout: znodes.LAYOUT, Target: znodes.TARGET}
@@ -63,7 +63,7 @@ _REPLACED: Final = "the session that the attempt was begun under was replaced"
 
 
 class ZooKeeperStore:
-    """The configs of one cluster in ZooKeeper; implements :class:`~app.services.ports.store.ClusterStore`.
+    """The configs of one cluster in ZooKeeper; implements :class:`~confplane.services.ports.store.ClusterStore`.
 
     Build the store, then ``await start()`` on the event loop that will use it. It connects in the background, for as
     long as it takes, and reconnects by itself whenever ZooKeeper is back.
@@ -197,7 +197,7 @@ class ZooKeeperStore:
             yield from warnings.of_lists(self._follower.mirror, self._jute_maxbuffer)
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics; see :mod:`app.telemetry`."""
+        """Return the metrics; see :mod:`confplane.telemetry`."""
         return of_cluster(self.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
@@ -472,16 +472,16 @@ class ZooKeeperStore:
         return found
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
-        """Return the entities that are empty by the mirror; see :mod:`app.services.upkeep.compact`."""
+        """Return the entities that are empty by the mirror; see :mod:`confplane.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._follower.loaded())
 
     def altered(self) -> list[str]:
-        """Return ids of the entities whose znodes name altered keys; see :mod:`app.services.altered`."""
+        """Return ids of the entities whose znodes name altered keys; see :mod:`confplane.services.altered`."""
         nodes = self._follower.loaded().trees[Tree.CONFIG].nodes
         return [entity_id for entity_id, node in nodes.items() if altered(node.extra)]
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
-        """Check that an entity is empty in ZooKeeper; see :mod:`app.services.upkeep.compact`."""
+        """Check that an entity is empty in ZooKeeper; see :mod:`confplane.services.upkeep.compact`."""
         session = self._keeper.current
         async with answered(self.name, deadline):
             return await compaction.look(session, tree, Entity.from_id(entity_id), age_s)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.texts import shown
-from app.services.notices import Notice
-from app.store import znodes
-from app.store.mirror.listings import ALL_PAIRS
+from confplane.domain.texts import shown
+from confplane.services.notices import Notice
+from confplane.store import znodes
+from confplane.store.mirror.listings import ALL_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from app.store.mirror.follower import Follower
-    from app.store.mirror.nodes import Mirror
+    from confplane.store.mirror.follower import Follower
+    from confplane.store.mirror.nodes import Mirror
 
 _LONG: Final = 0.7
 """The share of the longest possible list from which operators are warned."""

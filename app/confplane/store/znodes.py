@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from app.domain.changes import Node
-from app.domain.entities import DEFAULT_NODE, Entity, EntityType
-from app.domain.errors import InvalidRequestError, InvalidTopicError
-from app.domain.facets import Tree
-from app.domain.topics import check_topic_name
-from app.services.ports.cluster_states import Freeze, Layout, Target, TargetMode
-from app.services.ports.kafka import Area
+from confplane.domain.changes import Node
+from confplane.domain.entities import DEFAULT_NODE, Entity, EntityType
+from confplane.domain.errors import InvalidRequestError, InvalidTopicError
+from confplane.domain.facets import Tree
+from confplane.domain.topics import check_topic_name
+from confplane.services.ports.cluster_states import Freeze, Layout, Target, TargetMode
+from confplane.services.ports.kafka import Area
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def _skip(text: str, at: int) -> int:
 
 
 class Content(NamedTuple):
-    """An entity node's decoded data: the last fields of a :class:`~app.domain.changes.Node`."""
+    """An entity node's decoded data: the last fields of a :class:`~confplane.domain.changes.Node`."""
 
     items: tuple[str, ...]
     defect: str | None = None

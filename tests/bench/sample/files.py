@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types
 
-from app.rollups import schemas
+from confplane.rollups import schemas
 from tests.bench.sample import clients
 from tests.bench.sample.trail import Trail
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
-from app.domain.facets import FacetName, Tree
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName, Tree
 
 if TYPE_CHECKING:
     import random

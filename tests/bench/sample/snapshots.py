@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
-from app.domain.releases import ON_ZOOKEEPER
-from app.rollups import schemas
-from app.rollups.kept import KeptFrames
-from app.rollups.reading import NotInReadingError, reading_of
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.rollups import schemas
+from confplane.rollups.kept import KeptFrames
+from confplane.rollups.reading import NotInReadingError, reading_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from app.rollups.reading import Reading
+    from confplane.rollups.reading import Reading
 
 _FORMAT: Final = 2
 _FRAMES: Final[dict[str, StructType]] = {

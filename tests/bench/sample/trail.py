@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from app.rollups.schemas import COMMITTED, OPEN, REJECTED
-from app.services.changes.states import FREEZE_KEY, FREEZE_PATH
-from app.services.ports.cluster_states import ENTITY as FREEZE
-from app.services.ports.trail import EXTERNAL
-from app.services.recorder.recorded import FACET as WHOLE_NODE
-from app.services.recorder.recorded import PRINCIPAL, SOURCE
+from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
+from confplane.services.changes.states import FREEZE_KEY, FREEZE_PATH
+from confplane.services.ports.cluster_states import ENTITY as FREEZE
+from confplane.services.ports.trail import EXTERNAL
+from confplane.services.recorder.recorded import FACET as WHOLE_NODE
+from confplane.services.recorder.recorded import PRINCIPAL, SOURCE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ ENCODERS: Final = (
     Encoder(cipher="DESede/CBC/PKCS5Padding", key_length=192, iterations=1024),
     Encoder(secret="gehei\u00dfnis \U0001f511, a:b", iterations=2000),
 )
-"""Every cipher, key factory and key length that ``app.crypto`` knows, and a secret that is not ASCII."""
+"""Every cipher, key factory and key length that ``confplane.crypto`` knows, and a secret that is not ASCII."""
 
 PASSWORDS: Final = (
     "test-password",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from app.crypto.ciphers import HASHES, SCHEMES
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.domain.errors import UndecodablePasswordError
+from confplane.crypto.ciphers import HASHES, SCHEMES
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.domain.errors import UndecodablePasswordError
 from tests.catalog.kafka_jars import ToolError
 from tests.catalog.passwords.generate import (
     ENCODERS,

@@ -119,7 +119,7 @@ def _told(facts: Facts, call: Call, changes: list[Change]) -> None:
         for part, result in _results(call):
             if result.error_code == 0:
                 _acknowledged(facts, call, part, result)
-    # With a key, an answer may tell of another call's change; app/services/changes/idempotency.py settles what is its own.
+    # With a key, an answer may tell of another call's change; app/confplane/services/changes/idempotency.py settles what is its own.
     for change in changes:
         for part, answer in _failures(call):
             if change.entity(part.path) is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from app.services.ports.trail import PUT_BACK
+from confplane.services.ports.trail import PUT_BACK
 from tests.faults.checks.timeline import NEVER, Log, ancestors, latest_before, shown
 from tests.faults.history import Kind, Violation
 

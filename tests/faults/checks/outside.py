@@ -10,7 +10,7 @@ from collections import defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.faults.checks.timeline import Timeline, certain_writes, is_parent, shown
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.faults import kinds
 from tests.faults.checks.facts import told
 from tests.faults.checks.timeline import is_entity, latest_before, parse, shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from app.services.recorder import recorded
+from confplane.services.recorder import recorded
 from tests.faults.checks.facts import told
 from tests.faults.checks.timeline import plain
 from tests.faults.history import Kind, Mode

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.broker_keys import is_password
+from confplane.domain.broker_keys import is_password
 from tests.interop.differential import vocabulary as words
 from tests.interop.differential.steps import Method
 from tests.interop.differential.stored import config_of

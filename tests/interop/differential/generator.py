@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from app.store.znodes import encode_entity
+from confplane.store.znodes import encode_entity
 from tests.interop.differential import vocabulary as words
 from tests.interop.differential.steps import STEPS, Method, Sequence, Step, config_path, quota_path
 from tests.interop.differential.stored import config_of

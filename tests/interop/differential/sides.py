@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import httpx
 from kazoo.exceptions import NoNodeError
 
-from app.store.znodes import change_path, next_sequence, sequence_of
+from confplane.store.znodes import change_path, next_sequence, sequence_of
 from tests.interop.differential.steps import TYPES, Method, Step
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from app.devstack.postgres import Postgres
+    from confplane.devstack.postgres import Postgres
 
 _COPIED: Final = ("/config", "/brokers", "/controller", "/controller_epoch")
 """The znodes that a service reads. The broker's own nodes would go with its session; the copies stay."""

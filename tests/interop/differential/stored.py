@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from app.crypto.password_encoder import PasswordEncoder
-from app.domain.broker_keys import is_password
+from confplane.crypto.password_encoder import PasswordEncoder
+from confplane.domain.broker_keys import is_password
 from tests.interop.broker import ENCODER_SECRET
 
 EMPTY: Final = b'{"version":1,"config":{}}'

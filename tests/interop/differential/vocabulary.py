@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.definitions import ConfigDef, ConfigType
+from confplane.domain.definitions import ConfigDef, ConfigType
 from tests.interop.values import AS_DEFAULT, ON_BROKER
 from tests.support.catalogs import ZOOKEEPER
 from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from app.kraft.wire.codec import Reader
-from app.kraft.wire.messages import alter_client_quotas_request as ours
+from confplane.kraft.wire.codec import Reader
+from confplane.kraft.wire.messages import alter_client_quotas_request as ours
 
 
 def _read_entity_data(reader: Reader, version: int) -> ours.EntityData:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from uuid import UUID
 
-from app.kraft.wire.codec import ZERO_UUID, Reader
-from app.kraft.wire.messages import fetch_snapshot_request as ours
+from confplane.kraft.wire.codec import ZERO_UUID, Reader
+from confplane.kraft.wire.messages import fetch_snapshot_request as ours
 
 
 def _read_snapshot_id(reader: Reader, version: int) -> ours.SnapshotId:

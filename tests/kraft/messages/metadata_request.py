@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from app.kraft.wire.codec import Reader
-from app.kraft.wire.messages import metadata_request as ours
+from confplane.kraft.wire.codec import Reader
+from confplane.kraft.wire.messages import metadata_request as ours
 
 
 def _read_metadata_request_topic(reader: Reader, version: int) -> ours.MetadataRequestTopic:

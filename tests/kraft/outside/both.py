@@ -13,10 +13,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.errors import ClientError, ProblemError
-from app.domain.entities import Entity
-from app.kraft.views import Resource, ResourceType
-from app.kraft.wire.errors import KraftError
+from confplane.client.errors import ClientError, ProblemError
+from confplane.domain.entities import Entity
+from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.wire.errors import KraftError
 from tests.support.kraft_writer import KraftWriter, RefusedError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.devstack.java import find_java
-from app.domain.entities import Entity
+from confplane.devstack.java import find_java
+from confplane.domain.entities import Entity
 from tests.kraft.outside.judge import Happening, Kind
 from tests.support import kafka_classes
 from tests.support.java import java_environment

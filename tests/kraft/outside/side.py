@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 from tests.kraft.outside.judge import Row
 from tests.support import servers
 from tests.support.commands import Commands
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
-    from app.devstack.zookeeper import ZooKeeper
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
 _KINDS: Final = {
     "observe": {"import", "observed"},

@@ -10,8 +10,8 @@ import random
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from app.domain.entities import Entity
-from app.services.ports.kafka import Area, area_of
+from confplane.domain.entities import Entity
+from confplane.services.ports.kafka import Area, area_of
 from tests.interop.admin import Admin
 from tests.kraft.outside.log import mark
 

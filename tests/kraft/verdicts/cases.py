@@ -15,7 +15,7 @@ from tests.unit.domain.test_topics import ROWS as TOPIC_ROWS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.definitions import ConfigDef
+    from confplane.domain.definitions import ConfigDef
 
 ROUND: Final = 100
 """Cases that meet the same configs."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from app.kraft.views import Resource, ResourceType
-from app.services.ports.applying import Applied
-from app.services.target.asking import Asking
+from confplane.kraft.views import Resource, ResourceType
+from confplane.services.ports.applying import Applied
+from confplane.services.target.asking import Asking
 from tests.interop.admin import JavaCalls
 from tests.interop.differential.sides import SOURCE
 from tests.kraft.verdicts.cases import RARE, ROUND, TOPICS, Cases

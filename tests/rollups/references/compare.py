@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from app.domain.broker_levels import Level, Levels, effective_broker, read_level
-from app.domain.topics import effective_topic
+from confplane.domain.broker_levels import Level, Levels, effective_broker, read_level
+from confplane.domain.topics import effective_topic
 from tests.rollups.references.integrity import tree_of
 from tests.support.catalogs import ZOOKEEPER
 

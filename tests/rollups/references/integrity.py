@@ -1,6 +1,6 @@
 """The reference of ``integrity``: plain Python over the tables' rows and the znodes, entity by entity.
 
-Written from the definition at the head of app/rollups/jobs/integrity.py, and sharing nothing with it. Changes arrive in
+Written from the definition at the head of app/confplane/rollups/jobs/integrity.py, and sharing nothing with it. Changes arrive in
 the order of their entities, so that those of one entity at a time are in memory.
 """
 

@@ -7,8 +7,8 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from app.domain.entities import Entity
-from app.domain.resolution import quota_levels
+from confplane.domain.entities import Entity
+from confplane.domain.resolution import quota_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.api.audit.render import audit_record
-from app.domain.ops import Op, OpType
-from app.services.ports.trail import AuditRecord, Sighting
+from confplane.api.audit.render import audit_record
+from confplane.domain.ops import Op, OpType
+from confplane.services.ports.trail import AuditRecord, Sighting
 from tests.audit.rows import entity, intent
 
 

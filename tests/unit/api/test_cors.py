@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from app.api.cors import ANSWER_HEADERS, REQUEST_HEADERS, Cors
-from app.api.specification import HEADERS
-from app.settings import HttpSettings
+from confplane.api.cors import ANSWER_HEADERS, REQUEST_HEADERS, Cors
+from confplane.api.specification import HEADERS
+from confplane.settings import HttpSettings
 
 PORTAL = b"https://portal.example.com"
 CORS = Cors([PORTAL.decode(), "http://localhost:3000"])

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.api.rendered import entries as module
-from app.api.rendered.entries import Entries
-from app.domain.changes import Node
-from app.domain.client_configs import ClientConfigs
-from app.domain.facets import Tree
-from app.domain.quotas import ClientQuotas
-from app.services.collections import Collection
-from app.services.ports.registrations import Registration
-from app.services.reads.describe import DescribeService
+from confplane.api.rendered import entries as module
+from confplane.api.rendered.entries import Entries
+from confplane.domain.changes import Node
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.facets import Tree
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.collections import Collection
+from confplane.services.ports.registrations import Registration
+from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from app.services.ports.registrations import RegistrationLog
-    from app.services.ports.store import ClusterStore
-    from app.services.reads.describe import Selected
+    from confplane.services.ports.registrations import RegistrationLog
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.reads.describe import Selected
 
 
 def collection(facet: Any) -> Collection:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import Request
 
-from app.api.app import FAMILIES
-from app.api.incoming import INCOMING, Incoming
-from app.api.models import AnswerModel
-from app.api.rendered.entries import delayed, described
-from app.api.responses import PreparedResponse
-from app.api.routing.operations import Effect, read
-from app.api.routing.routes import StrictRoute
-from app.domain.access.identities import Authentication, Identity
-from app.domain.errors import NotFoundError
-from app.services.limits import Limit, LimitClass, Limiter, Limits
+from confplane.api.app import FAMILIES
+from confplane.api.incoming import INCOMING, Incoming
+from confplane.api.models import AnswerModel
+from confplane.api.rendered.entries import delayed, described
+from confplane.api.responses import PreparedResponse
+from confplane.api.routing.operations import Effect, read
+from confplane.api.routing.routes import StrictRoute
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.errors import NotFoundError
+from confplane.services.limits import Limit, LimitClass, Limiter, Limits
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from app.services.limits import Allowance
+    from confplane.services.limits import Allowance
 
 DONE: list[str] = []
 

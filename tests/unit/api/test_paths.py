@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import patterns
-from app.api.routing.paths import entity_of
-from app.domain.entities import Entity
-from app.domain.errors import InvalidEntityIdError
+from confplane.api import patterns
+from confplane.api.routing.paths import entity_of
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidEntityIdError
 from tests.unit.domain.strategies import entities
 
 if TYPE_CHECKING:
-    from app.domain.entities import EntityType
+    from confplane.domain.entities import EntityType
 
 
 def _scope(spelled: str, *, root: str = "", query: str = "") -> dict[str, Any]:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.routing.preconditions import Conditions, etag_field, not_modified
-from app.domain.errors import InvalidRequestError
-from app.services.etags import Precondition
+from confplane.api.routing.preconditions import Conditions, etag_field, not_modified
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.etags import Precondition
 
 OPAQUE = st.text(
     st.characters(

@@ -11,10 +11,10 @@ import jsonschema_rs
 import pytest
 from starlette.requests import Request
 
-from app.api import problems
-from app.api.incoming import INCOMING, Incoming
-from app.domain import errors
-from app.domain.errors import ConfplaneError, KafkaCode
+from confplane.api import problems
+from confplane.api.incoming import INCOMING, Incoming
+from confplane.domain import errors
+from confplane.domain.errors import ConfplaneError, KafkaCode
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:

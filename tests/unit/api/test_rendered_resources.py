@@ -6,16 +6,16 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from app.api.resources.routes import _rendered
-from app.domain.changes import Node
-from app.domain.configs import Configs
-from app.domain.definitions import catalog_of
-from app.domain.facets import Tree
-from app.services.collections import Collection
-from app.services.reads.describe import DescribeService
+from confplane.api.resources.routes import _rendered
+from confplane.domain.changes import Node
+from confplane.domain.configs import Configs
+from confplane.domain.definitions import catalog_of
+from confplane.domain.facets import Tree
+from confplane.services.collections import Collection
+from confplane.services.reads.describe import DescribeService
 
 if TYPE_CHECKING:
-    from app.services.ports.registrations import RegistrationLog
+    from confplane.services.ports.registrations import RegistrationLog
 
 NODE = Node("broker=1", ("log.remote.copy.lag.ms", "5"), 0, 1, 1, 0)
 """A config of Kafka 4.4; unknown to 3.9, so its value may be a secret there."""

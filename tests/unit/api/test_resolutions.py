@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.rendered import resolutions as module
-from app.api.rendered.polled import Polled
-from app.api.rendered.resolutions import Resolutions
-from app.domain.changes import Node
-from app.domain.client_configs import ClientConfigs
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError, InvalidRequestError
-from app.domain.facets import Tree
-from app.domain.filters import EntityFilter, FilterComponent
-from app.services.collections import Collection
-from app.services.reads.describe import DescribeService
+from confplane.api.rendered import resolutions as module
+from confplane.api.rendered.polled import Polled
+from confplane.api.rendered.resolutions import Resolutions
+from confplane.domain.changes import Node
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError, InvalidRequestError
+from confplane.domain.facets import Tree
+from confplane.domain.filters import EntityFilter, FilterComponent
+from confplane.services.collections import Collection
+from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.services.ports.registrations import RegistrationLog
+    from confplane.services.ports.registrations import RegistrationLog
 
 FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 DESCRIBE = DescribeService(cast("RegistrationLog", None))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.api.responses import consistency_headers
+from confplane.api.responses import consistency_headers
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from fastapi import Body, Depends, Header, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 
-from app.api.app import _routed
-from app.api.incoming import INCOMING, Incoming
-from app.api.models import RequestModel
-from app.api.responses import PreparedResponse
-from app.api.routing.lookup import Lookup
-from app.api.routing.operations import read
-from app.api.routing.routes import StrictRoute
-from app.domain.errors import NotFoundError
-from app.services.limits import LimitClass
+from confplane.api.app import _routed
+from confplane.api.incoming import INCOMING, Incoming
+from confplane.api.models import RequestModel
+from confplane.api.responses import PreparedResponse
+from confplane.api.routing.lookup import Lookup
+from confplane.api.routing.operations import read
+from confplane.api.routing.routes import StrictRoute
+from confplane.domain.errors import NotFoundError
+from confplane.services.limits import LimitClass
 
 SEEN: list[Any] = []
 Tags = Annotated[str | None, Header(alias="If-Match")]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.clients import models
-from app.api.problems import SHOWN, FindingsError
-from app.api.routing import strict_json
-from app.api.routing.bodies import validated
-from app.domain.errors import BodyTooLargeError, InvalidRequestError
+from confplane.api.clients import models
+from confplane.api.problems import SHOWN, FindingsError
+from confplane.api.routing import strict_json
+from confplane.api.routing.bodies import validated
+from confplane.domain.errors import BodyTooLargeError, InvalidRequestError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 VALUES = st.recursive(

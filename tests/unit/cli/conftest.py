@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.cli.remote import session
-from app.client import AsyncConfplane
+from confplane.cli.remote import session
+from confplane.client import AsyncConfplane
 from tests.unit.cli.answers import Recorded
 
 if TYPE_CHECKING:
-    from app.cli.remote.profiles import Profile
+    from confplane.cli.remote.profiles import Profile
 
 
 @pytest.fixture

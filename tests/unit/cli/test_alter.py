@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEY = "ssl.keystore.password"
 _ASKS = f"""
 import sys
-from app.cli.remote.assignments import values_of
+from confplane.cli.remote.assignments import values_of
 sys.exit(values_of(["{KEY}"]) != {{"{KEY}": "geheim"}})
 """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
+from confplane.cli.commands import cli
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.cli.remote.assignments import values_of
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote.assignments import values_of
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from pathlib import Path

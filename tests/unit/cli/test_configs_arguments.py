@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.cli.remote import session
-from app.cli.remote.configs import arguments, command, options
+from confplane.cli.remote import session
+from confplane.cli.remote.configs import arguments, command, options
 from tests.unit.cli.configs_lines_read import PROPERTIES, READ, Read
 from tests.unit.cli.configs_lines_refused import REFUSED, SERVERS, Refused
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import httpx
 import pytest
 
-from app.cli.remote.configs import command
+from confplane.cli.remote.configs import command
 from tests.unit.cli.answers import described, entity, entry
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from app.cli.remote.configs import command
+from confplane.cli.remote.configs import command
 from tests.unit.cli.answers import described, entry
 
 if TYPE_CHECKING:

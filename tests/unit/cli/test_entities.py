@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.cli.remote.entities import entity_of, facets_of
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(

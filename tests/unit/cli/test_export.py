@@ -10,15 +10,15 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.cli.remote import session
-from app.client import AsyncConfplane
+from confplane.cli.commands import cli
+from confplane.cli.remote import session
+from confplane.client import AsyncConfplane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from app.cli.remote.profiles import Profile
+    from confplane.cli.remote.profiles import Profile
 
 Answer = httpx.Response | Exception
 _TRIES: Final = 4

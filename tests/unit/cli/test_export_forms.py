@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from app.cli.remote.configs import arguments, options
-from app.cli.remote.export import kafka_configs, terraform
-from app.cli.remote.selection import Selection, Source
-from app.client import AsyncConfplane
-from app.domain.entities import Entity
+from confplane.cli.remote.configs import arguments, options
+from confplane.cli.remote.export import kafka_configs, terraform
+from confplane.cli.remote.selection import Selection, Source
+from confplane.client import AsyncConfplane
+from confplane.domain.entities import Entity
 from tests.support.odd_configs import NAMES
 from tests.support.scripts import calls
 

@@ -6,10 +6,10 @@ import io
 
 import pytest
 
-from app.cli.remote import load_file
-from app.cli.remote.load_file import pieces
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from confplane.cli.remote import load_file
+from confplane.cli.remote.load_file import pieces
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
 
 
 def test_entities_have_their_lines_values_and_secrets() -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.cli.remote import logins
-from app.cli.remote.credentials import token_of
-from app.cli.remote.logins import Login
-from app.cli.remote.profiles import Profile, ProfileError
-from app.client.device import Tokens
+from confplane.cli.remote import logins
+from confplane.cli.remote.credentials import token_of
+from confplane.cli.remote.logins import Login
+from confplane.cli.remote.profiles import Profile, ProfileError
+from confplane.client.device import Tokens
 
 if TYPE_CHECKING:
     from pathlib import Path

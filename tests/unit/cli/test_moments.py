@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.cli.remote.moments import moment_of, time_of
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote.moments import moment_of, time_of
+from confplane.domain.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize("text", ["8589934635", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+02:00", "no moment"])

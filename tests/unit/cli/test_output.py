@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.cli.remote import output, progress
+from confplane.cli.remote import output, progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.cli.remote.configs import pairs
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote.configs import pairs
+from confplane.domain.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from app.cli.remote import profiles
-from app.cli.remote.credentials import tls_of, token_of
-from app.cli.remote.profiles import Profile, ProfileError, Profiles
+from confplane.cli.commands import cli
+from confplane.cli.remote import profiles
+from confplane.cli.remote.credentials import tls_of, token_of
+from confplane.cli.remote.profiles import Profile, ProfileError, Profiles
 
 FILE = """\
 current: first

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.cli.remote import session
-from app.client import AsyncConfplane
+from confplane.cli.remote import session
+from confplane.client import AsyncConfplane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.cli.remote.profiles import Profile
+    from confplane.cli.remote.profiles import Profile
 
 PROBLEM = {"title": "Refused", "detail": "The value is below 0", "kafkaErrorName": "INVALID_REQUEST", "errors": []}
 

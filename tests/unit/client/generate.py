@@ -1,4 +1,4 @@
-"""Generate ``app/client/types/`` from the specification: a TypedDict for each body of a request or an answer.
+"""Generate ``app/confplane/client/types/`` from the specification: a TypedDict for each body of a request or an answer.
 
 One command, from the root of the repository; ``make openapi`` runs it::
 
@@ -22,7 +22,7 @@ from tests.support.formatting import formatted
 
 ROOT: Final = Path(__file__).parents[3]
 FILE: Final = ROOT / "openapi" / "openapi.yaml"
-FOLDER: Final = ROOT / "app" / "client" / "types"
+FOLDER: Final = ROOT / "app" / "confplane" / "client" / "types"
 
 _SHARED: Final = "shared"
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -147,7 +147,7 @@ def _file(home: str, names: list[str], schemas: dict[str, Any], homes: dict[str,
     if imports and others:
         imports.append("")
     if others:
-        imports.append(f"    from app.client.types.{_SHARED} import {', '.join(others)}")
+        imports.append(f"    from confplane.client.types.{_SHARED} import {', '.join(others)}")
     lines = [f"from typing import {', '.join((['TYPE_CHECKING'] if imports else []) + words)}"]
     if imports:
         lines += ["", "if TYPE_CHECKING:", *imports]
@@ -184,7 +184,7 @@ def _comment(text: str) -> list[str]:
 def _index(homes: dict[str, str]) -> str:
     title = "The bodies of requests and answers, as types for a type checker; at run time they are plain dicts."
     # For a type checker a star hands on the classes of a file, and no name that the file imports.
-    lines = [f"from app.client.types.{home} import *" for home in sorted(set(homes.values()))]
+    lines = [f"from confplane.client.types.{home} import *" for home in sorted(set(homes.values()))]
     return _HEAD.format(title=title) + "\n".join(lines) + "\n"
 
 

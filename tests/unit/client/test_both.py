@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from app.client import (
+from confplane.client import (
     Answer,
     Change,
     ClientError,

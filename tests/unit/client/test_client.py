@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app import client as package
-from app.client import Answer, AsyncConfplane, Change, ClientError, ConnectionFailedError, ProblemError
-from app.client import errors as client_errors
-from app.domain.entities import Entity
+from confplane import client as package
+from confplane.client import Answer, AsyncConfplane, Change, ClientError, ConnectionFailedError, ProblemError
+from confplane.client import errors as client_errors
+from confplane.domain.entities import Entity
 from tests.support.both_clients import Flaky
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.client.tokens import Token
+    from confplane.client.tokens import Token
 
 PROBLEM = {
     "type": "/problems/precondition-failed",

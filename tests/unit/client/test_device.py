@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from app.client.device import DeviceCode, DeviceLogin, Issuer, LoginError
+from confplane.client.device import DeviceCode, DeviceLogin, Issuer, LoginError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PROGRAM: Final = """\
-from app.client import Confplane
+from confplane.client import Confplane
 
 with Confplane("http://confplane.test", token=None) as client:
     reveal_type(client.client_quotas.get("user=alice").body["quotas"])

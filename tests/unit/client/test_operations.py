@@ -10,8 +10,8 @@ import httpx
 import jsonschema_rs
 import pytest
 
-from app.client import Change, ClientChange, Confplane
-from app.client.core.operations import Family, listing, operation, procedure, tagged
+from confplane.client import Change, ClientChange, Confplane
+from confplane.client.core.operations import Family, listing, operation, procedure, tagged
 from tests.support.both_clients import KINDS, Kind, connected, done, items
 from tests.unit.client.generate import bodies, specification
 
@@ -250,7 +250,9 @@ def _described(name: str) -> tuple[type, Any]:
 
 
 def test_every_operation_has_a_method() -> None:
-    assert set(CALLS) == set(OPERATIONS), "each operation has a method in app/client/families, and a row above"
+    assert set(CALLS) == set(OPERATIONS), (
+        "each operation has a method in app/confplane/client/families, and a row above"
+    )
 
 
 def test_every_method_is_tried() -> None:
@@ -292,7 +294,7 @@ def _sends_all(request: httpx.Request, parameters: list[dict[str, Any]]) -> None
     sent = {"query": set(request.url.params), "header": {name for name in HEADERS if name in request.headers}}
     assert sent["query"] <= places["query"]
     own = places["query"] - GENERAL
-    assert own - sent["query"] <= {"id"}, "the method in app/client/families lacks a parameter"
+    assert own - sent["query"] <= {"id"}, "the method in app/confplane/client/families lacks a parameter"
     assert sent["header"] <= places["header"]
     assert places["header"] - GENERAL - sent["header"] <= {"If-None-Match"}
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.api.problems import TABLE
-from app.client import ProblemError, types
-from app.client import errors as client_errors
-from app.client.errors import problem_of
-from app.domain.errors import ConfplaneError, KafkaCode
+from confplane.api.problems import TABLE
+from confplane.client import ProblemError, types
+from confplane.client import errors as client_errors
+from confplane.client.errors import problem_of
+from confplane.domain.errors import ConfplaneError, KafkaCode
 from tests.support.formatting import formatted
 from tests.unit.client.generate import FOLDER, generate, specification
 

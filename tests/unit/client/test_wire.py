@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from app.client import Confplane, ConnectionFailedError
+from confplane.client import Confplane, ConnectionFailedError
 from tests.support.both_clients import KINDS, Kind, connected, done
 
 if TYPE_CHECKING:

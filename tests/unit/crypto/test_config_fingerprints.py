@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from app.crypto import BrokerSecrets, ConfigFingerprinter, KafkaCipher, Keyring
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto import BrokerSecrets, ConfigFingerprinter, KafkaCipher, Keyring
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 
 FAST = EncoderParameters(iterations=1024)
 SECRETS = BrokerSecrets.of("payments", "new", old="old", parameters=FAST)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from app.crypto.ciphers import HASHES, SCHEMES
-from app.crypto.password_encoder import MAX_ITERATIONS, MIN_ITERATIONS
-from app.settings import BrokerEncoderSettings, ClusterSettings, PasswordEncoderSettings
+from confplane.crypto.ciphers import HASHES, SCHEMES
+from confplane.crypto.password_encoder import MAX_ITERATIONS, MIN_ITERATIONS
+from confplane.settings import BrokerEncoderSettings, ClusterSettings, PasswordEncoderSettings
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "confplane"
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from app.crypto import BrokerSecrets, KafkaCipher, Keyring, KeyringError
-from app.crypto.fingerprints import fingerprinter, same
-from app.crypto.password_encoder import PasswordEncoder
-from app.domain.errors import EncoderSecretMissingError, KafkaCode, UndecodablePasswordError
-from app.settings import PasswordEncoderSettings
+from confplane.crypto import BrokerSecrets, KafkaCipher, Keyring, KeyringError
+from confplane.crypto.fingerprints import fingerprinter, same
+from confplane.crypto.password_encoder import PasswordEncoder
+from confplane.domain.errors import EncoderSecretMissingError, KafkaCode, UndecodablePasswordError
+from confplane.settings import PasswordEncoderSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.crypto import BrokerSecrets, ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
-from app.crypto.fingerprints import fingerprinter
-from app.crypto.password_encoder import PasswordEncoder
-from app.domain.errors import ConfplaneError
-from app.settings import PasswordEncoderSettings
+from confplane.crypto import BrokerSecrets, ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
+from confplane.crypto.fingerprints import fingerprinter
+from confplane.crypto.password_encoder import PasswordEncoder
+from confplane.domain.errors import ConfplaneError
+from confplane.settings import PasswordEncoderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def clean(text: str) -> None:
 def reachable(value: object, depth: int = 3) -> Iterator[object]:
     """Yield an object and what its attributes hold, as tools that render whole objects do."""
     yield value
-    if depth and type(value).__module__.startswith(("app.", "functools")):
+    if depth and type(value).__module__.startswith(("confplane.", "functools")):
         names = {*getattr(value, "__dict__", {}), *getattr(type(value), "__slots__", ())} - {"__dict__", "__weakref__"}
         for name in names:
             yield from reachable(getattr(value, name, None), depth - 1)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.crypto.ciphers import HASHES, SCHEMES
-from app.crypto.password_encoder import MAX_ITERATIONS, EncoderParameters, PasswordEncoder
-from app.domain.errors import InvalidRequestError, UndecodablePasswordError
+from confplane.crypto.ciphers import HASHES, SCHEMES
+from confplane.crypto.password_encoder import MAX_ITERATIONS, EncoderParameters, PasswordEncoder
+from confplane.domain.errors import InvalidRequestError, UndecodablePasswordError
 from tests.unit.crypto.vectors import VECTORS, Vector, base64
 
 FAST = EncoderParameters(iterations=1024)
@@ -258,8 +258,8 @@ def test_a_key_is_derived_once_and_not_all_are_kept(monkeypatch: pytest.MonkeyPa
         derived.append(salt)
         return salt[:size]
 
-    monkeypatch.setattr("app.crypto.password_encoder.hashlib.pbkdf2_hmac", derive)
-    monkeypatch.setattr("app.crypto.password_encoder._CACHED_KEYS", 2)
+    monkeypatch.setattr("confplane.crypto.password_encoder.hashlib.pbkdf2_hmac", derive)
+    monkeypatch.setattr("confplane.crypto.password_encoder._CACHED_KEYS", 2)
     encoder = PasswordEncoder("x")
     stored = [encoder.encode(password) for password in "abc"]
     assert len(derived) == 3

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.crypto import BrokerSecrets, KafkaRotator, Keyring
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.crypto.rotation import plan_rotation
-from app.domain.errors import EncoderSecretMissingError
+from confplane.crypto import BrokerSecrets, KafkaRotator, Keyring
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto.rotation import plan_rotation
+from confplane.domain.errors import EncoderSecretMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import dataclass
 
-from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 
 
 @dataclass(frozen=True)

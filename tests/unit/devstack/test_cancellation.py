@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.devstack.cancellation import Cancellation
+from confplane.devstack.cancellation import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from app.domain.entities import Entity, EntityType
+from confplane.domain.entities import Entity, EntityType
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12).filter(
     lambda name: name not in {".", ".."}

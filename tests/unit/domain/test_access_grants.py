@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.domain.access.grants import Grant, Rules, narrowed
-from app.domain.access.identities import Authentication, Identity, Narrowing
-from app.domain.access.operations import (
+from confplane.domain.access.grants import Grant, Rules, narrowed
+from confplane.domain.access.identities import Authentication, Identity, Narrowing
+from confplane.domain.access.operations import (
     OF_CLUSTER,
     OPERATIONS,
     OWN,
@@ -23,8 +23,8 @@ from app.domain.access.operations import (
     Role,
     forbidden,
 )
-from app.domain.access.ranges import EVERYTHING, spell
-from app.domain.errors import ForbiddenError, GroupForbiddenError, TopicForbiddenError
+from confplane.domain.access.ranges import EVERYTHING, spell
+from confplane.domain.errors import ForbiddenError, GroupForbiddenError, TopicForbiddenError
 
 ID = UUID(int=1)
 INCLUDED = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access.operations import PatternType, ResourceType
-from app.domain.access.ranges import EVERYTHING, LAST, NOTHING, Ranges, named, spell, whole
-from app.domain.entities import Entity, EntityType
+from confplane.domain.access.operations import PatternType, ResourceType
+from confplane.domain.access.ranges import EVERYTHING, LAST, NOTHING, Ranges, named, spell, whole
+from confplane.domain.entities import Entity, EntityType
 from tests.unit.domain.strategies import odd_names
 
 LETTERS = "ab"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.broker_levels import Level, Levels
-from app.domain.brokers import check_level, validate
-from app.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError
+from confplane.domain.broker_levels import Level, Levels
+from confplane.domain.brokers import check_level, validate
+from confplane.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError
 from tests.support.catalogs import ZOOKEEPER
 
 LONG_DAY = "86400000"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.broker_keys import (
+from confplane.domain.broker_keys import (
     ListenerKey,
     definition_of,
     is_password,
@@ -15,7 +15,7 @@ from app.domain.broker_keys import (
     listener_key,
     synonyms_of,
 )
-from app.domain.broker_levels import (
+from confplane.domain.broker_levels import (
     ConfigSource,
     Level,
     Levels,
@@ -24,7 +24,7 @@ from app.domain.broker_levels import (
     effective_broker,
     read_level,
 )
-from app.domain.definitions import ConfigType
+from confplane.domain.definitions import ConfigType
 from tests.support.catalogs import ZOOKEEPER
 
 MS, MINUTES, HOURS = "log.retention.ms", "log.retention.minutes", "log.retention.hours"

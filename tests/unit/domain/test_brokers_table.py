@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.broker_keys import is_sensitive
-from app.domain.broker_levels import Level, Levels
-from app.domain.brokers import check_level, validate
-from app.domain.definitions import Scope
-from app.domain.errors import ConfplaneError, InvalidRequestError, KafkaCode
+from confplane.domain.broker_keys import is_sensitive
+from confplane.domain.broker_levels import Level, Levels
+from confplane.domain.brokers import check_level, validate
+from confplane.domain.definitions import Scope
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, KafkaCode
 from tests.support.catalogs import ZOOKEEPER
 
 # key | scope | accepted | refused, on a broker whose file is empty | error; "any" takes every string.

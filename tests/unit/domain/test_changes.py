@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.changes import Node, apply_ops, difference, encode_ops
-from app.domain.client_configs import ClientConfigs
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.ops import Op, OpType
-from app.domain.quotas import ClientQuotas
+from confplane.domain.changes import Node, apply_ops, difference, encode_ops
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.ops import Op, OpType
+from confplane.domain.quotas import ClientQuotas
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
-    from app.domain.facets import ClientFacet
+    from confplane.domain.facets import ClientFacet
 
 QUOTAS: ClientFacet = ClientQuotas()
 CONFIGS: ClientFacet = ClientConfigs(ZOOKEEPER)

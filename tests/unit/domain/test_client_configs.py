@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.client_configs import ClientConfigs
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError, KafkaCode
-from app.domain.facets import ClientFacet, FacetName, JsonValue
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError, KafkaCode
+from confplane.domain.facets import ClientFacet, FacetName, JsonValue
 from tests.support.catalogs import ZOOKEEPER
 
 PLAIN = ClientConfigs(ZOOKEEPER)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.broker_levels import ConfigSource
-from app.domain.client_metrics import (
+from confplane.domain.broker_levels import ConfigSource
+from confplane.domain.client_metrics import (
     SELECTORS,
     check_client_metrics,
     describe_client_metrics,
     effective_client_metrics,
 )
-from app.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError, KafkaCode
+from confplane.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError, KafkaCode
 from tests.support.catalogs import NEWEST
 
 

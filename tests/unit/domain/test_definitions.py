@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.config_rules import ConfigValue, NonEmpty, OneOf, Range
-from app.domain.definitions import ConfigDef, ConfigType, ConfigValueError, parse
+from confplane.domain.config_rules import ConfigValue, NonEmpty, OneOf, Range
+from confplane.domain.definitions import ConfigDef, ConfigType, ConfigValueError, parse
 from tests.support.catalogs import ZOOKEEPER
 
 # name, type, default, valid; from the class documentation of ProducerConfig and ConsumerConfig 3.9.

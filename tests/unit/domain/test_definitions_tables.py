@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.config_rules import KafkaVersion, ThrottledReplicas
-from app.domain.definitions import (
+from confplane.domain.config_rules import KafkaVersion, ThrottledReplicas
+from confplane.domain.definitions import (
     ConfigDef,
     ConfigType,
     ConfigValueError,
@@ -19,8 +19,8 @@ from app.domain.definitions import (
     parse,
     quota_description,
 )
-from app.domain.quotas import QUOTA_KEYS
-from app.domain.releases import releases
+from confplane.domain.quotas import QUOTA_KEYS
+from confplane.domain.releases import releases
 from tests.support.catalogs import ZOOKEEPER
 
 # name | scope | type | default | valid | note

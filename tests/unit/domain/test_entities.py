@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.entities import DEFAULT_NODE, Entity, EntityType, check_name, desanitize, sanitize, split_id
-from app.domain.errors import InvalidEntityIdError, InvalidRequestError, KafkaCode
+from confplane.domain.entities import DEFAULT_NODE, Entity, EntityType, check_name, desanitize, sanitize, split_id
+from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError, KafkaCode
 from tests.unit.domain.strategies import entities, odd_names
 
 # ---------------------------------------------------------------- Kafka's sanitizing

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from app.domain import errors
-from app.domain.errors import ConfplaneError, KafkaCode, WriteOutcome
+from confplane.domain import errors
+from confplane.domain.errors import ConfplaneError, KafkaCode, WriteOutcome
 
 
 def subclasses(root: type[ConfplaneError]) -> dict[str, type[ConfplaneError]]:

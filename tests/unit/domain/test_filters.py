@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import ConfplaneError, InvalidRequestError, UnsupportedVersionError
-from app.domain.filters import EntityFilter, FilterComponent, MatchType
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnsupportedVersionError
+from confplane.domain.filters import EntityFilter, FilterComponent, MatchType
 
 QUOTA_TYPES = frozenset({EntityType.USER, EntityType.CLIENT_ID, EntityType.IP})
 CONFIG_TYPES = frozenset({EntityType.USER, EntityType.CLIENT_ID})

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.errors import InvalidRequestError
-from app.domain.global_config import LOCAL_ONLY, Fate, check_shared, judge, parse_legacy
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.global_config import LOCAL_ONLY, Fate, check_shared, judge, parse_legacy
 from tests.support.catalogs import ZOOKEEPER
 
 

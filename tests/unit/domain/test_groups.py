@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.broker_levels import ConfigSource, Levels
-from app.domain.definitions import ConfigType
-from app.domain.errors import InvalidConfigError, KafkaCode
-from app.domain.groups import check_group, describe_group, effective_group
+from confplane.domain.broker_levels import ConfigSource, Levels
+from confplane.domain.definitions import ConfigType
+from confplane.domain.errors import InvalidConfigError, KafkaCode
+from confplane.domain.groups import check_group, describe_group, effective_group
 from tests.support.catalogs import NEWEST, ZOOKEEPER
 
 KNOWN: Final = Levels(NEWEST, static={})

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidConfigError, InvalidRequestError, KafkaCode
-from app.domain.incremental import apply_incremental, check_ops
-from app.domain.ops import Op, OpType
+from confplane.domain.errors import InvalidConfigError, InvalidRequestError, KafkaCode
+from confplane.domain.incremental import apply_incremental, check_ops
+from confplane.domain.ops import Op, OpType
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
-    from app.domain.facets import JsonValue
+    from confplane.domain.facets import JsonValue
 
 POLICY = "cleanup.policy"
 LEADER = "leader.replication.throttled.replicas"

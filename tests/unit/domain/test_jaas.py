@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.jaas import JaasError, check_jaas
+from confplane.domain.jaas import JaasError, check_jaas
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

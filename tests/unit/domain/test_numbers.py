@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.numbers import java_double, java_trim, parse_java_double, plain_number
+from confplane.domain.numbers import java_double, java_trim, parse_java_double, plain_number
 
 # As java.lang.Double.toString prints them. JDKs before 19 spell the last two 1.0E-323 and 1.9999999999999998E23, which
 # read back as the same doubles.

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.configs import Configs
-from app.domain.definitions import ConfigType, ConfigValueError, canonical, catalog_of, parse
-from app.domain.entities import Entity
-from app.domain.observed import Rules, Sight
-from app.domain.quotas import QUOTA_KEYS, ClientQuotas
+from confplane.domain.configs import Configs
+from confplane.domain.definitions import ConfigType, ConfigValueError, canonical, catalog_of, parse
+from confplane.domain.entities import Entity
+from confplane.domain.observed import Rules, Sight
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotas
 
 if TYPE_CHECKING:
-    from app.domain.definitions import ConfigDef
+    from confplane.domain.definitions import ConfigDef
 
 CATALOG: Final = catalog_of("4.4")
 RULES: Final = Rules(ClientQuotas(), Configs(lambda: CATALOG), lambda: CATALOG, lambda: True)

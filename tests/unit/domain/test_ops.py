@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from app.domain.errors import InvalidRequestError
-from app.domain.ops import Op, OpType, op_type
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.ops import Op, OpType, op_type
 
 
 @pytest.mark.parametrize(("given_as", "kind"), [(0, OpType.SET), (3, OpType.SUBTRACT), ("APPEND", OpType.APPEND)])

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError, KafkaCode
-from app.domain.facets import ClientFacet, FacetName, JsonValue
-from app.domain.numbers import java_double, parse_java_double
-from app.domain.quotas import QUOTA_KEYS, ClientQuotas, QuotaType
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError, KafkaCode
+from confplane.domain.facets import ClientFacet, FacetName, JsonValue
+from confplane.domain.numbers import java_double, parse_java_double
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotas, QuotaType
 
 QUOTAS: ClientFacet = ClientQuotas()
 ALICE = Entity.of(user="alice")

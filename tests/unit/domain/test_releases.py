@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.config_rules import DistinctElements, OffsetReset
-from app.domain.definitions import ConfigDef, ConfigValueError, Kind, Scope, canonical, catalog_of, parse, releases_with
-from app.domain.releases import metadata_version, nearest, newest, release_of, releases
+from confplane.domain.config_rules import DistinctElements, OffsetReset
+from confplane.domain.definitions import (
+    ConfigDef,
+    ConfigValueError,
+    Kind,
+    Scope,
+    canonical,
+    catalog_of,
+    parse,
+    releases_with,
+)
+from confplane.domain.releases import metadata_version, nearest, newest, release_of, releases
 from tests.support.catalogs import NEWEST, ZOOKEEPER
 
 

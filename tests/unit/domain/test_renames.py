@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from app.domain.broker_keys import is_password
-from app.domain.definitions import Kind
-from app.domain.entities import Entity
-from app.domain.renames import Renamed, missing, renames
+from confplane.domain.broker_keys import is_password
+from confplane.domain.definitions import Kind
+from confplane.domain.entities import Entity
+from confplane.domain.renames import Renamed, missing, renames
 from tests.support.catalogs import ZOOKEEPER
 
 TABLE = {

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.entities import Entity
-from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from confplane.domain.entities import Entity
+from confplane.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
 
 EIGHT = [
     "user=u,client-id=c",

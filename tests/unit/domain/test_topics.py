@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.broker_levels import ConfigSource, Levels
-from app.domain.errors import InvalidConfigError, InvalidTopicError, KafkaCode
-from app.domain.topics import check_topic, check_topic_name, describe_topic, effective_topic
+from confplane.domain.broker_levels import ConfigSource, Levels
+from confplane.domain.errors import InvalidConfigError, InvalidTopicError, KafkaCode
+from confplane.domain.topics import check_topic, check_topic_name, describe_topic, effective_topic
 from tests.support.catalogs import ZOOKEEPER
 
 KNOWN = Levels(ZOOKEEPER, static={})

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from app.domain.errors import UnavailableError
-from app.kraft import brackets
-from app.kraft.brackets import bracketed
-from app.kraft.views import Features
-from app.kraft.wire.options import Address
-from app.services.ports.kafka import Look
+from confplane.domain.errors import UnavailableError
+from confplane.kraft import brackets
+from confplane.kraft.brackets import bracketed
+from confplane.kraft.views import Features
+from confplane.kraft.wire.options import Address
+from confplane.services.ports.kafka import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.kraft.client import KraftClient
+    from confplane.kraft.client import KraftClient
 
 HERE, THERE = Address("here", 1), Address("there", 1)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from app.domain.entities import Entity
-from app.domain.releases import newest
-from app.kraft.log import LogPart
-from app.kraft.log_pages import LogPages, kafka_id
-from app.kraft.metadata_records import LogRecord
-from app.kraft.sights import Sights
-from app.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
-from app.observation import rules_of
+from confplane.domain.entities import Entity
+from confplane.domain.releases import newest
+from confplane.kraft.log import LogPart
+from confplane.kraft.log_pages import LogPages, kafka_id
+from confplane.kraft.metadata_records import LogRecord
+from confplane.kraft.sights import Sights
+from confplane.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
+from confplane.observation import rules_of
 
 if TYPE_CHECKING:
-    from app.kraft.wire.message import Message
+    from confplane.kraft.wire.message import Message
 
 SIGHTS = Sights(rules_of(newest))
 EARLIER, LATER = UUID(int=1), UUID(int=2)

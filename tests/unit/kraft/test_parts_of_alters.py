@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.kraft import alters
-from app.kraft.alters import Alters
-from app.kraft.wire import errors
-from app.services.ports.applying import Applied, Held, Unknown
+from confplane.kraft import alters
+from confplane.kraft.alters import Alters
+from confplane.kraft.wire import errors
+from confplane.services.ports.applying import Applied, Held, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.kraft.wire.connection import Connection
-    from app.services.ports.applying import End
+    from confplane.kraft.wire.connection import Connection
+    from confplane.services.ports.applying import End
 
 ENTRIES: Any = [(name, {"key": "value"}) for name in "abcd"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.kraft import pool as pools
-from app.kraft.pool import Lane, Pool
-from app.kraft.wire.errors import UnreachableError
-from app.kraft.wire.options import Address, Options
+from confplane.kraft import pool as pools
+from confplane.kraft.pool import Lane, Pool
+from confplane.kraft.wire.errors import UnreachableError
+from confplane.kraft.wire.options import Address, Options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

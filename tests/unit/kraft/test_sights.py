@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.releases import newest
-from app.kraft.sights import Sights, resource_of, spelled
-from app.kraft.views import ConfigEntry, Resource, ResourceType, Source, Synonym
-from app.observation import rules_of
-from app.services.ports.kafka import Area, Unmanaged
+from confplane.domain.entities import Entity
+from confplane.domain.releases import newest
+from confplane.kraft.sights import Sights, resource_of, spelled
+from confplane.kraft.views import ConfigEntry, Resource, ResourceType, Source, Synonym
+from confplane.observation import rules_of
+from confplane.services.ports.kafka import Area, Unmanaged
 
 SIGHTS = Sights(rules_of(newest))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from app.listener.forwarded import Forwarded
-from app.settings import HttpSettings
+from confplane.listener.forwarded import Forwarded
+from confplane.settings import HttpSettings
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -7,10 +7,10 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from pydantic import ValidationError
 
-from app.identity_settings import TlsSettings
-from app.listener.tls import ListenerTls
-from app.services.upkeep.files import WatchedFiles
-from app.settings import HttpSettings, UnusableSettingsError
+from confplane.identity_settings import TlsSettings
+from confplane.listener.tls import ListenerTls
+from confplane.services.upkeep.files import WatchedFiles
+from confplane.settings import HttpSettings, UnusableSettingsError
 from tests.support.certificates import CN, Authority, name
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.entities import Entity
-from app.services.policies import PolicyRequest
+from confplane.domain.entities import Entity
+from confplane.services.policies import PolicyRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from app.policy import load_policies
-from app.services.policies import PolicyViolationError
-from app.settings import ClusterSettings
+from confplane.policy import load_policies
+from confplane.services.policies import PolicyViolationError
+from confplane.settings import ClusterSettings
 from tests.unit.policy.requests import install, request
 
 if TYPE_CHECKING:
-    from app.services.policies import Policies
+    from confplane.services.policies import Policies
 
 DOCS = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
 ROWS = re.findall(

@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from app.domain.entities import EntityType
-from app.domain.policy_rules import FACET_KINDS, KINDS
-from app.policy import PolicySettingsError, document, parse_rules
+from confplane.domain.entities import EntityType
+from confplane.domain.policy_rules import FACET_KINDS, KINDS
+from confplane.policy import PolicySettingsError, document, parse_rules
 
 
 def problems(text: str) -> tuple[str, ...]:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.policy import PolicySettingsError, load_policies
-from app.services.policies import PolicyViolationError
-from app.settings import ClusterSettings
+from confplane.policy import PolicySettingsError, load_policies
+from confplane.services.policies import PolicyViolationError
+from confplane.settings import ClusterSettings
 from tests.unit.policy.requests import install, request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = """
-from app.services.policies import PolicyViolationError
+from confplane.services.policies import PolicyViolationError
 
 class NoKey:
     name = "no-key"

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import PolicyViolationError
-from app.domain.policy_rules import LONGEST_MATCHED, RulePolicy
-from app.policy import parse_rules
-from app.services.policies import Policies, PolicyRequest
+from confplane.domain.errors import PolicyViolationError
+from confplane.domain.policy_rules import LONGEST_MATCHED, RulePolicy
+from confplane.policy import parse_rules
+from confplane.services.policies import Policies, PolicyRequest
 from tests.unit.policy.requests import request
 
 

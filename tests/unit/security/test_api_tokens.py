@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.security import api_tokens
+from confplane.security import api_tokens
 from tests.support.credentials import parse
 
 

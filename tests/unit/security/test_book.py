@@ -10,18 +10,18 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.domain.access.operations import Operation, ResourceType, Role
-from app.domain.errors import UnauthenticatedError, UnavailableError
-from app.security import api_tokens, book
-from app.security.book import Book
-from app.services.access import AccessControl
-from app.services.ports.access import Loaded, StoredGrant, Token
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.access.operations import Operation, ResourceType, Role
+from confplane.domain.errors import UnauthenticatedError, UnavailableError
+from confplane.security import api_tokens, book
+from confplane.security.book import Book
+from confplane.services.access import AccessControl
+from confplane.services.ports.access import Loaded, StoredGrant, Token
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from app.services.ports.access import AccessStore
+    from confplane.services.ports.access import AccessStore
 
 NOW = datetime.now(UTC)
 ALICE = Identity("User:alice", Authentication.OIDC)

@@ -7,11 +7,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.crypto.subjects import subject_of
-from app.domain.access.identities import Authentication
-from app.domain.errors import UnauthenticatedError
-from app.security.certificates import Certificates
-from app.security.mapping import PrincipalMapper, UnmappedError
+from confplane.crypto.subjects import subject_of
+from confplane.domain.access.identities import Authentication
+from confplane.domain.errors import UnauthenticatedError
+from confplane.security.certificates import Certificates
+from confplane.security.mapping import PrincipalMapper, UnmappedError
 from tests.support.certificates import CN, NO_RULES, RULES, SUBJECTS, Authority, name
 
 AUTHORITY = Authority()

@@ -7,22 +7,22 @@ from uuid import uuid4
 
 import pytest
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.domain.access.operations import Operation, PatternType, ResourceType
-from app.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
-from app.security.door import BEHALF_OF, Door
-from app.security.principals import Credentials
-from app.services.access import AccessControl
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.access.operations import Operation, PatternType, ResourceType
+from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
+from confplane.security.door import BEHALF_OF, Door
+from confplane.security.principals import Credentials
+from confplane.services.access import AccessControl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.access import Access
+    from confplane.services.access import Access
 
 
 class Copy:
-    """Grants of a test. Implements :class:`app.services.ports.access.AccessCopy`."""
+    """Grants of a test. Implements :class:`confplane.services.ports.access.AccessCopy`."""
 
     version = 0
 

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.access.identities import Authentication
-from app.domain.errors import UnauthenticatedError
-from app.security.entrance import Entrance
-from app.security.principals import Credentials
-from app.services.access import AccessControl
-from app.settings import Settings, UnusableSettingsError
+from confplane.domain.access.identities import Authentication
+from confplane.domain.errors import UnauthenticatedError
+from confplane.security.entrance import Entrance
+from confplane.security.principals import Credentials
+from confplane.services.access import AccessControl
+from confplane.settings import Settings, UnusableSettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.domain.access.identities import Identity
+    from confplane.domain.access.identities import Identity
 
 TOKEN = "an admin token of good length"
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.access.identities import Authentication, Identity
-from app.domain.access.operations import Operation
-from app.domain.errors import UnavailableError
-from app.security.events import BACKLOG, LINES, OTHERS, SUMS, EventLog
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.access.operations import Operation
+from confplane.domain.errors import UnavailableError
+from confplane.security.events import BACKLOG, LINES, OTHERS, SUMS, EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.ports.access import AccessChange
+    from confplane.services.ports.access import AccessChange
 
 ALICE = Identity("User:alice", Authentication.TOKEN)
 

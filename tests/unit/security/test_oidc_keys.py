@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.security.oidc.keys import MAX_KEYS, KeySet, is_signed
+from confplane.security.oidc.keys import MAX_KEYS, KeySet, is_signed
 from tests.support.issuer import Signer
 
 ALL = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA")

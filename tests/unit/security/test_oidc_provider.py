@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.domain.errors import UnavailableError
-from app.security.oidc.provider import ASK_S, OLDEST_S, REFRESH_S, Provider
-from app.settings import UnusableSettingsError
+from confplane.domain.errors import UnavailableError
+from confplane.security.oidc.provider import ASK_S, OLDEST_S, REFRESH_S, Provider
+from confplane.settings import UnusableSettingsError
 from tests.support.issuer import DISCOVERY, JWKS, Issuer, Signer
 from tests.support.waiting import until
 
@@ -153,7 +153,7 @@ async def test_keys_are_kept_for_a_day_while_the_issuer_is_away(stage: Stage) ->
 
 async def test_fetches_that_fail_are_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("app.security.oidc.provider.random.uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr("confplane.security.oidc.provider.random.uniform", lambda low, high: (low + high) / 2)
 
     def timeout(seconds: float) -> Any:
         if seconds != 10:
@@ -163,10 +163,10 @@ async def test_fetches_that_fail_are_tried_again(stage: Stage, monkeypatch: pyte
 
     real = asyncio.timeout
     stage.issuer.documents[JWKS] = (503, b"")
-    monkeypatch.setattr("app.security.oidc.provider.asyncio.timeout", timeout)
+    monkeypatch.setattr("confplane.security.oidc.provider.asyncio.timeout", timeout)
     stage.provider.start()
     await until(lambda: len(waits) >= 9)
-    monkeypatch.setattr("app.security.oidc.provider.asyncio.timeout", real)
+    monkeypatch.setattr("confplane.security.oidc.provider.asyncio.timeout", real)
     assert waits[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert REFRESH_S not in waits
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.identity_settings import OidcSettings, check_sources
+from confplane.identity_settings import OidcSettings, check_sources
 
 PLAIN: dict[str, Any] = {"issuer": "https://id.example.com", "audiences": ["confplane"], "prefix": "acme:"}
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app.domain.access.identities import Authentication
-from app.domain.errors import UnauthenticatedError, UnavailableError
-from app.security.oidc.provider import OLDEST_S, Provider
-from app.security.oidc.tokens import _KEPT, OidcTokens
+from confplane.domain.access.identities import Authentication
+from confplane.domain.errors import UnauthenticatedError, UnavailableError
+from confplane.security.oidc.provider import OLDEST_S, Provider
+from confplane.security.oidc.tokens import _KEPT, OidcTokens
 from tests.support.forged import forged, resigned
 from tests.support.issuer import AUDIENCE, Issuer, Signer
 from tests.support.waiting import until
@@ -20,7 +20,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.domain.access.identities import Identity
+    from confplane.domain.access.identities import Identity
 
 
 class Stage:
@@ -213,7 +213,7 @@ async def test_a_flood_of_key_ids_is_answered_without_faults(stage: Stage) -> No
 async def test_a_validated_token_costs_no_second_signature(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     token = stage.signed()
     first = stage.authenticate(token)
-    monkeypatch.setattr("app.security.oidc.tokens.is_signed", None)
+    monkeypatch.setattr("confplane.security.oidc.tokens.is_signed", None)
     assert stage.authenticate(token) is first
 
 
@@ -250,7 +250,7 @@ async def test_an_issuer_away_for_an_hour_ends_no_token_and_for_a_day_all(stage:
 
 
 async def test_the_memory_of_tokens_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.security.oidc.tokens._KEPT", 3)
+    monkeypatch.setattr("confplane.security.oidc.tokens._KEPT", 3)
     tokens = [stage.signed(sub=f"u{number}") for number in range(5)]
     for token in tokens:
         stage.authenticate(token)

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import Identity, Narrowing
-from app.domain.access.operations import OPERATIONS, Operation, PatternType, Permission, ResourceType, Role
-from app.domain.access.ranges import named, spell, whole
-from app.domain.errors import (
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import Identity, Narrowing
+from confplane.domain.access.operations import OPERATIONS, Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.access.ranges import named, spell, whole
+from confplane.domain.errors import (
     AlreadyExistsError,
     ConcurrentChangeError,
     ConfplaneError,
@@ -21,12 +21,12 @@ from app.domain.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from app.services.access_admin.grants import NewGrant
-from app.services.access_admin.held import described
-from app.services.access_admin.overview import own_rights, rights_of
-from app.services.access_admin.shown import etag_of, shown_grant
-from app.services.etags import Precondition
-from app.services.ports.access import StoredGrant
+from confplane.services.access_admin.grants import NewGrant
+from confplane.services.access_admin.held import described
+from confplane.services.access_admin.overview import own_rights, rights_of
+from confplane.services.access_admin.shown import etag_of, shown_grant
+from confplane.services.etags import Precondition
+from confplane.services.ports.access import StoredGrant
 from tests.support.access_world import ADMINISTRATOR, World, allow, deny
 
 PREFIXED = PatternType.PREFIXED

@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from app.domain.access.identities import Authentication, Identity, Narrowing
-from app.domain.access.operations import Operation, PatternType, ResourceType, Role
-from app.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, NotFoundError
-from app.security import api_tokens
-from app.services.access_admin.grants import NewGrant
-from app.services.access_admin.shown import shown_token
-from app.services.access_admin.tokens import LONGEST_OVERLAP_S, Known, Lifetimes, NewToken, TokenService
+from confplane.domain.access.identities import Authentication, Identity, Narrowing
+from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
+from confplane.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, NotFoundError
+from confplane.security import api_tokens
+from confplane.services.access_admin.grants import NewGrant
+from confplane.services.access_admin.shown import shown_token
+from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S, Known, Lifetimes, NewToken, TokenService
 from tests.support.access_world import CLUSTERS, World, allow, deny
 from tests.support.credentials import parse
 

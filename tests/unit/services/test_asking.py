@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.services.ports.applying import Applied, Asked, Held, Unknown
-from app.services.ports.cluster_states import Target, TargetMode
-from app.services.target import asking as asking_module
-from app.services.target.asking import Asking
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.applying import Applied, Asked, Held, Unknown
+from confplane.services.ports.cluster_states import Target, TargetMode
+from confplane.services.target import asking as asking_module
+from confplane.services.target.asking import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.ports.applying import Alteration, End
+    from confplane.services.ports.applying import Alteration, End
 
 TOPICS = [Entity.of(topic=f"t{at}") for at in range(3)]
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access.grants import Grant
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.domain.access.operations import Operation, PatternType, Permission, ResourceType
-from app.domain.changes import Node
-from app.domain.client_configs import ClientConfigs
-from app.domain.entities import Entity
-from app.domain.errors import ForbiddenError, TopicForbiddenError
-from app.domain.facets import Tree
-from app.domain.quotas import ClientQuotas
-from app.services.access import AccessControl
-from app.services.collections import Collection
-from app.services.ports.cluster_states import Place
-from app.store.mirror.nodes import Mirror
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType
+from confplane.domain.changes import Node
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ForbiddenError, TopicForbiddenError
+from confplane.domain.facets import Tree
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.access import AccessControl
+from confplane.services.collections import Collection
+from confplane.services.ports.cluster_states import Place
+from confplane.store.mirror.nodes import Mirror
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.grants import Grants, access_of
 from tests.support.stores import facets
@@ -30,8 +30,8 @@ from tests.support.stores import facets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.facets import Facet
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.facets import Facet
 
 FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 NAMES = ["a", "ab", "a-b", "a,b", "b", "c d", "~"]

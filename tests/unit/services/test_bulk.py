@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.services.changes import bulk
-from app.services.changes.bulk import Bulk, Rooms
-from app.services.changes.order import Stage
-from app.services.ports.trail import FEW
+from confplane.services.changes import bulk
+from confplane.services.changes.bulk import Bulk, Rooms
+from confplane.services.changes.order import Stage
+from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from app.services.changes.bulk import Waiting
+    from confplane.services.changes.bulk import Waiting
 
 
 class Sending:

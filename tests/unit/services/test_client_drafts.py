@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.domain.client_configs import ClientConfigs
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.ops import Op, OpType
-from app.domain.quotas import ClientQuotas
-from app.services.changes.client_drafts import ClientDrafter
-from app.services.changes.edits import Edit
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.ops import Op, OpType
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.changes.client_drafts import ClientDrafter
+from confplane.services.changes.edits import Edit
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
-    from app.domain.facets import ClientFacet
+    from confplane.domain.facets import ClientFacet
 
 ALICE = Entity.of(user="alice")
 SET = Op("acks", OpType.SET, "all")

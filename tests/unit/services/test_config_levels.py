@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.services.reads.config_levels import ServerProperties
+from confplane.services.reads.config_levels import ServerProperties
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.changes import Node
-from app.domain.client_configs import ClientConfigs
-from app.domain.facets import Tree
-from app.domain.filters import EntityFilter, FilterComponent, MatchType
-from app.domain.quotas import ClientQuotas
-from app.services.collections import Collection
-from app.services.ports.registrations import Registration
-from app.services.reads import describe as module
-from app.services.reads.describe import DescribeService
+from confplane.domain.changes import Node
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.facets import Tree
+from confplane.domain.filters import EntityFilter, FilterComponent, MatchType
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.collections import Collection
+from confplane.services.ports.registrations import Registration
+from confplane.services.reads import describe as module
+from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from app.domain.access.ranges import Ranges
-    from app.services.reads.describe import Selected
+    from confplane.domain.access.ranges import Ranges
+    from confplane.services.reads.describe import Selected
 
 FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 IDS = [f"user={user}{pair}" for user in "abcde" for pair in ("", ",client-id=x")]

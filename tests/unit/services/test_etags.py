@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.api import patterns
-from app.domain.errors import PreconditionFailedError, WriteOutcome
-from app.services.etags import Precondition, etag_of
+from confplane.api import patterns
+from confplane.domain.errors import PreconditionFailedError, WriteOutcome
+from confplane.services.etags import Precondition, etag_of
 
 
 def contents(letters: str) -> st.SearchStrategy[dict[str, object]]:

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.errors import (
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.errors import (
     AlreadyExistsError,
     ConcurrentChangeError,
     ForbiddenError,
@@ -19,24 +19,32 @@ from app.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from app.services.changes.callers import Caller
-from app.services.changes.freeze import FreezeService
-from app.services.changes.idempotency import RequestKey, Run
-from app.services.changes.runner import ChangeRunner
-from app.services.ports.cluster_states import Freeze, Stored
-from app.services.ports.request_keys import KeyedChange, KeyRow
-from app.services.ports.store import Marker
-from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Transaction, Unknown
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.changes.idempotency import RequestKey, Run
+from confplane.services.changes.runner import ChangeRunner
+from confplane.services.ports.cluster_states import Freeze, Stored
+from confplane.services.ports.request_keys import KeyedChange, KeyRow
+from confplane.services.ports.store import Marker
+from confplane.services.ports.trail import Outcome
+from confplane.services.ports.transactions import (
+    Committed,
+    Conflict,
+    Guarded,
+    SessionEnded,
+    StateWrite,
+    Transaction,
+    Unknown,
+)
 from tests.support.grants import Grants, access_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog, Claim, Intent
-    from app.services.ports.transactions import CommitResult, Write
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog, Claim, Intent
+    from confplane.services.ports.transactions import CommitResult, Write
 
 KEY = RequestKey("k", "b")
 COMMITTED = Committed(77, 1_000, (), {"/confplane/freeze": 5})

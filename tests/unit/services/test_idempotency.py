@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.domain.access.operations import Operation, ResourceType, Role
-from app.domain.entities import Entity
-from app.domain.errors import (
+from confplane.domain.access.operations import Operation, ResourceType, Role
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
     ForbiddenError,
@@ -22,18 +22,18 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.services.access import of_operator
-from app.services.changes.callers import Caller
-from app.services.changes.edits import Edit, EditResult
-from app.services.changes.idempotency import IdempotencyService, RequestKey, Run
-from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
-from app.services.ports.trail import Outcome
+from confplane.services.access import of_operator
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.edits import Edit, EditResult
+from confplane.services.changes.idempotency import IdempotencyService, RequestKey, Run
+from confplane.services.ports.request_keys import Answer, KeyedChange, KeyRow
+from confplane.services.ports.trail import Outcome
 from tests.support.grants import Grants, access_of
 
 if TYPE_CHECKING:
-    from app.services.ports.request_keys import RequestKeys
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog
+    from confplane.services.ports.request_keys import RequestKeys
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog
 
 ADMIN = of_operator("User:admin", "", "")
 KEY = RequestKey("k", "b")

@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.domain.errors import KafkaCode, LimitExceededError, WriteOutcome
-from app.services.limits import BULK_REQUEST, WAITING, Allowance, Bucket, Limit, LimitClass, Limiter, Limits, Override
+from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.errors import KafkaCode, LimitExceededError, WriteOutcome
+from confplane.services.limits import (
+    BULK_REQUEST,
+    WAITING,
+    Allowance,
+    Bucket,
+    Limit,
+    LimitClass,
+    Limiter,
+    Limits,
+    Override,
+)
 
 ALICE = Identity("User:alice", Authentication.TOKEN)
 DEFAULTS = Limits(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.client_configs import ClientConfigs
-from app.domain.configs import Configs
-from app.domain.entities import Entity
-from app.domain.quotas import ClientQuotas
-from app.services.changes.order import chains
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.configs import Configs
+from confplane.domain.entities import Entity
+from confplane.domain.quotas import ClientQuotas
+from confplane.services.changes.order import chains
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
-    from app.domain.facets import Facet
+    from confplane.domain.facets import Facet
 
 TOPICS = [f"topic=t{number}" for number in range(4)]
 BROKERS = [f"broker={number}" for number in range(4)]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.services import pace
+from confplane.services import pace
 
 _OTHERS_S = 0.01
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.changes import Node
-from app.services.ports.history import Around, Content, Recorded, Written
-from app.services.reads.past import Past, current, past_of
+from confplane.domain.changes import Node
+from confplane.services.ports.history import Around, Content, Recorded, Written
+from confplane.services.reads.past import Past, current, past_of
 
 SINCE: Final = 100
 OLD: Final[Content] = {"producer_byte_rate": "1"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.services.policies import Policies, PolicyRequest, PolicyViolationError
+from confplane.services.policies import Policies, PolicyRequest, PolicyViolationError
 from tests.unit.policy.requests import request
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.domain.errors import UnavailableError
-from app.services.notices import Notice
-from app.services.ports.store import MirrorState, SessionState, StoreStatus
-from app.services.upkeep.readiness import Readiness
+from confplane.domain.errors import UnavailableError
+from confplane.services.notices import Notice
+from confplane.services.ports.store import MirrorState, SessionState, StoreStatus
+from confplane.services.upkeep.readiness import Readiness
 
 if TYPE_CHECKING:
-    from app.services.upkeep.readiness import Report
+    from confplane.services.upkeep.readiness import Report
 
 
 class Stores:
@@ -83,7 +83,7 @@ async def test_a_cluster_may_change_while_postgres_is_asked(stores: Stores, read
 async def test_it_is_ready_from_the_first_time_on_at_which_all_stores_were_there(
     stores: Stores, readiness: Readiness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.upkeep.readiness._KEPT_S", -1.0)
+    monkeypatch.setattr("confplane.services.upkeep.readiness._KEPT_S", -1.0)
 
     async def state() -> tuple[bool, bool, str | None]:
         report = await readiness.report()

@@ -6,11 +6,11 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from app.domain.changes import Node
-from app.domain.facets import Tree
-from app.services import pace
-from app.services.recorder.record import Recorder
-from app.store.mirror.journal import Journal
+from confplane.domain.changes import Node
+from confplane.domain.facets import Tree
+from confplane.services import pace
+from confplane.services.recorder.record import Recorder
+from confplane.store.mirror.journal import Journal
 
 if TYPE_CHECKING:
     import pytest

@@ -8,15 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.errors import UnavailableError
-from app.services.ports.rollups import JobRuns, RollupRun, RunState
-from app.services.upkeep.rollup_watch import RollupWatch
-from app.telemetry import METRICS
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.rollups import JobRuns, RollupRun, RunState
+from confplane.services.upkeep.rollup_watch import RollupWatch
+from confplane.telemetry import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.services.ports.rollups import Place, RowQuery
+    from confplane.services.ports.rollups import Place, RowQuery
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.domain.changes import Node
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
-from app.domain.facets import Tree
-from app.services.changes import settle as settling
-from app.services.changes.settle import committed, settle, settle_own
-from app.services.ports.store import Marker
-from app.services.ports.trail import Outcome
-from app.services.ports.transactions import EntityWrite
-from app.services.upkeep.reconcile import SWEEP_AGE_S
-from app.store.write.markers import RELEASE_SECONDS
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.changes import settle as settling
+from confplane.services.changes.settle import committed, settle, settle_own
+from confplane.services.ports.store import Marker
+from confplane.services.ports.trail import Outcome
+from confplane.services.ports.transactions import EntityWrite
+from confplane.services.upkeep.reconcile import SWEEP_AGE_S
+from confplane.store.write.markers import RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog, AuditRecord
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog, AuditRecord
 
 ID = uuid.uuid4()
 APPLIED = Marker(ID, committed=True, attempt=2, revision=77, time_ms=1_000, versions={"/config/users/a": 5})

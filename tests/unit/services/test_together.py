@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.entities import Entity
-from app.domain.errors import (
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
     ConfplaneError,
@@ -25,14 +25,14 @@ from app.domain.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from app.domain.facets import Tree
-from app.services.changes.callers import Caller
-from app.services.changes.change import Ended
-from app.services.changes.draft import Draft, Unchanged
-from app.services.changes.runner import ChangeRunner, Job
-from app.services.ports.cluster_states import LayoutCheck
-from app.services.ports.store import Marker
-from app.services.ports.transactions import (
+from confplane.domain.facets import Tree
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.change import Ended
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.runner import ChangeRunner, Job
+from confplane.services.ports.cluster_states import LayoutCheck
+from confplane.services.ports.store import Marker
+from confplane.services.ports.transactions import (
     Committed,
     Conflict,
     EntityWrite,
@@ -46,9 +46,9 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog, Claim, Intent, Outcome
-    from app.services.ports.transactions import CommitResult, Write
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog, Claim, Intent, Outcome
+    from confplane.services.ports.transactions import CommitResult, Write
 
 REVISION = 77
 

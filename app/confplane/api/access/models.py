@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
-from app.api import patterns
-from app.api.grants.models import GrantData, OperationName, ResourceTypeName
-from app.api.models import AnswerModel, Page, RequestModel, Time
+from confplane.api import patterns
+from confplane.api.grants.models import GrantData, OperationName, ResourceTypeName
+from confplane.api.models import AnswerModel, Page, RequestModel, Time
 
 MAX_CHECKS = 100
 """Checks of one request."""

@@ -5,21 +5,21 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from app.api import parsed, patterns
-from app.api.access import models
-from app.api.context import CallDep, PageSize, PageToken, ServiceCallDep
-from app.api.responses import json_response, page_response
-from app.api.routing.operations import read
-from app.api.routing.routes import Routes
-from app.domain.access.operations import OF_SERVICE, Operation, ResourceType
-from app.domain.access.ranges import spell
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import clipped, rfc3339
-from app.services.access_admin import rules
-from app.services.access_admin.overview import Right, own_rights, rights_of
-from app.services.access_admin.shown import shown_grant
-from app.services.limits import LimitClass
-from app.services.ports.access import AccessChange, AccessQuery, StoredGrant
+from confplane.api import parsed, patterns
+from confplane.api.access import models
+from confplane.api.context import CallDep, PageSize, PageToken, ServiceCallDep
+from confplane.api.responses import json_response, page_response
+from confplane.api.routing.operations import read
+from confplane.api.routing.routes import Routes
+from confplane.domain.access.operations import OF_SERVICE, Operation, ResourceType
+from confplane.domain.access.ranges import spell
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import clipped, rfc3339
+from confplane.services.access_admin import rules
+from confplane.services.access_admin.overview import Right, own_rights, rights_of
+from confplane.services.access_admin.shown import shown_grant
+from confplane.services.limits import LimitClass
+from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant
 
 routes = Routes("/v1", tag="access")
 

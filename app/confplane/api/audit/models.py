@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.api.models import Absent, AnswerModel, ChangeId, EntityId, Kind, Page, Reverts, Revision, Time
+from confplane.api.models import Absent, AnswerModel, ChangeId, EntityId, Kind, Page, Reverts, Revision, Time
 
 
 class AuditedOp(AnswerModel):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api.responses import number, reverts, timestamp
-from app.domain.facets import FacetName
-from app.domain.ops import OpType
-from app.domain.texts import rfc3339
+from confplane.api.responses import number, reverts, timestamp
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import OpType
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.services.ports.trail import AuditRecord, Sighting
+    from confplane.services.ports.trail import AuditRecord, Sighting
 
 
 def audit_record(record: AuditRecord) -> dict[str, Any]:

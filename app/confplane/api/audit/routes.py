@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from app.api import parsed, patterns
-from app.api.audit import models
-from app.api.audit.render import audit_record
-from app.api.context import CallDep, PageSize, PageToken
-from app.api.responses import json_response, page_response
-from app.api.routing.operations import read
-from app.api.routing.routes import Routes
-from app.domain.entities import Entity
-from app.services.limits import LimitClass
-from app.services.ports.cluster_states import ENTITY
-from app.services.ports.trail import AuditQuery
-from app.services.reads import trail
+from confplane.api import parsed, patterns
+from confplane.api.audit import models
+from confplane.api.audit.render import audit_record
+from confplane.api.context import CallDep, PageSize, PageToken
+from confplane.api.responses import json_response, page_response
+from confplane.api.routing.operations import read
+from confplane.api.routing.routes import Routes
+from confplane.domain.entities import Entity
+from confplane.services.limits import LimitClass
+from confplane.services.ports.cluster_states import ENTITY
+from confplane.services.ports.trail import AuditQuery
+from confplane.services.reads import trail
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 

@@ -9,22 +9,22 @@ from fastapi import Path, Query
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from app.api import patterns
-from app.api.context import EMBEDDED, Call, CallDep, Fresh
-from app.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
-from app.api.resources.routes import Narrowing
-from app.api.responses import json_bytes, json_response
-from app.api.routing.operations import Effect, Operation, read
-from app.api.routing.paths import entity_in_path
-from app.api.routing.routes import Routes, declared
-from app.domain.client_configs import INSTANCE_ID
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.services.collections import Collection
-from app.services.limits import LimitClass
-from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
-from app.services.reads import applied
+from confplane.api import patterns
+from confplane.api.context import EMBEDDED, Call, CallDep, Fresh
+from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
+from confplane.api.resources.routes import Narrowing
+from confplane.api.responses import json_bytes, json_response
+from confplane.api.routing.operations import Effect, Operation, read
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.routes import Routes, declared
+from confplane.domain.client_configs import INSTANCE_ID
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.services.collections import Collection
+from confplane.services.limits import LimitClass
+from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from confplane.services.reads import applied
 
 _INSTANCE: Final = re.compile(INSTANCE_ID)
 _TAKEN: Final = orjson.dumps({"forgottenAfterMs": KEPT_S * 1000})

@@ -2,17 +2,17 @@
 
 from starlette.responses import Response
 
-from app.api import patterns
-from app.api.client_configs import applied
-from app.api.clients import models, rpc
-from app.api.context import CallDep, Fresh
-from app.api.rendered.entries import delayed
-from app.api.resources.routes import Forms, Resources
-from app.api.responses import json_bytes
-from app.api.routing.operations import change, partly, read
-from app.domain.facets import FacetName
-from app.services.limits import LimitClass
-from app.services.reads.describe import RegistrationRequest
+from confplane.api import patterns
+from confplane.api.client_configs import applied
+from confplane.api.clients import models, rpc
+from confplane.api.context import CallDep, Fresh
+from confplane.api.rendered.entries import delayed
+from confplane.api.resources.routes import Forms, Resources
+from confplane.api.responses import json_bytes
+from confplane.api.routing.operations import change, partly, read
+from confplane.domain.facets import FacetName
+from confplane.services.limits import LimitClass
+from confplane.services.reads.describe import RegistrationRequest
 
 routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
     Forms(

@@ -2,13 +2,13 @@
 
 from starlette.responses import Response
 
-from app.api import patterns
-from app.api.clients import models, rpc
-from app.api.context import CallDep, Fresh
-from app.api.resources.routes import Forms, Resources
-from app.api.routing.operations import change, partly, read
-from app.domain.facets import FacetName
-from app.services.limits import LimitClass
+from confplane.api import patterns
+from confplane.api.clients import models, rpc
+from confplane.api.context import CallDep, Fresh
+from confplane.api.resources.routes import Forms, Resources
+from confplane.api.routing.operations import change, partly, read
+from confplane.domain.facets import FacetName
+from confplane.services.limits import LimitClass
 
 routes = Resources(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTAS)).routes(
     Forms(

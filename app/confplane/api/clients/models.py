@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
-from app.api import models as base
-from app.api import patterns
-from app.api.models import AnswerModel, Name, RequestModel, Scalar, form
-from app.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigs
-from app.domain.entities import EntityType
-from app.domain.filters import EntityFilter, FilterComponent
-from app.domain.quotas import QUOTA_KEYS, ClientQuotas
+from confplane.api import models as base
+from confplane.api import patterns
+from confplane.api.models import AnswerModel, Name, RequestModel, Scalar, form
+from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigs
+from confplane.domain.entities import EntityType
+from confplane.domain.filters import EntityFilter, FilterComponent
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotas
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from app.api.clients import models, rpc
-from app.api.context import CallDep
-from app.api.routing.operations import change, partly
-from app.api.routing.routes import Routes
-from app.services.limits import LimitClass
+from confplane.api.clients import models, rpc
+from confplane.api.context import CallDep
+from confplane.api.routing.operations import change, partly
+from confplane.api.routing.routes import Routes
+from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/clients", tag="clients")
 

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api import batches, looks
-from app.api.rendered.entries import described
-from app.api.responses import json_bytes
-from app.api.routing.preconditions import entry_precondition
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.changes.alter import Part
-from app.services.changes.edits import Edit, EditResult
-from app.services.limits import LimitClass
+from confplane.api import batches, looks
+from confplane.api.rendered.entries import described
+from confplane.api.responses import json_bytes
+from confplane.api.routing.preconditions import entry_precondition
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.alter import Part
+from confplane.services.changes.edits import Edit, EditResult
+from confplane.services.limits import LimitClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.responses import Response
 
-    from app.api.clients.models import Alter, AlterClients, AlterClientsEntry
-    from app.api.context import Call
-    from app.api.rendered.polled import Polled
-    from app.api.resources.routes import Resolve
-    from app.domain.filters import EntityFilter
-    from app.services.changes.alter import Entry
-    from app.services.changes.edits import EntryResult
+    from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
+    from confplane.api.context import Call
+    from confplane.api.rendered.polled import Polled
+    from confplane.api.resources.routes import Resolve
+    from confplane.domain.filters import EntityFilter
+    from confplane.services.changes.alter import Entry
+    from confplane.services.changes.edits import EntryResult
 
 
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:

@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
-from app.api import models as base
-from app.api import patterns
-from app.api.models import Absent, AnswerModel, Count, RequestModel, Scalar
-from app.domain.broker_levels import ConfigSource
-from app.domain.config_resources import ResourceType
-from app.domain.definitions import ConfigType
-from app.domain.ops import OpType
+from confplane.api import models as base
+from confplane.api import patterns
+from confplane.api.models import Absent, AnswerModel, Count, RequestModel, Scalar
+from confplane.domain.broker_levels import ConfigSource
+from confplane.domain.config_resources import ResourceType
+from confplane.domain.definitions import ConfigType
+from confplane.domain.ops import OpType
 
 MAX_RESOURCES = 1_000
 """Resources in one describe: each broker is answered with some 300 configs."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.domain.broker_keys import definition_of
-from app.domain.configs import KINDS
-from app.domain.definitions import Kind, description
+from confplane.domain.broker_keys import definition_of
+from confplane.domain.configs import KINDS
+from confplane.domain.definitions import Kind, description
 
 if TYPE_CHECKING:
-    from app.domain.broker_levels import EffectiveConfig
-    from app.domain.definitions import Catalog
-    from app.domain.entities import Entity
-    from app.services.reads.config_describe import DescribedConfigs
+    from confplane.domain.broker_levels import EffectiveConfig
+    from confplane.domain.definitions import Catalog
+    from confplane.domain.entities import Entity
+    from confplane.services.reads.config_describe import DescribedConfigs
 
 
 def effective_configs(found: DescribedConfigs) -> dict[str, Any]:

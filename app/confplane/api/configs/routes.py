@@ -8,25 +8,25 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from app.api import batches, looks, patterns
-from app.api.configs import models, render
-from app.api.context import Call, CallDep, Fresh
-from app.api.rendered.polled import Polled
-from app.api.resources.routes import Forms, Resources
-from app.api.routing.operations import change, partly, read
-from app.api.routing.preconditions import entry_precondition
-from app.domain.access.operations import Operation
-from app.domain.config_resources import ResourceType, resource_entity, resource_type
-from app.domain.configs import check_release
-from app.domain.definitions import Catalog
-from app.domain.entities import Entity
-from app.domain.errors import ConfplaneError, InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, op_type
-from app.domain.topics import check_topic_name
-from app.services.changes.alter import Part
-from app.services.changes.edits import Edit, EditResult
-from app.services.limits import LimitClass
+from confplane.api import batches, looks, patterns
+from confplane.api.configs import models, render
+from confplane.api.context import Call, CallDep, Fresh
+from confplane.api.rendered.polled import Polled
+from confplane.api.resources.routes import Forms, Resources
+from confplane.api.routing.operations import change, partly, read
+from confplane.api.routing.preconditions import entry_precondition
+from confplane.domain.access.operations import Operation
+from confplane.domain.config_resources import ResourceType, resource_entity, resource_type
+from confplane.domain.configs import check_release
+from confplane.domain.definitions import Catalog
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, op_type
+from confplane.domain.topics import check_topic_name
+from confplane.services.changes.alter import Part
+from confplane.services.changes.edits import Edit, EditResult
+from confplane.services.limits import LimitClass
 
 _NOBODY: Final = Entity(())
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.api.models import AnswerModel
-from app.domain.releases import releases
+from confplane.api.models import AnswerModel
+from confplane.domain.releases import releases
 
 RELEASE_PATTERN = "^(" + "|".join(releases()).replace(".", "[.]") + ")$"
 """A release with definitions."""

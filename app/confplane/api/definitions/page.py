@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from app.api.definitions.rows import TITLES
-from app.domain.releases import releases
-from app.pages import fragment, inline, render, source_hash
+from confplane.api.definitions.rows import TITLES
+from confplane.domain.releases import releases
+from confplane.pages import fragment, inline, render, source_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def page(
     search: str,
     dynamic: bool | None,
 ) -> bytes:
-    """Return the page with the rows of :func:`app.api.definitions.rows.select`, and the filters that chose them."""
+    """Return the page with the rows of :func:`.rows.select`, and the filters that selected them."""
     sections = groupby(rows, key=lambda row: str(row["section"]))
     return render(
         "definitions.html",

@@ -11,16 +11,16 @@ from fastapi import Query
 from pydantic import BeforeValidator, StringConstraints
 from starlette.responses import Response
 
-from app.api.context import CallDep
-from app.api.definitions import models, page
-from app.api.definitions.rows import select
-from app.api.responses import JSON, PreparedResponse, consistency_headers, encoded
-from app.api.routing.operations import Answer, read
-from app.api.routing.routes import Routes
-from app.domain.client_configs import ClientConfigs
-from app.domain.facets import FacetName
-from app.domain.releases import nearest, releases
-from app.services.limits import LimitClass
+from confplane.api.context import CallDep
+from confplane.api.definitions import models, page
+from confplane.api.definitions.rows import select
+from confplane.api.responses import JSON, PreparedResponse, consistency_headers, encoded
+from confplane.api.routing.operations import Answer, read
+from confplane.api.routing.routes import Routes
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.facets import FacetName
+from confplane.domain.releases import nearest, releases
+from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
 

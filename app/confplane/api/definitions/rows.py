@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.definitions import (
+from confplane.domain.definitions import (
     ConfigDef,
     Kind,
     Scope,
@@ -15,13 +15,13 @@ from app.domain.definitions import (
     quota_description,
     releases_with,
 )
-from app.domain.quotas import QUOTA_KEYS
-from app.domain.releases import releases
+from confplane.domain.quotas import QUOTA_KEYS
+from confplane.domain.releases import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from app.domain.quotas import QuotaKey
+    from confplane.domain.quotas import QuotaKey
 
 QUOTA: Final = "quota"
 TITLES: Final = {

@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
-from app.api import models as base
-from app.api import patterns
-from app.api.models import AnswerModel, EntityId, EntityNames, Page, Time
+from confplane.api import models as base
+from confplane.api import patterns
+from confplane.api.models import AnswerModel, EntityId, EntityNames, Page, Time
 
 _MOST: int = 1_000
 """Entities in one request."""

@@ -5,19 +5,19 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from app.api import batches
-from app.api.context import Call, CallDep, PageSize
-from app.api.drift.models import AdoptedDrift, AdoptProblem, DriftDecision, DriftPage, ReappliedDrift
-from app.api.incoming import INCOMING
-from app.api.responses import json_response, number, page_response, timestamp
-from app.api.routing.operations import Effect, Operation, change, partly, read
-from app.api.routing.routes import Routes
-from app.domain.entities import Entity, split_id
-from app.domain.errors import InvalidRequestError, UnavailableError
-from app.services.changes.alter import Part
-from app.services.limits import LimitClass
-from app.services.target.drift import DriftService
-from app.services.target.drifted import Chosen, Drifted, DriftedKey
+from confplane.api import batches
+from confplane.api.context import Call, CallDep, PageSize
+from confplane.api.drift.models import AdoptedDrift, AdoptProblem, DriftDecision, DriftPage, ReappliedDrift
+from confplane.api.incoming import INCOMING
+from confplane.api.responses import json_response, number, page_response, timestamp
+from confplane.api.routing.operations import Effect, Operation, change, partly, read
+from confplane.api.routing.routes import Routes
+from confplane.domain.entities import Entity, split_id
+from confplane.domain.errors import InvalidRequestError, UnavailableError
+from confplane.services.changes.alter import Part
+from confplane.services.limits import LimitClass
+from confplane.services.target.drift import DriftService
+from confplane.services.target.drifted import Chosen, Drifted, DriftedKey
 
 routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
 

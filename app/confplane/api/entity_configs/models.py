@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StrictStr, WithJsonSchema
 
-from app.api.models import (
+from confplane.api.models import (
     MAX_ENTRIES,
     MAX_KEY,
     MAX_KEYS,

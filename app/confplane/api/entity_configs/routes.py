@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from app.api import batches, looks
-from app.api.context import CallDep, Fresh
-from app.api.entity_configs import models
-from app.api.routing.operations import change, partly, read
-from app.api.routing.routes import Routes
-from app.domain.errors import ConfplaneError, OutcomeUnknownError
-from app.domain.facets import FacetName
-from app.services.kips import entity_configs
-from app.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
-from app.services.limits import LimitClass
-from app.services.pace import Pace, in_slices
+from confplane.api import batches, looks
+from confplane.api.context import CallDep, Fresh
+from confplane.api.entity_configs import models
+from confplane.api.routing.operations import change, partly, read
+from confplane.api.routing.routes import Routes
+from confplane.domain.errors import ConfplaneError, OutcomeUnknownError
+from confplane.domain.facets import FacetName
+from confplane.services.kips import entity_configs
+from confplane.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
+from confplane.services.limits import LimitClass
+from confplane.services.pace import Pace, in_slices
 
 routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictStr
 
-from app.api.models import AnswerModel, ChangeId, Count, Revision, Time, Validatable
+from confplane.api.models import AnswerModel, ChangeId, Count, Revision, Time, Validatable
 
 
 class FreezeReason(Validatable):

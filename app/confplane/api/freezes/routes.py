@@ -4,15 +4,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from app.api.context import Call, CallDep
-from app.api.freezes import models
-from app.api.responses import json_response, timestamp
-from app.api.routing.operations import change
-from app.api.routing.routes import Routes
-from app.services.changes.freeze import FreezeResult
-from app.services.limits import LimitClass
-from app.services.ports.cluster_states import Freeze
-from app.services.target.resting import Rest, Resting
+from confplane.api.context import Call, CallDep
+from confplane.api.freezes import models
+from confplane.api.responses import json_response, timestamp
+from confplane.api.routing.operations import change
+from confplane.api.routing.routes import Routes
+from confplane.services.changes.freeze import FreezeResult
+from confplane.services.limits import LimitClass
+from confplane.services.ports.cluster_states import Freeze
+from confplane.services.target.resting import Rest, Resting
 
 routes = Routes("/v1/clusters/{cluster}", tag="freezes")
 

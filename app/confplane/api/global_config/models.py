@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictStr, WithJsonSchema
 
-from app.api.models import (
+from confplane.api.models import (
     MAX_KEY,
     MAX_KEYS,
     TEXT_OR_NULL,

@@ -2,19 +2,19 @@
 
 from starlette.responses import Response
 
-from app.api import batches, looks, problems
-from app.api.context import CallDep, Fresh
-from app.api.global_config import models
-from app.api.responses import json_response
-from app.api.routing.operations import change, read
-from app.api.routing.routes import Routes
-from app.domain.entities import Entity
-from app.domain.errors import ConfplaneError, InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.domain.texts import clipped
-from app.services.kips import global_config
-from app.services.limits import LimitClass
+from confplane.api import batches, looks, problems
+from confplane.api.context import CallDep, Fresh
+from confplane.api.global_config import models
+from confplane.api.responses import json_response
+from confplane.api.routing.operations import change, read
+from confplane.api.routing.routes import Routes
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.domain.texts import clipped
+from confplane.services.kips import global_config
+from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}", tag="global-config")
 

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictStr
 
-from app.api import patterns
-from app.api.models import AnswerModel, Page, RequestModel, Time, one_of
-from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
-from app.services.access_admin.rules import LONGEST_NOTE
+from confplane.api import patterns
+from confplane.api.models import AnswerModel, Page, RequestModel, Time, one_of
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from confplane.services.access_admin.rules import LONGEST_NOTE
 
 GrantId = Annotated[
     str, Field(pattern=patterns.UUID, description="UUIDv7", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"])

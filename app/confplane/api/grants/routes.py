@@ -5,19 +5,19 @@ from typing import Annotated
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from app.api import parsed, patterns
-from app.api.context import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
-from app.api.grants import models
-from app.api.responses import json_response, page_response, unchanged
-from app.api.routing.operations import manage, read
-from app.api.routing.preconditions import ConditionsDep, not_modified
-from app.api.routing.routes import Routes
-from app.domain.access.grants import ANY
-from app.domain.access.operations import PatternType
-from app.services.access_admin.grants import NewGrant
-from app.services.access_admin.shown import etag_of, shown_grant
-from app.services.limits import LimitClass
-from app.services.ports.access import StoredGrant
+from confplane.api import parsed, patterns
+from confplane.api.context import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
+from confplane.api.grants import models
+from confplane.api.responses import json_response, page_response, unchanged
+from confplane.api.routing.operations import manage, read
+from confplane.api.routing.preconditions import ConditionsDep, not_modified
+from confplane.api.routing.routes import Routes
+from confplane.domain.access.grants import ANY
+from confplane.domain.access.operations import PatternType
+from confplane.services.access_admin.grants import NewGrant
+from confplane.services.access_admin.shown import etag_of, shown_grant
+from confplane.services.limits import LimitClass
+from confplane.services.ports.access import StoredGrant
 
 _PATH = "/v1/grants"
 routes = Routes(_PATH, tag="grants")

@@ -6,20 +6,20 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from app.api import patterns
-from app.api.clients.models import Software
-from app.api.context import CallDep, PageSize
-from app.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
-from app.api.rendered.entries import compatibility
-from app.api.responses import json_response, page_response
-from app.api.routing.operations import Effect, Operation, read
-from app.api.routing.routes import Routes
-from app.domain.entities import Entity, split_id
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import rfc3339
-from app.services.limits import LimitClass
-from app.services.ports.registrations import Registration
-from app.services.reads import registrations
+from confplane.api import patterns
+from confplane.api.clients.models import Software
+from confplane.api.context import CallDep, PageSize
+from confplane.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
+from confplane.api.rendered.entries import compatibility
+from confplane.api.responses import json_response, page_response
+from confplane.api.routing.operations import Effect, Operation, read
+from confplane.api.routing.routes import Routes
+from confplane.domain.entities import Entity, split_id
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import rfc3339
+from confplane.services.limits import LimitClass
+from confplane.services.ports.registrations import Registration
+from confplane.services.reads import registrations
 
 routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
 

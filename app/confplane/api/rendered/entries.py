@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from app.api.responses import number
-from app.domain.entities import split_id
-from app.domain.errors import CorruptZnodeError
-from app.domain.facets import FacetName
+from confplane.api.responses import number
+from confplane.domain.entities import split_id
+from confplane.domain.errors import CorruptZnodeError
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.facets import JsonValue
-    from app.services.collections import Collection
-    from app.services.ports.registrations import Registration
-    from app.services.reads.describe import DescribeService, Selected
+    from confplane.domain.changes import Node
+    from confplane.domain.facets import JsonValue
+    from confplane.services.collections import Collection
+    from confplane.services.ports.registrations import Registration
+    from confplane.services.reads.describe import DescribeService, Selected
 
 _Kept = dict[str, tuple["Node", bytes | None]]
 

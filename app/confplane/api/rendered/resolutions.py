@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from app.api.rendered.entries import described, entry
-from app.api.rendered.polled import Polled
-from app.api.responses import number
-from app.domain.entities import CACHED_LENGTH
-from app.services.reads.describe import exact_client
+from confplane.api.rendered.entries import described, entry
+from confplane.api.rendered.polled import Polled
+from confplane.api.responses import number
+from confplane.domain.entities import CACHED_LENGTH
+from confplane.services.reads.describe import exact_client
 
 if TYPE_CHECKING:
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.filters import EntityFilter
-    from app.services.collections import Collection
-    from app.services.reads.describe import DescribeService, Effective
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.filters import EntityFilter
+    from confplane.services.collections import Collection
+    from confplane.services.reads.describe import DescribeService, Effective
 
 T = TypeVar("T")
 

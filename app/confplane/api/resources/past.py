@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from starlette.responses import Response
 
-from app.api import parsed
-from app.api.context import Call, CallDep, IfNoneMatch, PageSize, PageToken
-from app.api.models import HistoryPage, PastDiff
-from app.api.responses import (
+from confplane.api import parsed
+from confplane.api.context import Call, CallDep, IfNoneMatch, PageSize, PageToken
+from confplane.api.models import HistoryPage, PastDiff
+from confplane.api.responses import (
     json_response,
     number,
     page_response,
@@ -18,23 +18,23 @@ from app.api.responses import (
     timestamp,
     unchanged,
 )
-from app.api.routing.operations import read
-from app.api.routing.paths import entity_in_path
-from app.api.routing.preconditions import not_modified
-from app.api.routing.routes import Routes, declared
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.services.collections import Collection
-from app.services.limits import LimitClass
-from app.services.reads.describe import ListQuery
-from app.services.reads.history import HistoryItem, KeyChange, PastEntity
+from confplane.api.routing.operations import read
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.preconditions import not_modified
+from confplane.api.routing.routes import Routes, declared
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.services.collections import Collection
+from confplane.services.limits import LimitClass
+from confplane.services.reads.describe import ListQuery
+from confplane.services.reads.history import HistoryItem, KeyChange, PastEntity
 
 _MOMENT: Final = (
     "A revision, when it is all digits, or else a time (RFC 3339 with an offset); a time of the future means now"
 )
 At = Annotated[str | None, Query(description=f"The content of a moment of the past. {_MOMENT}", max_length=64)]
-"""The moment of a read of the past; :func:`app.api.parsed.revision_or_time` reads it."""
+"""The moment of a read of the past; :func:`confplane.api.parsed.revision_or_time` reads it."""
 _From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
 _To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
 

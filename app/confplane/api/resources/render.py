@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api.responses import number, timestamp
-from app.domain.entities import Entity
-from app.services.target.fresh import observed_at
+from confplane.api.responses import number, timestamp
+from confplane.domain.entities import Entity
+from confplane.services.target.fresh import observed_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.facets import JsonValue
-    from app.services.collections import Collection
+    from confplane.domain.changes import Node
+    from confplane.domain.facets import JsonValue
+    from confplane.services.collections import Collection
 
 
 def resource(collection: Collection, entity_id: str, declared: Mapping[str, JsonValue]) -> dict[str, Any]:

@@ -12,30 +12,30 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from app.api import looks, patterns, standings
-from app.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
-from app.api.models import DeletedResource, ResourceBody
-from app.api.rendered.polled import Polled
-from app.api.resources import past
-from app.api.resources.render import full_resource, resource
-from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
-from app.api.reverts import routes as reverts
-from app.api.routing.operations import Answer, change, read
-from app.api.routing.paths import entity_in_path
-from app.api.routing.preconditions import Conditions, ConditionsDep, not_modified
-from app.api.routing.routes import Routes, declared
-from app.domain.changes import Node
-from app.domain.definitions import Catalog
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.domain.texts import step
-from app.services.changes.edits import Edit, EditResult, Mode
-from app.services.clusters import Cluster
-from app.services.collections import Collection
-from app.services.limits import LimitClass
-from app.services.reads.describe import DescribeService, ListQuery
+from confplane.api import looks, patterns, standings
+from confplane.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
+from confplane.api.models import DeletedResource, ResourceBody
+from confplane.api.rendered.polled import Polled
+from confplane.api.resources import past
+from confplane.api.resources.render import full_resource, resource
+from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
+from confplane.api.reverts import routes as reverts
+from confplane.api.routing.operations import Answer, change, read
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.preconditions import Conditions, ConditionsDep, not_modified
+from confplane.api.routing.routes import Routes, declared
+from confplane.domain.changes import Node
+from confplane.domain.definitions import Catalog
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.domain.texts import step
+from confplane.services.changes.edits import Edit, EditResult, Mode
+from confplane.services.clusters import Cluster
+from confplane.services.collections import Collection
+from confplane.services.limits import LimitClass
+from confplane.services.reads.describe import DescribeService, ListQuery
 
 Resolve = Callable[[Call, Entity], Awaitable[Polled]]
 """Finds the effective values of an entity."""

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StrictBool, StrictStr
 
-from app.api import models as base
-from app.api import patterns
-from app.services.ports.trail import MOST_REVERTS
+from confplane.api import models as base
+from confplane.api import patterns
+from confplane.services.ports.trail import MOST_REVERTS
 
 _SELECTORS = {"changeId": ("changeId",), "requestId": ("requestId",), "principal": ("principal", "since")}
 _PARTS = ("changeId", "requestId", "principal", "since", "until")

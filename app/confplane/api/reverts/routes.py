@@ -7,23 +7,23 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from app.api import batches, parsed, problems, standings
-from app.api.context import CallDep
-from app.api.responses import json_response
-from app.api.reverts import models
-from app.api.routing.operations import change, partly
-from app.api.routing.paths import entity_in_path
-from app.api.routing.preconditions import ConditionsDep
-from app.api.routing.routes import Routes, declared
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError, RevertConflictError
-from app.domain.facets import FacetName
-from app.services.changes.edits import EntryResult
-from app.services.limits import LimitClass
-from app.services.pace import in_slices
-from app.services.ports.trail import MOST_REVERTS
-from app.services.reverts.service import Reversal, Selection
-from app.services.target.standing import FACETS
+from confplane.api import batches, parsed, problems, standings
+from confplane.api.context import CallDep
+from confplane.api.responses import json_response
+from confplane.api.reverts import models
+from confplane.api.routing.operations import change, partly
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.preconditions import ConditionsDep
+from confplane.api.routing.routes import Routes, declared
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError, RevertConflictError
+from confplane.domain.facets import FacetName
+from confplane.services.changes.edits import EntryResult
+from confplane.services.limits import LimitClass
+from confplane.services.pace import in_slices
+from confplane.services.ports.trail import MOST_REVERTS
+from confplane.services.reverts.service import Reversal, Selection
+from confplane.services.target.standing import FACETS
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 

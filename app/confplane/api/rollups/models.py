@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field, create_model
 
-from app.api import patterns
-from app.api.models import AnswerModel, Revision, Time
-from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
-from app.services.ports.rollups import RunState
+from confplane.api import patterns
+from confplane.api.models import AnswerModel, Revision, Time
+from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from confplane.services.ports.rollups import RunState
 
 _RUN_ID: Any = Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the run")
 _PYTHON: dict[ColumnType, Any] = {

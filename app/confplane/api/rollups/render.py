@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.domain.texts import rfc3339
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
-    from app.services.ports.rollups import RollupRun
+    from confplane.services.ports.rollups import RollupRun
 
 
 def rollup_run(run: RollupRun) -> dict[str, Any]:

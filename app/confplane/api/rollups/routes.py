@@ -8,21 +8,21 @@ from uuid import UUID
 from fastapi import Query
 from starlette.responses import Response
 
-from app.api import patterns
-from app.api.context import CallDep, IfNoneMatch, PageSize
-from app.api.responses import json_response, number, unchanged
-from app.api.rollups import models
-from app.api.rollups.render import rollup_attempt, rollup_run
-from app.api.routing.operations import read
-from app.api.routing.preconditions import not_modified
-from app.api.routing.routes import Routes, declared
-from app.domain.access.ranges import Ranges
-from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
-from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
-from app.services.etags import digest
-from app.services.limits import LimitClass
-from app.services.ports.rollups import Place, RollupRun, RowQuery
-from app.services.reads.rollups import item_of, never_run, selection, visible
+from confplane.api import patterns
+from confplane.api.context import CallDep, IfNoneMatch, PageSize
+from confplane.api.responses import json_response, number, unchanged
+from confplane.api.rollups import models
+from confplane.api.rollups.render import rollup_attempt, rollup_run
+from confplane.api.routing.operations import read
+from confplane.api.routing.preconditions import not_modified
+from confplane.api.routing.routes import Routes, declared
+from confplane.domain.access.ranges import Ranges
+from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
+from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from confplane.services.etags import digest
+from confplane.services.limits import LimitClass
+from confplane.services.ports.rollups import Place, RollupRun, RowQuery
+from confplane.services.reads.rollups import item_of, never_run, selection, visible
 
 routes = Routes("/v1/clusters/{cluster}/rollups", tag="rollups")
 

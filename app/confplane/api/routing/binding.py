@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
-from app.api.incoming import INCOMING
-from app.api.problems import FindingsError
-from app.api.routing.bodies import BodyReader
-from app.domain.errors import InvalidRequestError
+from confplane.api.incoming import INCOMING
+from confplane.api.problems import FindingsError
+from confplane.api.routing.bodies import BodyReader
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Scope
 
-    from app.api.models import RequestModel
+    from confplane.api.models import RequestModel
 
 
 class Binder:

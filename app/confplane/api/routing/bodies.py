@@ -1,4 +1,4 @@
-"""Bodies of requests: read within limits, parsed by :mod:`app.api.routing.strict_json`, validated by their models.
+"""Request bodies: read within limits, parsed by :mod:`confplane.api.routing.strict_json`, validated by their models.
 
 A large body is parsed and validated in slices, so that other requests are served meanwhile.
 """
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from app.api.incoming import INCOMING
-from app.api.problems import SHOWN, FindingsError
-from app.api.routing import strict_json
-from app.domain.errors import BodyTooLargeError, MediaTypeError
-from app.services.pace import Pace
+from confplane.api.incoming import INCOMING
+from confplane.api.problems import SHOWN, FindingsError
+from confplane.api.routing import strict_json
+from confplane.domain.errors import BodyTooLargeError, MediaTypeError
+from confplane.services.pace import Pace
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from app.api.models import RequestModel
+    from confplane.api.models import RequestModel
 
 MAX_ENTRIES: Final = 10_000
 """Entries of a large body that are validated one by one; a model refuses more than it takes by itself."""

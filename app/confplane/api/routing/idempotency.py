@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import Header
 from starlette.requests import Request
 
-from app.api import patterns
-from app.api.incoming import INCOMING
-from app.api.responses import PreparedResponse, consistency_headers, encoded
-from app.api.routing.bodies import BODY
-from app.api.routing.operations import Handler
-from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
-from app.services.changes.idempotency import POINTER, RequestKey
-from app.services.ports.request_keys import Answer
+from confplane.api import patterns
+from confplane.api.incoming import INCOMING
+from confplane.api.responses import PreparedResponse, consistency_headers, encoded
+from confplane.api.routing.bodies import BODY
+from confplane.api.routing.operations import Handler
+from confplane.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
+from confplane.services.changes.idempotency import POINTER, RequestKey
+from confplane.services.ports.request_keys import Answer
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from app.api.context import Call, ServiceCall
-    from app.services.clusters import Cluster
+    from confplane.api.context import Call, ServiceCall
+    from confplane.services.clusters import Cluster
 
 _NAME: Final = b"idempotency-key"
 _REPLAYED: Final = "idempotency-replayed"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
-from app.api.routing.routes import StrictRoute
-from app.domain.entities import CACHED_LENGTH
+from confplane.api.routing.routes import StrictRoute
+from confplane.domain.entities import CACHED_LENGTH
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from app.api.models import Problem
+from confplane.api.models import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
 
-    from app.services.limits import LimitClass
+    from confplane.services.limits import LimitClass
 
 Handler = Callable[..., Awaitable[Response]]
 

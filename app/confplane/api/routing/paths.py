@@ -6,9 +6,9 @@ from fastapi import Depends, Path
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.api.context import EMBEDDED
-from app.domain.entities import Entity
-from app.domain.errors import InvalidEntityIdError
+from confplane.api.context import EMBEDDED
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidEntityIdError
 
 _SEGMENTS = 5
 """Parts of ``/v1/clusters/{cluster}/{facet}/`` before the id."""

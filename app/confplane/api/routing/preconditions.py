@@ -7,10 +7,10 @@ from typing import Annotated, Final
 from fastapi import Depends, Header
 from starlette.requests import Request
 
-from app.api import patterns
-from app.api.incoming import INCOMING
-from app.domain.errors import InvalidRequestError
-from app.services.etags import ANY, Precondition
+from confplane.api import patterns
+from confplane.api.incoming import INCOMING
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.etags import ANY, Precondition
 
 _LOOKED_AT: Final = (
     " Quotas and configs of a Kafka 4 cluster that callers and others write are looked at in the cluster first"

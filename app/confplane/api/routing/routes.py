@@ -12,22 +12,22 @@ from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from app.api import problems
-from app.api.incoming import INCOMING
-from app.api.routing.binding import Binder
-from app.api.routing.idempotency import idempotent, keyless
-from app.api.routing.operations import Effect, Handler
-from app.api.routing.preconditions import refuse_conditions
-from app.api.traffic import HUNG_UP
-from app.domain.errors import ConfplaneError
+from confplane.api import problems
+from confplane.api.incoming import INCOMING
+from confplane.api.routing.binding import Binder
+from confplane.api.routing.idempotency import idempotent, keyless
+from confplane.api.routing.operations import Effect, Handler
+from confplane.api.routing.preconditions import refuse_conditions
+from confplane.api.traffic import HUNG_UP
+from confplane.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fastapi.params import Depends
 
-    from app.api.routing.operations import Operation
-    from app.services.limits import Allowance
+    from confplane.api.routing.operations import Operation
+    from confplane.services.limits import Allowance
 
 Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]

@@ -13,9 +13,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from app.domain.errors import BodyTooLargeError, InvalidRequestError
-from app.domain.texts import clipped, step
-from app.services.pace import in_slices
+from confplane.domain.errors import BodyTooLargeError, InvalidRequestError
+from confplane.domain.texts import clipped, step
+from confplane.services.pace import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,10 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.responses import JSON, PreparedResponse, encoded
-from app.api.routing.operations import read
-from app.api.routing.routes import Decorator, Routes
-from app.pages import inline, render, source_hash
+from confplane.api.responses import JSON, PreparedResponse, encoded
+from confplane.api.routing.operations import read
+from confplane.api.routing.routes import Decorator, Routes
+from confplane.pages import inline, render, source_hash
 
 routes = Routes(tag=None)
 

@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.grants.models import GrantContent, GrantId
-from app.api.models import Absent, AnswerModel, Count, Revision, Time
-from app.api.tokens.models import NarrowingData, TokenId
+from confplane.api.grants.models import GrantContent, GrantId
+from confplane.api.models import Absent, AnswerModel, Count, Revision, Time
+from confplane.api.tokens.models import NarrowingData, TokenId
 
 
 class Liveness(AnswerModel):

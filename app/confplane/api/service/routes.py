@@ -5,24 +5,24 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-import app
-from app.api import resource
-from app.api.context import CallDep, Fresh, ServiceCallDep, ServicesDep
-from app.api.incoming import INCOMING
-from app.api.responses import PreparedResponse, encoded, json_response, page_response
-from app.api.routing.operations import Answer, read
-from app.api.routing.routes import Routes
-from app.api.service import models
-from app.api.service.target import target_data
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.errors import NotFoundError
-from app.domain.texts import rfc3339
-from app.services.access import Access
-from app.services.access_admin.shown import shown_content, shown_narrowing
-from app.services.limits import LimitClass
-from app.services.ports.store import StoreStatus
-from app.services.recorder.recorded import Watermark
-from app.services.upkeep.readiness import Report
+import confplane
+from confplane.api import resource
+from confplane.api.context import CallDep, Fresh, ServiceCallDep, ServicesDep
+from confplane.api.incoming import INCOMING
+from confplane.api.responses import PreparedResponse, encoded, json_response, page_response
+from confplane.api.routing.operations import Answer, read
+from confplane.api.routing.routes import Routes
+from confplane.api.service import models
+from confplane.api.service.target import target_data
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.errors import NotFoundError
+from confplane.domain.texts import rfc3339
+from confplane.services.access import Access
+from confplane.services.access_admin.shown import shown_content, shown_narrowing
+from confplane.services.limits import LimitClass
+from confplane.services.ports.store import StoreStatus
+from confplane.services.recorder.recorded import Watermark
+from confplane.services.upkeep.readiness import Report
 
 routes = Routes(tag="service")
 
@@ -34,7 +34,7 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 )
 async def livez(request: Request) -> Response:
     """200 as long as the process makes progress, in any state of its stores."""
-    return json_response(request, {"status": "alive", "version": app.__version__})
+    return json_response(request, {"status": "alive", "version": confplane.__version__})
 
 
 @routes.get(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api.responses import timestamp
-from app.services.ports.kafka import Area
-from app.services.target.report import parse
+from confplane.api.responses import timestamp
+from confplane.services.ports.kafka import Area
+from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
-    from app.services.ports.store import ClusterStore
-    from app.services.target.report import Applying, AreaReport, Names
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.report import Applying, AreaReport, Names
 
 
 def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
-from app.api import patterns
-from app.api.models import Absent, AnswerModel, Page, RequestModel, Time, one_of
-from app.domain.access.operations import Operation
-from app.services.access_admin.rules import LONGEST_NOTE
-from app.services.access_admin.tokens import LONGEST_OVERLAP_S
+from confplane.api import patterns
+from confplane.api.models import Absent, AnswerModel, Page, RequestModel, Time, one_of
+from confplane.domain.access.operations import Operation
+from confplane.services.access_admin.rules import LONGEST_NOTE
+from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S
 
 MAX_GROUPS = 100
 """Groups of one token."""

@@ -5,16 +5,16 @@ from typing import Annotated
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from app.api import parsed, patterns
-from app.api.context import PageSize, PageToken, ServiceCall, ServiceCallDep
-from app.api.responses import json_response, page_response
-from app.api.routing.operations import manage, read
-from app.api.routing.routes import Routes
-from app.api.tokens import models
-from app.domain.access.identities import Narrowing
-from app.services.access_admin.shown import shown_token
-from app.services.access_admin.tokens import Made, NewToken
-from app.services.limits import LimitClass
+from confplane.api import parsed, patterns
+from confplane.api.context import PageSize, PageToken, ServiceCall, ServiceCallDep
+from confplane.api.responses import json_response, page_response
+from confplane.api.routing.operations import manage, read
+from confplane.api.routing.routes import Routes
+from confplane.api.tokens import models
+from confplane.domain.access.identities import Narrowing
+from confplane.services.access_admin.shown import shown_token
+from confplane.services.access_admin.tokens import Made, NewToken
+from confplane.services.limits import LimitClass
 
 _PATH = "/v1/tokens"
 routes = Routes(_PATH, tag="tokens")

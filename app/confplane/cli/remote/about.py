@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.cli.remote.output import print_json, print_table
-from app.cli.remote.session import DONE
+from confplane.cli.remote.output import print_json, print_table
+from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.cli.remote.profiles import Profile
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.profiles import Profile
+    from confplane.client import AsyncConfplane
 
 
 async def whoami(client: AsyncConfplane, profile: Profile, *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
+from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
 
 commands = typer.Typer(add_completion=False)
 
@@ -14,7 +14,7 @@ commands = typer.Typer(add_completion=False)
 @commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{READ_CODES}")
 def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
     """Show the principal of the token that is used, the place of the token, and the grants that count."""
-    from app.cli.remote import about, profiles, session  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import about, profiles, session  # noqa: PLC0415 - see the module's docstring
 
     def work() -> int:
         chosen = profiles.chosen(profile, cluster)
@@ -26,7 +26,7 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
 @commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{READ_CODES}")
 def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     """List the clusters of the service, each with its state and its warnings."""
-    from app.cli.remote import about, session  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import about, session  # noqa: PLC0415 - see the module's docstring
 
     raise session.run(profile, None, lambda client: about.clusters(client, as_json=as_json))
 
@@ -67,8 +67,8 @@ def audit(  # noqa: PLR0913 - one argument an option is typer's way
     profile: ProfileName = None,
 ) -> None:
     """Search the trail of all changes, newest first, or show one change with its values before and after."""
-    from app.cli.remote import audit as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import audit as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     wanted = (entity, key, principal, since, until, outcome)
     if change is not None:
@@ -91,8 +91,8 @@ def login(*, profile: ProfileName = None) -> None:
     The profile names the client of the issuer. The tokens are kept in a file that only you can read, and are renewed
     as long as the issuer does so.
     """
-    from app.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote import profiles, session  # noqa: PLC0415 - as above
+    from confplane.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
 
     raise typer.Exit(session.code_of(lambda: command.login(profiles.chosen(profile, None))))
 
@@ -103,7 +103,7 @@ def login(*, profile: ProfileName = None) -> None:
 )
 def logout(*, profile: ProfileName = None) -> None:
     """End the tokens of a login at the issuer, and remove them."""
-    from app.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote import profiles, session  # noqa: PLC0415 - as above
+    from confplane.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
 
     raise typer.Exit(session.code_of(lambda: command.logout(profiles.chosen(profile, None))))

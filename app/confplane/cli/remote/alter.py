@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.remote import applied
-from app.cli.remote.assignments import values_of
-from app.cli.remote.changes import Change, differences, refuse_unset
-from app.cli.remote.declared import declared, keys_of
-from app.cli.remote.entities import entity_of
-from app.cli.remote.output import print_changes, print_json
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from confplane.cli.remote import applied
+from confplane.cli.remote.assignments import values_of
+from confplane.cli.remote.changes import Change, differences, refuse_unset
+from confplane.cli.remote.declared import declared, keys_of
+from confplane.cli.remote.entities import entity_of
+from confplane.cli.remote.output import print_changes, print_json
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.cli.remote.changes import Terms
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.changes import Terms
+    from confplane.client import AsyncConfplane
 
 
 async def put(client: AsyncConfplane, name: str, words: Sequence[str], terms: Terms, *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.remote.session import DONE, FAILED
+from confplane.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.domain.errors import InvalidRequestError
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.entities import entity_of
-from app.cli.remote.moments import time_of
-from app.cli.remote.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text
-from app.cli.remote.progress import counted
-from app.cli.remote.session import DONE
+from confplane.cli.remote.entities import entity_of
+from confplane.cli.remote.moments import time_of
+from confplane.cli.remote.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text
+from confplane.cli.remote.progress import counted
+from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from app.client import AsyncConfplane
-    from app.client.types import AuditedChange
+    from confplane.client import AsyncConfplane
+    from confplane.client.types import AuditedChange
 
 _LARGEST_PAGE: Final = 1000
 _CLUSTER: Final = "cluster"

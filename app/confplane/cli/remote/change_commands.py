@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote import completion
-from app.cli.remote.options import (
+from confplane.cli.remote import completion
+from confplane.cli.remote.options import (
     WRITE_CODES,
     AsJson,
     ClusterName,
@@ -70,9 +70,9 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
 
     Keys that are quotas become quotas, and all others configs. Shown are the values before and after.
     """
-    from app.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.changes import Terms  # noqa: PLC0415 - as above
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.changes import Terms  # noqa: PLC0415 - as above
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(profile, cluster, lambda client: command.put(client, entity, values, terms, as_json=as_json))
@@ -111,9 +111,9 @@ def delete(  # noqa: PLR0913 - one argument an option is typer's way
 
     `--all` removes the keys that the command has read, and nothing where somebody changes them meanwhile.
     """
-    from app.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.changes import Terms  # noqa: PLC0415 - as above
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.changes import Terms  # noqa: PLC0415 - as above
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.entities import facets_of
-from app.client import Change as Altered
-from app.client import ClientChange
-from app.domain.entities import EntityType
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
-from app.domain.numbers import parse_java_double
-from app.domain.quotas import ClientQuotas
+from confplane.cli.remote.entities import facets_of
+from confplane.client import Change as Altered
+from confplane.client import ClientChange
+from confplane.domain.entities import EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.numbers import parse_java_double
+from confplane.domain.quotas import ClientQuotas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from app.client import AsyncConfplane
-    from app.domain.entities import Entity
+    from confplane.client import AsyncConfplane
+    from confplane.domain.entities import Entity
 
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
 """Sent as an integer, which is exact above 2^53 too."""

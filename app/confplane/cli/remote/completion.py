@@ -15,7 +15,7 @@ import typer  # noqa: TC002 - typer reads the annotations of completions
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from app.client import AsyncConfplane
+    from confplane.client import AsyncConfplane
 
 _PATIENCE_S: Final = 2.0
 _MOST: Final = 1000
@@ -74,7 +74,7 @@ def _completed(found: list[str], incomplete: str) -> list[str]:
 
 def profile_names(incomplete: str) -> list[str]:
     """Return the names of profiles."""
-    from app.cli.remote.profiles import ProfileError, Profiles  # noqa: PLC0415 - help needs none of it
+    from confplane.cli.remote.profiles import ProfileError, Profiles  # noqa: PLC0415 - help needs none of it
 
     try:
         return _completed(list(Profiles.read().named), incomplete)
@@ -93,7 +93,7 @@ def cluster_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return ids of entities that have configs; the types while several are possible."""
-    from app.domain.entities import EntityType  # noqa: PLC0415 - help needs none of it
+    from confplane.domain.entities import EntityType  # noqa: PLC0415 - help needs none of it
 
     begun = os.environ.get(_BEGUN, "") + incomplete
     kind, equals, _ = begun.partition("=")
@@ -102,7 +102,7 @@ def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
         return _completed([f"{each}=" for each in kinds], incomplete)
 
     async def ids(client: AsyncConfplane) -> list[str]:
-        from app.cli.remote.entities import PAIR, facets_of_kind  # noqa: PLC0415 - as above
+        from confplane.cli.remote.entities import PAIR, facets_of_kind  # noqa: PLC0415 - as above
 
         wanted = PAIR if "," in begun else kinds[0]
         found: dict[str, None] = {}
@@ -120,8 +120,8 @@ def keys_to_set(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
     async def possible(client: AsyncConfplane) -> list[str]:
-        from app.cli.remote.definitions import keys_of_type  # noqa: PLC0415 - help needs none of it
-        from app.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
+        from confplane.cli.remote.definitions import keys_of_type  # noqa: PLC0415 - help needs none of it
+        from confplane.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
 
         return await keys_of_type(client, entity_of(ctx.params["entity"]).types[0])
 
@@ -132,8 +132,8 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return keys that the entity before them has."""
 
     async def present(client: AsyncConfplane) -> list[str]:
-        from app.cli.remote.declared import declared, keys_of  # noqa: PLC0415 - help needs none of it
-        from app.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
+        from confplane.cli.remote.declared import declared, keys_of  # noqa: PLC0415 - help needs none of it
+        from confplane.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
 
         answers = await declared(client, entity_of(ctx.params["entity"]))
         return [key for facet, answer in answers.items() for key in keys_of(facet, answer)]
@@ -146,9 +146,9 @@ def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, A
     import asyncio  # noqa: PLC0415 - help needs none of it
     import threading  # noqa: PLC0415 - as above
 
-    from app.cli.remote import profiles, session  # noqa: PLC0415 - as above
-    from app.client import ClientError  # noqa: PLC0415 - as above
-    from app.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
+    from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
+    from confplane.client import ClientError  # noqa: PLC0415 - as above
+    from confplane.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
 
     found: list[str] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from app.cli.remote.options import ClusterName, ProfileName
+from confplane.cli.remote.options import ClusterName, ProfileName
 
 commands = typer.Typer(add_completion=False)
 
@@ -16,7 +16,7 @@ commands = typer.Typer(add_completion=False)
 )
 def configs(context: typer.Context) -> None:
     """Describe and change configs with the options of kafka-configs.sh."""
-    from app.cli.remote.configs.command import run  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.configs.command import run  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(run(context.args))
 
@@ -35,6 +35,6 @@ def shell(*, cluster: ClusterName = None, profile: ProfileName = None) -> None:
     lines come from standard input, and the first that fails ends the shell with its exit code. `help` shows the
     options, `exit` and Ctrl-D end the shell.
     """
-    from app.cli.remote.configs.shell import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote.configs.shell import run  # noqa: PLC0415 - as above
 
     raise typer.Exit(run(profile, cluster))

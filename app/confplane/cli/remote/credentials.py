@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from app.cli.remote import logins
-from app.cli.remote.profiles import ProfileError
-from app.client.tokens import is_token
+from confplane.cli.remote import logins
+from confplane.cli.remote.profiles import ProfileError
+from confplane.client.tokens import is_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.cli.remote.logins import Login
-    from app.cli.remote.profiles import Profile
-    from app.client.device import DeviceLogin, Tokens
+    from confplane.cli.remote.logins import Login
+    from confplane.cli.remote.profiles import Profile
+    from confplane.client.device import DeviceLogin, Tokens
 
 _COMMAND_S: Final = 60
 
@@ -55,7 +55,7 @@ def device_login(profile: Profile) -> Iterator[DeviceLogin]:
     Raises:
         ProfileError: The file of authorities can't be used.
     """
-    from app.client.device import DeviceLogin  # noqa: PLC0415 - few commands log in
+    from confplane.client.device import DeviceLogin  # noqa: PLC0415 - few commands log in
 
     speaker = DeviceLogin(verify=tls_of(replace(profile, certificate_file=None)))
     try:

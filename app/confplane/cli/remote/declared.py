@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from app.cli.remote.entities import MEMBERS, facets_of
-from app.client import ProblemError
+from confplane.cli.remote.entities import MEMBERS, facets_of
+from confplane.client import ProblemError
 
 if TYPE_CHECKING:
-    from app.client import Answer, AsyncConfplane
-    from app.domain.entities import Entity
-    from app.domain.facets import FacetName
+    from confplane.client import Answer, AsyncConfplane
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import FacetName
 
 _NOT_FOUND: Final = 404
 _NOT_SET: Final = 91

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client import ClientError
+from confplane.client import ClientError
 
 if TYPE_CHECKING:
-    from app.client import AsyncConfplane
+    from confplane.client import AsyncConfplane
 
 
 async def keys_of_type(client: AsyncConfplane, kind: str) -> list[str]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.entities import entity_of
-from app.cli.remote.output import ABSENT, HIDDEN, print_json, print_table, sides_of, value_text
-from app.cli.remote.session import DONE, FAILED
+from confplane.cli.remote.entities import entity_of
+from confplane.cli.remote.output import ABSENT, HIDDEN, print_json, print_table, sides_of, value_text
+from confplane.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from app.client import AsyncConfplane
+    from confplane.client import AsyncConfplane
 
 _UNSEEN: Final = "(not seen)"
 """The place of a value in a cluster that did not answer."""

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote import completion
-from app.cli.remote.options import (
+from confplane.cli.remote import completion
+from confplane.cli.remote.options import (
     READ_CODES,
     WRITE_CODES,
     AsJson,
@@ -44,8 +44,8 @@ def list_drift(*, as_json: AsLines = False, cluster: ClusterName = None, profile
 
     `pending` is on its way, `refused` was refused by the cluster, `extra` was set there by others and never here.
     """
-    from app.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     raise run(profile, cluster, lambda client: command.listed(client, as_json=as_json))
 
@@ -68,8 +68,8 @@ def adopt(
     profile: ProfileName = None,
 ) -> None:
     """Give keys that differ the value that the Kafka cluster has, each entity in a change of its own."""
-    from app.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     given = command.Given(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
     raise run(profile, cluster, lambda client: command.adopt(client, given, as_json=as_json))
@@ -89,8 +89,8 @@ def reapply(
     profile: ProfileName = None,
 ) -> None:
     """Have what the Kafka cluster refused, and what is contested, sent to it again."""
-    from app.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     given = command.Given(tuple(entities), tuple(key or ()), validate_only)
     raise run(profile, cluster, lambda client: command.reapply(client, given, as_json=as_json))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.remote import session
-from app.cli.remote.output import print_table
-from app.cli.remote.profiles import ProfileError, Profiles, check_url, file
+from confplane.cli.remote import session
+from confplane.cli.remote.output import print_table
+from confplane.cli.remote.profiles import ProfileError, Profiles, check_url, file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from app.cli.remote.profiles import Profile
+    from confplane.cli.remote.profiles import Profile
 
 
 def run(work: Callable[[], None]) -> typer.Exit:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.entities import MEMBERS, entity_of, facets_of
-from app.cli.remote.output import print_json, print_table, value_text
-from app.cli.remote.session import DONE
+from confplane.cli.remote.entities import MEMBERS, entity_of, facets_of
+from confplane.cli.remote.output import print_json, print_table, value_text
+from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.client import AsyncConfplane
+    from confplane.client import AsyncConfplane
 
 _DEFAULT: Final = "DEFAULT_CONFIG"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidEntityIdError, InvalidRequestError
-from app.domain.facets import FacetName
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
+from confplane.domain.facets import FacetName
 
 MEMBERS: Final = {
     FacetName.CLIENT_QUOTAS: "quotas",

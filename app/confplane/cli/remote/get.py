@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.remote.declared import declared, keys_of
-from app.cli.remote.entities import entity_of, facets_of
-from app.cli.remote.moments import moment_of
-from app.cli.remote.output import NOT_KEPT, note_inexact, print_json, print_table, value_text
-from app.cli.remote.session import DONE, FAILED
+from confplane.cli.remote.declared import declared, keys_of
+from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.cli.remote.moments import moment_of
+from confplane.cli.remote.output import NOT_KEPT, note_inexact, print_json, print_table, value_text
+from confplane.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
-    from app.client import Answer, AsyncConfplane
-    from app.domain.facets import FacetName
+    from confplane.client import Answer, AsyncConfplane
+    from confplane.domain.facets import FacetName
 
 
 async def get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bool) -> int:

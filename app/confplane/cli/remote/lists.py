@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.remote.output import print_json, print_table, value_text
-from app.cli.remote.selection import Source
-from app.cli.remote.session import DONE, FAILED
-from app.domain.facets import FacetName
+from confplane.cli.remote.output import print_json, print_table, value_text
+from confplane.cli.remote.selection import Source
+from confplane.cli.remote.session import DONE, FAILED
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from app.cli.remote.selection import Selection
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.selection import Selection
+    from confplane.client import AsyncConfplane
 
 
 async def listed(client: AsyncConfplane, selection: Selection, *, as_json: bool) -> int:

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote import applied
-from app.cli.remote.changes import differences
-from app.cli.remote.load_file import pieces
-from app.cli.remote.progress import counted
-from app.cli.remote.session import FAILED, UNKNOWN
-from app.client import Change, ClientChange, ClientError, ProblemError
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from confplane.cli.remote import applied
+from confplane.cli.remote.changes import differences
+from confplane.cli.remote.load_file import pieces
+from confplane.cli.remote.progress import counted
+from confplane.cli.remote.session import FAILED, UNKNOWN
+from confplane.client import Change, ClientChange, ClientError, ProblemError
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
     from typing import BinaryIO
 
-    from app.cli.remote.changes import Terms
-    from app.cli.remote.load_file import Loaded
-    from app.client import Answer, AsyncConfplane
+    from confplane.cli.remote.changes import Terms
+    from confplane.cli.remote.load_file import Loaded
+    from confplane.client import Answer, AsyncConfplane
 
 _STANDARD_INPUT: Final = Path("-")
 _Result = dict[str, Any]

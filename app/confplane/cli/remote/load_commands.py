@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import ClusterName, ProfileName, Reason, WaitApplied
+from confplane.cli.remote.options import ClusterName, ProfileName, Reason, WaitApplied
 
 commands = typer.Typer(add_completion=False)
 
@@ -34,9 +34,9 @@ def load(
     Keys that the file does not name stay as they are, and so do those with null, the place of a secret. The first
     refusal ends the load. A file may be loaded again: what is equal already is no change.
     """
-    from app.cli.remote import load as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.changes import Terms  # noqa: PLC0415 - as above
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import load as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.changes import Terms  # noqa: PLC0415 - as above
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     terms = Terms(validate_only, reason, wait_applied_ms=wait_applied)
     raise run(profile, cluster, lambda client: command.load(client, file, terms))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from app.cli.remote.entities import facets_of
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from confplane.cli.remote.entities import facets_of
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.cli.remote import logins
-from app.cli.remote.credentials import device_login
-from app.cli.remote.logins import Login
-from app.cli.remote.profiles import ProfileError
-from app.cli.remote.session import DONE, FAILED
-from app.client.device import LoginError
+from confplane.cli.remote import logins
+from confplane.cli.remote.credentials import device_login
+from confplane.cli.remote.logins import Login
+from confplane.cli.remote.profiles import ProfileError
+from confplane.cli.remote.session import DONE, FAILED
+from confplane.client.device import LoginError
 
 if TYPE_CHECKING:
-    from app.cli.remote.profiles import Profile
+    from confplane.cli.remote.profiles import Profile
 
 SCOPE: Final = "openid offline_access"
 """The scopes of OpenID Connect that give a refresh token."""

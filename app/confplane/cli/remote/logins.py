@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from app.cli.remote.profiles import ProfileError
-from app.files import replacing
+from confplane.cli.remote.profiles import ProfileError
+from confplane.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.cli.remote.profiles import Profile
-    from app.client.device import Tokens
+    from confplane.cli.remote.profiles import Profile
+    from confplane.client.device import Tokens
 
 _EARLY_S: Final = 30.0
 """Seconds before its end at which a token is renewed."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from app.cli.durations import seconds
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import rfc3339
+from confplane.cli.durations import seconds
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import rfc3339
 
 
 def moment_of(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from app.cli.remote import completion
+from confplane.cli.remote import completion
 
 READ_CODES: Final = (
     "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."

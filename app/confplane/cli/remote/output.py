@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.columns import columns
+from confplane.cli.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.remote.entities import entity_of, facets_of
-from app.cli.remote.moments import moment_of
-from app.cli.remote.output import (
+from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.cli.remote.moments import moment_of
+from confplane.cli.remote.output import (
     author_text,
     note_inexact,
     print_changes,
@@ -18,16 +18,16 @@ from app.cli.remote.output import (
     reason_text,
     sides_of,
 )
-from app.cli.remote.progress import counted
-from app.cli.remote.session import DONE
+from confplane.cli.remote.progress import counted
+from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.client import AsyncConfplane
-    from app.client.types import HistoryItem, PastDiff
-    from app.domain.entities import Entity
-    from app.domain.facets import FacetName
+    from confplane.client import AsyncConfplane
+    from confplane.client.types import HistoryItem, PastDiff
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import FacetName
 
 
 async def history(client: AsyncConfplane, name: str, *, limit: int, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote import completion
+from confplane.cli.remote import completion
 
 commands = typer.Typer(add_completion=False)
 profiles = typer.Typer(
@@ -28,7 +28,7 @@ _Name = Annotated[
 @profiles.command("list", epilog=f"Example:\n\n    confplane profiles list\n\n{_CODES}")
 def list_profiles() -> None:
     """Show all profiles, the current profile with a star."""
-    from app.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
 
     raise command.run(command.show)
 
@@ -89,8 +89,8 @@ def set_profile(  # noqa: PLR0913 - one argument an option is typer's way
 
     The file has the place of the token and never the token.
     """
-    from app.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.profiles import Profile  # noqa: PLC0415 - as above
+    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.profiles import Profile  # noqa: PLC0415 - as above
 
     made = Profile(
         url,
@@ -110,7 +110,7 @@ def set_profile(  # noqa: PLR0913 - one argument an option is typer's way
 @profiles.command(epilog=f"Example:\n\n    confplane profiles use production\n\n{_CODES}")
 def use(name: _Name) -> None:
     """Make a profile the current profile, which commands use without `--profile`."""
-    from app.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
 
     raise command.run(lambda: command.use(name))
 
@@ -118,6 +118,6 @@ def use(name: _Name) -> None:
 @profiles.command(epilog=f"Example:\n\n    confplane profiles remove production\n\n{_CODES}")
 def remove(name: _Name) -> None:
     """Remove a profile. Its token's file stays."""
-    from app.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
 
     raise command.run(lambda: command.remove(name))

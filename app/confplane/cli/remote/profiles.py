@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from app.files import replacing
+from confplane.files import replacing
 
 _FILE_VARIABLE: Final = "CONFPLANE_PROFILES"
 _DEV_DIRECTORY: Final = Path(".confplane")

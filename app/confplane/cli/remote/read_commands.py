@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import (
+from confplane.cli.remote.options import (
     READ_CODES,
     AsJson,
     AsLines,
@@ -69,10 +69,10 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     Without ENTITY all entities with quotas or configs are listed, as the options select them. Secrets are shown as
     `(hidden)`, in JSON as null. The JSON of an entity has the ETags that `confplane set` takes.
     """
-    from app.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.lists import listed  # noqa: PLC0415 - as above
-    from app.cli.remote.selection import Selection  # noqa: PLC0415 - as above
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.lists import listed  # noqa: PLC0415 - as above
+    from confplane.cli.remote.selection import Selection  # noqa: PLC0415 - as above
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     if entity is None:
         names = {"user": user, "client-id": client_id}
@@ -105,8 +105,8 @@ def effective(
 
     Levels are entities for quotas and client configs, and Kafka's sources for configs of topics and brokers.
     """
-    from app.cli.remote import effective as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import effective as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     raise run(
         profile,
@@ -133,8 +133,8 @@ def history(
 
     Changes that others made past the service are marked `(external)`.
     """
-    from app.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     raise run(profile, cluster, lambda client: command.history(client, entity, limit=limit, as_json=as_json))
 
@@ -166,8 +166,8 @@ def diff(
     profile: ProfileName = None,
 ) -> None:
     """Show the keys of an entity that differ between two moments."""
-    from app.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     raise run(
         profile, cluster, lambda client: command.diff(client, entity, before=before, after=after, as_json=as_json)

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
-from app.cli.remote import applied
-from app.cli.remote.declared import declared
-from app.cli.remote.entities import entity_of, facets_of
-from app.cli.remote.moments import moment_of, time_of
-from app.cli.remote.output import print_json, print_table, sides_of
-from app.cli.remote.session import FAILED, UNKNOWN
-from app.client import ClientError, ProblemError
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote import applied
+from confplane.cli.remote.declared import declared
+from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.cli.remote.moments import moment_of, time_of
+from confplane.cli.remote.output import print_json, print_table, sides_of
+from confplane.cli.remote.session import FAILED, UNKNOWN
+from confplane.client import ClientError, ProblemError
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.client import AsyncConfplane
-    from app.domain.entities import Entity
-    from app.domain.facets import FacetName
+    from confplane.client import AsyncConfplane
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import FacetName
 
 _Body = dict[str, Any]
 """The answer of ``audit:revert``: results by entity and facet, and the changes that are left out."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import (
+from confplane.cli.remote.options import (
     AsJson,
     ClusterName,
     ProfileName,
@@ -75,8 +75,8 @@ def revert(  # noqa: PLR0913 - one argument an option is typer's way
 
     Later changes of the same keys refuse a revert, and are named. Without a terminal `--yes` is needed.
     """
-    from app.cli.remote import revert as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote import revert as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     given = command.Given(entity, to, change, request_id, principal, since, until, tuple(key or ()))
     terms = command.Terms(force, reason, ticket, wait_applied)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from app.cli.remote.entities import KINDS, MEMBERS, facets_of_kind
-from app.cli.remote.moments import moment_of
-from app.cli.remote.progress import counted
-from app.domain.entities import Entity, split_id
-from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from confplane.cli.remote.entities import KINDS, MEMBERS, facets_of_kind
+from confplane.cli.remote.moments import moment_of
+from confplane.cli.remote.progress import counted
+from confplane.domain.entities import Entity, split_id
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from app.client import AsyncConfplane
+    from confplane.client import AsyncConfplane
 
 Value = str | int | float | None
 """A quota, a config, or None for a secret."""
@@ -54,7 +54,7 @@ class Selection:
     prefix: str = ""
     """The beginning of each entity's name; for a pair, of the user's."""
     at: str | None = None
-    """A moment of the past, as :func:`app.cli.remote.moments.moment_of` reads it, once for all lists; None is now."""
+    """A time in the past, parsed once for all lists by :func:`.moments.moment_of`; None means now."""
     not_applied: bool = False
     """Only client configs that some of their clients, as they say, do not run with, or refuse in part."""
 

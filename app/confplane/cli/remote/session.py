@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.cli.remote import profiles
-from app.cli.remote.credentials import tls_of, token_of
-from app.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote import profiles
+from confplane.cli.remote.credentials import tls_of, token_of
+from confplane.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from app.cli.remote.profiles import Profile
+    from confplane.cli.remote.profiles import Profile
 
 DONE: Final = 0
 FAILED: Final = 1

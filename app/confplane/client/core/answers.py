@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from app.client.core.calls import Answer
-from app.client.errors import ClientError, ConnectionFailedError, problem_of
+from confplane.client.core.calls import Answer
+from confplane.client.errors import ClientError, ConnectionFailedError, problem_of
 
 if TYPE_CHECKING:
-    from app.client.core.calls import Call
+    from confplane.client.core.calls import Call
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
-from app.domain.entities import Entity
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,9 +18,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from app.client.core.calls import Answer, Call, segment, with_etag
-from app.client.core.pages import AsyncPages, Paged, Pages
-from app.client.core.senders import Awaiting, Blocking, Steps
+from confplane.client.core.calls import Answer, Call, segment, with_etag
+from confplane.client.core.pages import AsyncPages, Paged, Pages
+from confplane.client.core.senders import Awaiting, Blocking, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

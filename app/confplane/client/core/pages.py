@@ -7,12 +7,12 @@ from http import HTTPStatus
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from app.client.core.answers import member
+from confplane.client.core.answers import member
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-    from app.client.core.calls import Answer, Call
+    from confplane.client.core.calls import Answer, Call
 
 PageT = TypeVar("PageT")
 ItemT = TypeVar("ItemT")

@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from app.client.core.calls import Call
-    from app.client.errors import ClientError
+    from confplane.client.core.calls import Call
+    from confplane.client.errors import ClientError
 
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0

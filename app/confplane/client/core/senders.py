@@ -7,16 +7,16 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.client.core.answers import FAILURES, answer_of, unanswered
-from app.client.core.calls import Answer, Call
-from app.client.core.retries import Retries
-from app.client.errors import ClientError
-from app.client.tokens import authorization, authorization_in_thread
+from confplane.client.core.answers import FAILURES, answer_of, unanswered
+from confplane.client.core.calls import Answer, Call
+from confplane.client.core.retries import Retries
+from confplane.client.errors import ClientError
+from confplane.client.tokens import authorization, authorization_in_thread
 
 if TYPE_CHECKING:
     import httpx
 
-    from app.client.tokens import Token
+    from confplane.client.tokens import Token
 
 T = TypeVar("T")
 

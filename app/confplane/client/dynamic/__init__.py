@@ -15,16 +15,16 @@
 | ``adapters/`` | swaps with the clients of each library |
 """
 
-from app.client.dynamic.config import (
+from confplane.client.dynamic.config import (
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
     DynamicConsumerConfig,
     DynamicProducerConfig,
     Service,
 )
-from app.client.dynamic.names import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
-from app.client.dynamic.reconfigurable import Reconfigurable
-from app.client.dynamic.rules import Decision, Dropped
+from confplane.client.dynamic.names import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
+from confplane.client.dynamic.reconfigurable import Reconfigurable
+from confplane.client.dynamic.rules import Decision, Dropped
 
 __all__ = [
     "AIOKAFKA",

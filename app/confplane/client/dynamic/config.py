@@ -8,7 +8,7 @@ Example::
         producer = confluent_kafka.Producer(dynamic.settings)
 
 No Kafka client changes these settings while it runs. A :class:`Reconfigurable` that is added hears of each change, and
-makes a new client; :mod:`app.client.dynamic.swap` has such ones.
+makes a new client; :mod:`confplane.client.dynamic.swap` has such ones.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.awaiting import AsyncConfplane
-from app.client.dynamic.follower import Follower
-from app.client.dynamic.kept import Kept
-from app.client.dynamic.names import CLIENT_ID, METADATA_MAX_AGE
-from app.client.dynamic.reconfigurable import Listeners
-from app.client.dynamic.reports import Applied, Reporter, shown
-from app.client.dynamic.rules import DEFAULT_MAX_AGE_MS, SUPPORTED, enabled, max_age_s
-from app.client.dynamic.source import Away, Lacking, Poll, Registration, Unchanged, Values
-from app.domain.client_configs import INSTANCE_ID
-from app.domain.definitions import Kind
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
+from confplane.client.awaiting import AsyncConfplane
+from confplane.client.dynamic.follower import Follower
+from confplane.client.dynamic.kept import Kept
+from confplane.client.dynamic.names import CLIENT_ID, METADATA_MAX_AGE
+from confplane.client.dynamic.reconfigurable import Listeners
+from confplane.client.dynamic.reports import Applied, Reporter, shown
+from confplane.client.dynamic.rules import DEFAULT_MAX_AGE_MS, SUPPORTED, enabled, max_age_s
+from confplane.client.dynamic.source import Away, Lacking, Poll, Registration, Unchanged, Values
+from confplane.domain.client_configs import INSTANCE_ID
+from confplane.domain.definitions import Kind
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import ssl
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from app.client.dynamic.names import Library
-    from app.client.dynamic.reconfigurable import Reconfigurable
-    from app.client.dynamic.rules import Decision
-    from app.client.dynamic.source import Source
-    from app.client.tokens import Token
+    from confplane.client.dynamic.names import Library
+    from confplane.client.dynamic.reconfigurable import Reconfigurable
+    from confplane.client.dynamic.rules import Decision
+    from confplane.client.dynamic.source import Source
+    from confplane.client.tokens import Token
 
 _log: Final = logging.getLogger(__name__)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.dynamic.rules import SUPPORTED, Decision, decide
-from app.client.dynamic.source import Away, Lacking, Unchanged, Values
+from confplane.client.dynamic.rules import SUPPORTED, Decision, decide
+from confplane.client.dynamic.source import Away, Lacking, Unchanged, Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.client.dynamic.kept import Kept
-    from app.client.dynamic.names import Library
-    from app.client.dynamic.source import Update
-    from app.domain.definitions import Kind
+    from confplane.client.dynamic.kept import Kept
+    from confplane.client.dynamic.names import Library
+    from confplane.client.dynamic.source import Update
+    from confplane.domain.definitions import Kind
 
 _log: Final = logging.getLogger(__name__)
 

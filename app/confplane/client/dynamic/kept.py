@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.files import replacing
+from confplane.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

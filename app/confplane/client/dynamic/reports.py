@@ -12,8 +12,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.client.dynamic.source import lacking
-from app.client.errors import ProblemError
+from confplane.client.dynamic.source import lacking
+from confplane.client.errors import ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from app.client.awaiting import AsyncConfplane
-    from app.client.dynamic.source import Registration
-    from app.client.types import AppliedConfigs, ClientInformation
-    from app.domain.entities import Entity
+    from confplane.client.awaiting import AsyncConfplane
+    from confplane.client.dynamic.source import Registration
+    from confplane.client.types import AppliedConfigs, ClientInformation
+    from confplane.domain.entities import Entity
 
 _log: Final = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.client.dynamic import names
-from app.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from app.domain.definitions import ConfigValueError, Kind, catalog_of, parse
-from app.domain.releases import ON_ZOOKEEPER
+from confplane.client.dynamic import names
+from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from confplane.domain.definitions import ConfigValueError, Kind, catalog_of, parse
+from confplane.domain.releases import ON_ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,15 +13,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from app.client.errors import ClientError, ProblemError
-from app.domain.entities import EntityType
+from confplane.client.errors import ClientError, ProblemError
+from confplane.domain.entities import EntityType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from app.client import Answer, AsyncConfplane
-    from app.client.types import ConfigFilterComponent
-    from app.domain.entities import Entity
+    from confplane.client import Answer, AsyncConfplane
+    from confplane.client.types import ConfigFilterComponent
+    from confplane.domain.entities import Entity
 
 _LACKING_STATUSES: Final = frozenset({404, 405, 501})
 _LACKING_CODES: Final = frozenset({35, 42})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.client.dynamic.config import Dynamic
+    from confplane.client.dynamic.config import Dynamic
 
 C = TypeVar("C")
 Steps = Generator[Any, Any, None]

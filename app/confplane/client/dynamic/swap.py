@@ -20,12 +20,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.dynamic.steps import C, ConsumerSteps, ProducerSteps, run
+from confplane.client.dynamic.steps import C, ConsumerSteps, ProducerSteps, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from app.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
+    from confplane.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
 
 
 class SwappedProducer(ProducerSteps[C]):

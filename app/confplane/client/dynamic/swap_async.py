@@ -1,4 +1,4 @@
-"""Swaps for coroutines: :mod:`app.client.dynamic.swap` has their steps."""
+"""Swaps for coroutines: :mod:`confplane.client.dynamic.swap` has their steps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.dynamic.steps import C, ConsumerSteps, ProducerSteps, run_async
+from confplane.client.dynamic.steps import C, ConsumerSteps, ProducerSteps, run_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from app.client.dynamic.config import AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig
+    from confplane.client.dynamic.config import AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig
 
 
 class AsyncSwappedProducer(ProducerSteps[C]):

@@ -1,1 +1,1 @@
-"""The operations of the API, a module for each family; :mod:`app.client.core.operations` says how they are written."""
+"""The operations of the API, one module per family; :mod:`confplane.client.core.operations` explains their form."""

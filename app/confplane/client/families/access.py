@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.client.core.calls import call, segment
-from app.client.core.operations import Family, S, listing, operation, tagged
-from app.client.core.pages import Paged
-from app.client.families.resources import page_params
+from confplane.client.core.calls import call, segment
+from confplane.client.core.operations import Family, S, listing, operation, tagged
+from confplane.client.core.pages import Paged
+from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call, Texts
-    from app.client.types import (
+    from confplane.client.core.calls import Call, Texts
+    from confplane.client.types import (
         AccessChangeData,
         AccessChangePage,
         AccessReport,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.client.core.operations import Family, S
-from app.client.families.access import Access, Grants, Tokens
-from app.client.families.audit import Audit
-from app.client.families.client_configs import ClientConfigs
-from app.client.families.client_quotas import ClientQuotas
-from app.client.families.clients import Clients
-from app.client.families.cluster import Clusters, ConfigDefinitionsOfCluster, Drift, Registrations
-from app.client.families.configs import Configs
-from app.client.families.kips import EntityConfigs, GlobalConfigs
-from app.client.families.rollups import Rollups
-from app.client.families.service import Process
+from confplane.client.core.operations import Family, S
+from confplane.client.families.access import Access, Grants, Tokens
+from confplane.client.families.audit import Audit
+from confplane.client.families.client_configs import ClientConfigs
+from confplane.client.families.client_quotas import ClientQuotas
+from confplane.client.families.clients import Clients
+from confplane.client.families.cluster import Clusters, ConfigDefinitionsOfCluster, Drift, Registrations
+from confplane.client.families.configs import Configs
+from confplane.client.families.kips import EntityConfigs, GlobalConfigs
+from confplane.client.families.rollups import Rollups
+from confplane.client.families.service import Process
 
 if TYPE_CHECKING:
-    from app.client.families.resources import Resources
+    from confplane.client.families.resources import Resources
 
 
 class Families(Family[S]):

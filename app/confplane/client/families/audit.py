@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call, given, id_of, segment
-from app.client.core.operations import Family, S, listing, operation
-from app.client.core.pages import Paged
-from app.client.families.resources import page_params
+from confplane.client.core.calls import call, given, id_of, segment
+from confplane.client.core.operations import Family, S, listing, operation
+from confplane.client.core.pages import Paged
+from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call, Terms
-    from app.client.types import AuditedChange, AuditPage, RevertedChanges
-    from app.domain.entities import Entity
+    from confplane.client.core.calls import Call, Terms
+    from confplane.client.types import AuditedChange, AuditPage, RevertedChanges
+    from confplane.domain.entities import Entity
 
 
 class Audit(Family[S]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from app.client.core.calls import given
-from app.domain.entities import Entity
+from confplane.client.core.calls import given
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

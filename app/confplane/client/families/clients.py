@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call
-from app.client.core.operations import Family, S, operation
-from app.client.families.bodies import ClientChange, client_entry
+from confplane.client.core.calls import call
+from confplane.client.core.operations import Family, S, operation
+from confplane.client.families.bodies import ClientChange, client_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call, Terms
-    from app.client.types import AlteredClients
+    from confplane.client.core.calls import Call, Terms
+    from confplane.client.types import AlteredClients
 
 
 class Clients(Family[S]):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call, given, id_of
-from app.client.core.operations import Family, S, listing, operation
-from app.client.core.pages import Paged
-from app.client.families.resources import page_params
+from confplane.client.core.calls import call, given, id_of
+from confplane.client.core.operations import Family, S, listing, operation
+from confplane.client.core.pages import Paged
+from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call, FreezeTerms, Freshness, Terms, Texts
-    from app.client.types import (
+    from confplane.client.core.calls import Call, FreezeTerms, Freshness, Terms, Texts
+    from confplane.client.types import (
         AdoptedDrift,
         ClearedRegistrations,
         ClusterDetails,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         RegistrationData,
         RegistrationPage,
     )
-    from app.domain.entities import Entity
+    from confplane.domain.entities import Entity
 
 
 class Clusters(Family[S]):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from app.client.core.calls import call
-from app.client.core.operations import S, operation
-from app.client.families.bodies import Change, incremental
-from app.client.families.resources import Resources
+from confplane.client.core.calls import call
+from confplane.client.core.operations import S, operation
+from confplane.client.families.bodies import Change, incremental
+from confplane.client.families.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call, Freshness, Terms
-    from app.client.types import (  # noqa: F401 - bases of classes name some of them as texts
+    from confplane.client.core.calls import Call, Freshness, Terms
+    from confplane.client.types import (  # noqa: F401 - bases of classes name some of them as texts
         AlteredConfigResource,
         AlteredResources,
         ConfigResource,

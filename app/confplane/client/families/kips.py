@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call
-from app.client.core.operations import Family, S, operation
+from confplane.client.core.calls import call
+from confplane.client.core.operations import Family, S, operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call, Freshness, Terms
-    from app.client.types import (
+    from confplane.client.core.calls import Call, Freshness, Terms
+    from confplane.client.types import (
         AlteredEntity,
         AlteredEntityConfigs,
         ChangedGlobalConfig,

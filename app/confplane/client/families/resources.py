@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
-from app.client.core.answers import member, unreadable
-from app.client.core.calls import call, id_of, path_of
-from app.client.core.operations import Family, S, listing, operation, procedure, tagged
-from app.client.core.pages import Paged
-from app.client.core.retries import backoff_s
-from app.client.errors import PreconditionFailedError, ResourceNotFoundError
+from confplane.client.core.answers import member, unreadable
+from confplane.client.core.calls import call, id_of, path_of
+from confplane.client.core.operations import Family, S, listing, operation, procedure, tagged
+from confplane.client.core.pages import Paged
+from confplane.client.core.retries import backoff_s
+from confplane.client.errors import PreconditionFailedError, ResourceNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Answer, Call, Conditions, Freshness, Terms
-    from app.client.core.senders import Steps
-    from app.client.types import DeletedResource, HistoryItem, HistoryPage, PastDiff, RevertedEntity
-    from app.domain.entities import Entity
+    from confplane.client.core.calls import Answer, Call, Conditions, Freshness, Terms
+    from confplane.client.core.senders import Steps
+    from confplane.client.types import DeletedResource, HistoryItem, HistoryPage, PastDiff, RevertedEntity
+    from confplane.domain.entities import Entity
 
 V = TypeVar("V")
 """The type of a value."""
@@ -32,7 +32,7 @@ _UPDATES: Final = 5
 
 
 class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
-    """The entities of one facet. An entity is given as an :class:`~app.domain.entities.Entity` or by its id."""
+    """The entities of one facet. An entity is given as an :class:`~confplane.domain.entities.Entity` or by its id."""
 
     facet: ClassVar[str]
     """The facet as it stands in paths."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from app.client.core.calls import call
-from app.client.core.operations import Family, S, listing, operation
-from app.client.core.pages import Paged
-from app.client.families.resources import page_params
+from confplane.client.core.calls import call
+from confplane.client.core.operations import Family, S, listing, operation
+from confplane.client.core.pages import Paged
+from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from typing_extensions import Unpack
 
-    from app.client.core.calls import Call
-    from app.client.types import (
+    from confplane.client.core.calls import Call
+    from confplane.client.types import (
         ActivityRollup,
         ActivityRow,
         CompareRollup,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.client.core.calls import call
-from app.client.core.operations import Family, S, operation
+from confplane.client.core.calls import call
+from confplane.client.core.operations import Family, S, operation
 
 if TYPE_CHECKING:
-    from app.client.core.calls import Call
-    from app.client.types import Liveness, ReadinessReport, ResourceMetadata, WhoAmI
+    from confplane.client.core.calls import Call
+    from confplane.client.types import Liveness, ReadinessReport, ResourceMetadata, WhoAmI
 
 
 class Process(Family[S]):

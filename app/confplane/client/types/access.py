@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from app.client.types.shared import GrantData
+    from confplane.client.types.shared import GrantData
 
 
 class AccessChangeData(TypedDict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from app.client.types.shared import Software
+    from confplane.client.types.shared import Software
 
 
 class ClearedRegistrations(TypedDict):

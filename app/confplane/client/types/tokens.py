@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from app.client.types.shared import NarrowingData
+    from confplane.client.types.shared import NarrowingData
 
 
 class MadeToken(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import (
+from confplane.domain.access.operations import (
     IMPLIES,
     OF_CLUSTER,
     OWN,
@@ -16,14 +16,14 @@ from app.domain.access.operations import (
     ResourceType,
     denies,
 )
-from app.domain.access.ranges import EVERYTHING, NOTHING, Ranges, named, whole
+from confplane.domain.access.ranges import EVERYTHING, NOTHING, Ranges, named, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from uuid import UUID
 
-    from app.domain.access.identities import Narrowing
-    from app.domain.access.operations import Role
+    from confplane.domain.access.identities import Narrowing
+    from confplane.domain.access.operations import Role
 
 _ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE})
 ANY: Final = "*"

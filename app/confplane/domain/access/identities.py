@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.domain.enums import StrEnum
+from confplane.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.access.operations import Operation
+    from confplane.domain.access.operations import Operation
 
 USER: Final = "User:"
 GROUP: Final = "Group:"

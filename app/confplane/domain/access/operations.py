@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.enums import StrEnum
-from app.domain.errors import ForbiddenError, GroupForbiddenError, TopicForbiddenError
+from confplane.domain.enums import StrEnum
+from confplane.domain.errors import ForbiddenError, GroupForbiddenError, TopicForbiddenError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

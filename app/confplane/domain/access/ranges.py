@@ -10,8 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import PatternType, ResourceType
-from app.domain.entities import sanitize
+from confplane.domain.access.operations import PatternType, ResourceType
+from confplane.domain.entities import sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
 """Definitions of configs as data, generated from Kafka's own classes, and our own sentences about them.
 
-``app.domain.definitions`` reads both.
+``confplane.domain.definitions`` reads both.
 """

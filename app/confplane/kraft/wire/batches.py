@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.wire.crc32c import crc32c
-from app.kraft.wire.errors import WireError
-from app.kraft.wire.message import SLICE_S
+from confplane.kraft.wire.crc32c import crc32c
+from confplane.kraft.wire.errors import WireError
+from confplane.kraft.wire.message import SLICE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ class _Cursor:
 async def batches(data: bytes) -> tuple[list[Batch], int]:
     """Return the whole batches in ``data`` and the bytes that they take; the last may be cut off.
 
-    Checksums are computed in slices, so that others run every :data:`~app.kraft.wire.message.SLICE_S` seconds.
+    Checksums are computed in slices, so that others run every :data:`~confplane.kraft.wire.message.SLICE_S` seconds.
 
     Raises:
         WireError: A batch is damaged, compressed, or of another format.

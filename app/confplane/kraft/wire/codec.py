@@ -4,7 +4,7 @@ The rules are those of Kafka's protocol guide and of KIP-482 (compact lengths an
 :class:`Writer` are of the flexible versions, :class:`PlainReader` and :class:`PlainWriter` of the versions before.
 
 Bytes of others are never believed: a length or count is compared with the bytes that are left before anything is made
-of it. :class:`~app.kraft.wire.message.Message` makes one error of all failures.
+of it. :class:`~confplane.kraft.wire.message.Message` makes one error of all failures.
 """
 
 from __future__ import annotations

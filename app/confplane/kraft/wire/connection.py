@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from app.kraft.wire import errors
-from app.kraft.wire.codec import PlainWriter, Reader
-from app.kraft.wire.errors import LoginError, ProtocolError, UnreachableError, UnsupportedError, WireError
-from app.kraft.wire.frames import Frames
-from app.kraft.wire.message import Message, run, run_in_slices
-from app.kraft.wire.messages import (
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.codec import PlainWriter, Reader
+from confplane.kraft.wire.errors import LoginError, ProtocolError, UnreachableError, UnsupportedError, WireError
+from confplane.kraft.wire.frames import Frames
+from confplane.kraft.wire.message import Message, run, run_in_slices
+from confplane.kraft.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     SaslAuthenticateRequest,
@@ -24,7 +24,7 @@ from app.kraft.wire.messages import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from app.kraft.wire.requests import DISCONNECTED, MALFORMED, TIMEOUT
+from confplane.kraft.wire.requests import DISCONNECTED, MALFORMED, TIMEOUT
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
@@ -32,8 +32,8 @@ _T = TypeVar("_T")
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
-    from app.kraft.wire.options import Address, Options
-    from app.kraft.wire.sasl import Login
+    from confplane.kraft.wire.options import Address, Options
+    from confplane.kraft.wire.sasl import Login
 
     Steps = Callable[[bytes, int, int], Generator[None, None, _T]]
     """A reading of bytes, by a version, from an offset on; it pauses after each element."""

@@ -9,10 +9,10 @@ import ssl
 import struct
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.wire.errors import KraftError, ProtocolError, UnreachableError, UntrustedError
+from confplane.kraft.wire.errors import KraftError, ProtocolError, UnreachableError, UntrustedError
 
 if TYPE_CHECKING:
-    from app.kraft.wire.options import Address, Options
+    from confplane.kraft.wire.options import Address, Options
 
 _READ_AHEAD: Final = 1024 * 1024
 _FIRST_FRAME: Final = 1024 * 1024

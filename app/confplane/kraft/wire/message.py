@@ -7,8 +7,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
-from app.kraft.wire.codec import PlainReader, PlainWriter, Reader, RuleError, Writer
-from app.kraft.wire.errors import WireError
+from confplane.kraft.wire.codec import PlainReader, PlainWriter, Reader, RuleError, Writer
+from confplane.kraft.wire.errors import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

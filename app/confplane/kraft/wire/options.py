@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from app.kraft.wire.requests import Requests
+from confplane.kraft.wire.requests import Requests
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from app.kraft.wire.sasl import Login
+    from confplane.kraft.wire.sasl import Login
 
 _PORTS: Final = range(1, 65536)
 

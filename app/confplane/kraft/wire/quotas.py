@@ -10,10 +10,10 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.wire.codec import Reader
-from app.kraft.wire.message import guarded
-from app.kraft.wire.messages import DescribeClientQuotasResponse
-from app.kraft.wire.messages.describe_client_quotas_response import EntryData
+from confplane.kraft.wire.codec import Reader
+from confplane.kraft.wire.message import guarded
+from confplane.kraft.wire.messages import DescribeClientQuotasResponse
+from confplane.kraft.wire.messages.describe_client_quotas_response import EntryData
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.kraft.wire import errors
-from app.kraft.wire.messages import (
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.messages import (
     AlterClientQuotasResponse,
     DescribeConfigsResponse,
     DescribeQuorumResponse,
@@ -25,7 +25,7 @@ DISCONNECTED: Final = "disconnected"
 MALFORMED: Final = "malformed"
 """The answer was no message of Kafka's."""
 OTHER: Final = "OTHER"
-"""A code without a name in :data:`app.kraft.wire.errors.NAMES`."""
+"""A code without a name in :data:`confplane.kraft.wire.errors.NAMES`."""
 
 
 class _Coded(Protocol):

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.kraft.wire.errors import LoginError
+from confplane.kraft.wire.errors import LoginError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,14 +11,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from app.rollups.reading import LATE
-from app.rollups.sources.postgres import literal
-from app.rollups.sources.tables import first_id_at
+from confplane.rollups.reading import LATE
+from confplane.rollups.sources.postgres import literal
+from confplane.rollups.sources.tables import first_id_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.rollups.sources.postgres import Connection
+    from confplane.rollups.sources.postgres import Connection
 
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = date(1970, 1, 1)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, TimestampType
 
-from app.rollups import schemas
-from app.rollups.exports.altered import REMOVABLE
-from app.rollups.exports.manifest import VERSION
-from app.rollups.sinks.row_schema import document, or_null
+from confplane.rollups import schemas
+from confplane.rollups.exports.altered import REMOVABLE
+from confplane.rollups.exports.manifest import VERSION
+from confplane.rollups.sinks.row_schema import document, or_null
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType

@@ -26,13 +26,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from uuid_utils.compat import uuid7
 
-from app.audit.rollup_runs import RollupRuns
-from app.rollups import schemas
-from app.rollups.exports import changed, manifest
-from app.rollups.exports.columns import export_schema
-from app.rollups.exports.manifest import Dataset, Day, Manifest
-from app.rollups.sinks.files import Files
-from app.rollups.sinks.parquet import UNMARKED
+from confplane.audit.rollup_runs import RollupRuns
+from confplane.rollups import schemas
+from confplane.rollups.exports import changed, manifest
+from confplane.rollups.exports.columns import export_schema
+from confplane.rollups.exports.manifest import Dataset, Day, Manifest
+from confplane.rollups.sinks.files import Files
+from confplane.rollups.sinks.parquet import UNMARKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from app.rollups.exports.altered import Altered
-    from app.rollups.reading import Reading
-    from app.rollups.stores import StoreFrames
+    from confplane.rollups.exports.altered import Altered
+    from confplane.rollups.reading import Reading
+    from confplane.rollups.stores import StoreFrames
 
 NAMES: Final = ("trail", "registrations", "znodes")
 """The exports, as a person names them. The recorder's states go with the trail."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.rollups.sinks.files import Files
+    from confplane.rollups.sinks.files import Files
 
 FORMAT: Final = 1
 VERSION: Final = 1
-"""The version of the columns of the exports (app/rollups/schemas.py), higher with each release that alters them."""
+"""The version of the columns of the exports (rollups/schemas.py), higher with each release that alters them."""
 
 
 _PATTERNS: Final = "{}[]*?\\"
@@ -47,7 +47,7 @@ class Dataset:
     """The last export, which fixed the moment; days that did not change have an earlier one."""
     as_of: datetime
     options: Mapping[str, Any]
-    """Options of jobs (app/rollups/job.py), besides ``as_of``."""
+    """Options of jobs (rollups/job.py), besides ``as_of``."""
     position: Mapping[str, Any]
     """The position from which the next export continues."""
     without: tuple[str, ...]

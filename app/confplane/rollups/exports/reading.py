@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.rollups import schemas
-from app.rollups.exports import manifest
-from app.rollups.exports.columns import EXPORTED
-from app.rollups.exports.manifest import UnreadableLakeError
-from app.rollups.kept import KeptFrames
-from app.rollups.reading import NotInReadingError, reading_of
-from app.rollups.sinks.files import Files
+from confplane.rollups import schemas
+from confplane.rollups.exports import manifest
+from confplane.rollups.exports.columns import EXPORTED
+from confplane.rollups.exports.manifest import UnreadableLakeError
+from confplane.rollups.kept import KeptFrames
+from confplane.rollups.reading import NotInReadingError, reading_of
+from confplane.rollups.sinks.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.exports.manifest import Dataset
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
+    from confplane.rollups.exports.manifest import Dataset
+    from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
 
 _EXPORTS: Final = {
     "changes": "trail",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.rollups.jobs import activity, compare, compatibility, drift, impact, integrity, quotas, usage
+from confplane.rollups.jobs import activity, compare, compatibility, drift, impact, integrity, quotas, usage
 
 JOBS: Final = {
     job.name: job

@@ -10,7 +10,7 @@ One row per UTC day, principal, kind of change, entity type, config key and erro
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
 ``error_code``   Kafka's code of the refusal, -1 where the trail names none; 0 of changes that were not refused, or that
                  found the config as they wanted it
-``team``         the team of the principal (:mod:`app.domain.teams`); null in a run without teams
+``team``         the team of the principal (:mod:`confplane.domain.teams`); null in a run without teams
 ``committed``    changes of that key that were applied; one change of two keys counts in two rows
 ``rejected``     changes that were not applied
 ``open``         changes that have no outcome yet
@@ -36,18 +36,18 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.domain.errors import KafkaCode
-from app.domain.teams import ANY
-from app.rollups.columns import entity_type
-from app.rollups.job import Job
-from app.rollups.schemas import COMMITTED, OPEN, REJECTED
+from confplane.domain.errors import KafkaCode
+from confplane.domain.teams import ANY
+from confplane.rollups.columns import entity_type
+from confplane.rollups.job import Job
+from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import Column, DataFrame
 
-    from app.domain.teams import Teams
+    from confplane.domain.teams import Teams
 
 WINDOW_DAYS: Final = 7
 """Days after a change in which setting it back counts as a revert."""

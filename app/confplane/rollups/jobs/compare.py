@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from app.domain.broker_levels import Level
-from app.domain.entities import EntityType
-from app.domain.facets import Tree
-from app.rollups.columns import entity_type
-from app.rollups.effective import counted, effective
-from app.rollups.folding import nothing
-from app.rollups.job import Job
-from app.rollups.schemas import OTHER_ZNODES
+from confplane.domain.broker_levels import Level
+from confplane.domain.entities import EntityType
+from confplane.domain.facets import Tree
+from confplane.rollups.columns import entity_type
+from confplane.rollups.effective import counted, effective
+from confplane.rollups.folding import nothing
+from confplane.rollups.job import Job
+from confplane.rollups.schemas import OTHER_ZNODES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from app.rollups.job import Job
-from app.rollups.schemas import TEXTS
+from confplane.rollups.job import Job
+from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -35,13 +35,13 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from app.domain.broker_levels import Level
-from app.domain.entities import EntityType
-from app.domain.facets import Tree
-from app.rollups.columns import entity_type, first_ids, first_of, is_named
-from app.rollups.effective import counted, effective
-from app.rollups.job import Job
-from app.rollups.schemas import CONFIG, TEXTS
+from confplane.domain.broker_levels import Level
+from confplane.domain.entities import EntityType
+from confplane.domain.facets import Tree
+from confplane.rollups.columns import entity_type, first_ids, first_of, is_named
+from confplane.rollups.effective import counted, effective
+from confplane.rollups.job import Job
+from confplane.rollups.schemas import CONFIG, TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -19,8 +19,8 @@ One row per default and config key.
 Brokers are those with an entry of their own. Values in their files are below the dynamic default, so they hide nothing.
 Topics that set nothing themselves follow their brokers; see ``drift``.
 
-Costs as much as :func:`app.rollups.levels.deciding`, and a row per client and default that it falls under, counted by
-default. The znodes, and the deciding entries of each client, are kept in Spark's cache meanwhile.
+Costs as much as :func:`confplane.rollups.levels.deciding`, and a row per client and default that it falls under,
+counted by default. The znodes, and the deciding entries of each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from app.domain.client_configs import SUPPORTED_CONFIGS
-from app.domain.entities import EntityType
-from app.domain.facets import FacetName, Tree
-from app.domain.quotas import QUOTA_KEYS
-from app.rollups.columns import entity_type, first_ids, first_of, is_named, user_id
-from app.rollups.job import Job
-from app.rollups.levels import (
+from confplane.domain.client_configs import SUPPORTED_CONFIGS
+from confplane.domain.entities import EntityType
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.quotas import QUOTA_KEYS
+from confplane.rollups.columns import entity_type, first_ids, first_of, is_named, user_id
+from confplane.rollups.job import Job
+from confplane.rollups.levels import (
     CLIENT_QUOTAS,
     EVERYWHERE,
     by_key,
@@ -44,7 +44,7 @@ from app.rollups.levels import (
     quota_entries,
     registered_clients,
 )
-from app.rollups.schemas import TEXTS
+from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

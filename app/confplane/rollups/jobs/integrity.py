@@ -59,9 +59,9 @@ one behind a ``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
 joined with the znodes and the states. Where a znode was written very often, the changes are folded up in ranges first,
-so that no entity is a single task (:mod:`app.rollups.folding`). A run that builds on the fold of the run before reads
-later changes only, and comes to the same rows: all of them but the mismatches that rows show which were altered or
-removed after they were folded up. A run from the beginning shows these too.
+so that no entity is a single task (:mod:`confplane.rollups.folding`). A run that builds on the fold of the run before
+reads later changes only, and comes to the same rows: all of them but the mismatches that rows show which were altered
+or removed after they were folded up. A run from the beginning shows these too.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.rollups.folding import ENTITY, FOLD, folded, handed_on, last_of, newest, nothing, same_content
-from app.rollups.job import Job
+from confplane.rollups.folding import ENTITY, FOLD, folded, handed_on, last_of, newest, nothing, same_content
+from confplane.rollups.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame
 
-    from app.rollups.job import Carried
+    from confplane.rollups.job import Carried
 
 _NO_END: Final = 2**63 - 1
 _REWOUND: Final = "rewound"

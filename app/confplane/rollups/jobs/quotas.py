@@ -20,8 +20,8 @@ broker.
 ``share``        ``value / capacity``; above 1 the quotas exceed the capacity
 ================ ======================================================================================================
 
-Costs as much as :func:`app.rollups.levels.deciding`, and one shuffle of a row per budget. The entries, and the deciding
-entry of each client, are kept in Spark's cache meanwhile.
+Costs as much as :func:`confplane.rollups.levels.deciding`, and one shuffle of a row per budget. The entries, and the
+deciding entry of each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.rollups.job import Job
-from app.rollups.levels import (
+from confplane.rollups.job import Job
+from confplane.rollups.levels import (
     by_key,
     capacities,
     deciding,

@@ -28,8 +28,8 @@ time and client, as of several brokers, the largest counts.
 
 Clients of one budget are added up where they were measured at the same times, as by one exporter.
 
-Costs two shuffles of the measurements, the joins of :func:`app.rollups.levels.deciding` for the clients measured, and
-memory for the different values of one budget at a time, for its percentile.
+Costs two shuffles of the measurements, the joins of :func:`confplane.rollups.levels.deciding` for the clients measured,
+and memory for the different values of one budget at a time, for its percentile.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.domain.entities import Entity, EntityType
-from app.rollups.columns import client_part, name, user_id
-from app.rollups.job import Job
-from app.rollups.levels import (
+from confplane.domain.entities import Entity, EntityType
+from confplane.rollups.columns import client_part, name, user_id
+from confplane.rollups.job import Job
+from confplane.rollups.levels import (
     CLIENT_QUOTAS,
     INTEGRAL,
     by_key,
@@ -52,7 +52,7 @@ from app.rollups.levels import (
     quota_entries,
     sharers,
 )
-from app.rollups.schemas import USAGE
+from confplane.rollups.schemas import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,17 +26,17 @@ from uuid import UUID
 from py4j.protocol import Py4JError
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.domain.rollups import ROLLUPS
-from app.rollups.errors import SparkFailedError
-from app.rollups.sinks.files import Files
-from app.rollups.sinks.row_schema import row_schema
-from app.rollups.sources.tables import time_of
-from app.services.ports.rollups import KEEP_RUNS, KEEP_S
+from confplane.domain.rollups import ROLLUPS
+from confplane.rollups.errors import SparkFailedError
+from confplane.rollups.sinks.files import Files
+from confplane.rollups.sinks.row_schema import row_schema
+from confplane.rollups.sources.tables import time_of
+from confplane.services.ports.rollups import KEEP_RUNS, KEEP_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.services.ports.rollups import RollupRun
+    from confplane.services.ports.rollups import RollupRun
 
 _MARKER: Final = "_SUCCESS"
 """The empty file that is written last, by the convention of Spark and Hadoop."""

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import DoubleType, StringType
 
-from app.audit.rollup_parts import Attempt, check_parts, fold_id, read_part, write_part
-from app.rollups.carrying import register
-from app.rollups.sources.parts import put_together
+from confplane.audit.rollup_parts import Attempt, check_parts, fold_id, read_part, write_part
+from confplane.rollups.carrying import register
+from confplane.rollups.sources.parts import put_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-    from app.rollups.job import Fold, Job
+    from confplane.rollups.job import Fold, Job
 
 NAME: Final = "confplane_run"
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX", "timeZone": "UTC"}
@@ -72,7 +72,7 @@ class RunStore:
             frame: The rows, :func:`ordered`.
             job: The job of the rows.
             entity: The column by which rows of an entity are found; None where the job has none.
-            run_id: A run that is begun and held (:class:`app.audit.rollup_runs.RollupRuns`).
+            run_id: A run that is begun and held (:class:`confplane.audit.rollup_runs.RollupRuns`).
             attempt: The attempt at the run.
         """
         self._write(frame, job.output, entity, _options(run_id, attempt, under=run_id))
@@ -103,7 +103,7 @@ class RunStore:
 class RunSource(DataSource):
     """The rows of one run, or of its fold: written as ``entity_id`` and ``item``, read as ``item``.
 
-    Its class carries ``dsn``, a connection string (app/rollups/carrying.py). Options: ``under``, the id of the rows;
+    Its class carries ``dsn``, a connection string (rollups/carrying.py). Options: ``under``, the id of the rows;
     to write, ``run``, ``attempt`` and ``partition``; to read, ``parts``, a JSON array of arrays: the parts that a task
     reads in turn.
     """

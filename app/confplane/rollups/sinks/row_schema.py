@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.rollups import Column, ColumnType
+from confplane.domain.rollups import Column, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from app.domain.rollups import Rollup
+    from confplane.domain.rollups import Rollup
 
 OF_THE_RUN: Final = (
     Column("cluster", ColumnType.STRING, "The cluster of the row"),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi
 
-from app.audit.dsn import LIFT
-from app.domain.errors import UnavailableError
+from confplane.audit.dsn import LIFT
+from confplane.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

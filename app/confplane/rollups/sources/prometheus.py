@@ -26,8 +26,8 @@ import httpx
 import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from app.domain.errors import UnavailableError
-from app.rollups.levels import CLIENT_QUOTAS
+from confplane.domain.errors import UnavailableError
+from confplane.rollups.levels import CLIENT_QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

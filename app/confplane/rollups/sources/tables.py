@@ -1,6 +1,6 @@
 """The frames of Postgres as SQL: their columns, and the query of one range of keys.
 
-Names of tables and columns are those of app/audit/tables.py.
+Names of tables and columns are those of audit/tables.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from app.rollups import schemas
-from app.rollups.sources.postgres import literal
+from confplane.rollups import schemas
+from confplane.rollups.sources.postgres import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

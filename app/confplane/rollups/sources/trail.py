@@ -15,18 +15,18 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.rollups.sources.arrow import converted
-from app.rollups.sources.parts import put_together
-from app.rollups.sources.postgres import connected
-from app.rollups.sources.tables import TABLES, Cut, KeyRange, Table
+from confplane.rollups.sources.arrow import converted
+from confplane.rollups.sources.parts import put_together
+from confplane.rollups.sources.postgres import connected
+from confplane.rollups.sources.tables import TABLES, Cut, KeyRange, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from app.rollups.origin import Origin
-    from app.rollups.sources.postgres import Connection
+    from confplane.rollups.origin import Origin
+    from confplane.rollups.sources.postgres import Connection
 
 NAME: Final = "confplane_trail"
 
@@ -198,7 +198,7 @@ def _one_of_each_run(count: int, runs: int) -> list[int]:
 class TrailSource(DataSource):
     """One frame of Postgres. The requested schema is a part of the frame's.
 
-    Its class carries ``origin`` (app/rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds`` and
+    Its class carries ``origin`` (rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds`` and
     ``ranges``, JSON arrays: keys at which parts begin, and ranges of keys that are read, in order; ``most_parts``, the
     number of parts that neighbouring ranges are put together to, or empty.
 

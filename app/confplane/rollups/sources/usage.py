@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from app.rollups.levels import CLIENT_QUOTAS
-from app.rollups.schemas import USAGE
-from app.rollups.sources.prometheus import ranges_of, samples
+from confplane.rollups.levels import CLIENT_QUOTAS
+from confplane.rollups.schemas import USAGE
+from confplane.rollups.sources.prometheus import ranges_of, samples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ def read_usage(spark: SparkSession, path: str) -> DataFrame:
         spark: The session.
         path: A CSV file with a header, or Parquet, on any file system of Hadoop, with the columns ``time, user,
             client-id, metric, value``; or a YAML file on this machine with queries for Prometheus
-            (:mod:`app.rollups.sources.prometheus`), which are sent now.
+            (:mod:`confplane.rollups.sources.prometheus`), which are sent now.
 
     Raises:
         ValueError: The file is not of this form, or has no row of a quota; Prometheus refused a query.

@@ -10,29 +10,29 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.crypto import ConfigFingerprinter, KafkaCipher, Keyring
-from app.domain.broker_keys import is_password, is_sensitive
-from app.domain.client_configs import ClientConfigs
-from app.domain.configs import Configs
-from app.domain.definitions import catalog_of
-from app.domain.entities import Entity, EntityType
-from app.domain.facets import Tree
-from app.domain.releases import ON_ZOOKEEPER
-from app.rollups.sources.arrow import map_array
-from app.services.redaction import facets_by_tree, redactor, storable
-from app.store.scan import Scanner
-from app.store.znodes import readable
+from confplane.crypto import ConfigFingerprinter, KafkaCipher, Keyring
+from confplane.domain.broker_keys import is_password, is_sensitive
+from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.configs import Configs
+from confplane.domain.definitions import catalog_of
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.facets import Tree
+from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.rollups.sources.arrow import map_array
+from confplane.services.redaction import facets_by_tree, redactor, storable
+from confplane.store.scan import Scanner
+from confplane.store.znodes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from app.domain.changes import Node
-    from app.domain.definitions import Catalog
-    from app.rollups.origin import Origin
-    from app.settings import ClusterSettings
-    from app.store.scan import Found
+    from confplane.domain.changes import Node
+    from confplane.domain.definitions import Catalog
+    from confplane.rollups.origin import Origin
+    from confplane.settings import ClusterSettings
+    from confplane.store.scan import Found
 
     Config = Mapping[str, str | None]
 
@@ -51,7 +51,7 @@ _UNKNOWN: Final = -1
 class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
-    Its class carries ``origin`` (app/rollups/carrying.py). Options: ``floor``, a zxid that all servers read from must
+    Its class carries ``origin`` (rollups/carrying.py). Options: ``floor``, a zxid that all servers read from must
     have reached; ``parallelism``, the number of tasks that run at a time; ``release``, that of the cluster's Kafka,
     whose catalog says which values are secrets; ``fingerprinted_as``, the name of the cluster whose fingerprints can be
     compared with those of the frame.

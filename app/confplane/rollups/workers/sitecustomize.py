@@ -3,8 +3,8 @@
 They import the installed PySpark, and their collections of garbage walk new objects alone.
 
 Spark puts an archive of PySpark's sources first on their path. Modules of an archive are compiled at each import: more
-than a second of work for each of the dozen processes that a run starts. :mod:`app.rollups.session` puts this directory
-on the path. Nothing here may import modules that are not Python's own.
+than a second of work for each of the dozen processes that a run starts. :mod:`confplane.rollups.session` puts this
+directory on the path. Nothing here may import modules that are not Python's own.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER, Authentication, Identity
-from app.domain.errors import UnauthenticatedError
+from confplane.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER, Authentication, Identity
+from confplane.domain.errors import UnauthenticatedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from app.identity_settings import OidcSettings
+    from confplane.identity_settings import OidcSettings
 
 MAX_NAME: Final = 255
 """The most characters of a name, prefix included."""

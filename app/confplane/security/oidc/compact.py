@@ -9,7 +9,7 @@ from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.domain.errors import UnauthenticatedError
+from confplane.domain.errors import UnauthenticatedError
 
 MAX_BYTES: Final = 16 * 1024
 """The longest token in bytes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jwt
 
-from app.security.oidc.compact import MAX_KID, strict_object
+from confplane.security.oidc.compact import MAX_KID, strict_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

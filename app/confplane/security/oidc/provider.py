@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from app.domain.errors import UnavailableError
-from app.identity_settings import check_url
-from app.security.oidc.compact import strict_object
-from app.security.oidc.keys import KeySet
-from app.services.background import Background, Running
-from app.services.metrics import Sample
-from app.services.notices import Notice
-from app.settings import UnusableSettingsError
+from confplane.domain.errors import UnavailableError
+from confplane.identity_settings import check_url
+from confplane.security.oidc.compact import strict_object
+from confplane.security.oidc.keys import KeySet
+from confplane.services.background import Background, Running
+from confplane.services.metrics import Sample
+from confplane.services.notices import Notice
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.identity_settings import OidcSettings
-    from app.security.oidc.keys import Key
+    from confplane.identity_settings import OidcSettings
+    from confplane.security.oidc.keys import Key
 
 logger = logging.getLogger(__name__)
 

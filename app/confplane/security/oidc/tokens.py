@@ -7,17 +7,17 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.errors import UnauthenticatedError
-from app.security.oidc import compact
-from app.security.oidc.claims import identity_of
-from app.security.oidc.keys import is_signed
+from confplane.domain.errors import UnauthenticatedError
+from confplane.security.oidc import compact
+from confplane.security.oidc.claims import identity_of
+from confplane.security.oidc.keys import is_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from app.domain.access.identities import Identity
-    from app.security.oidc.keys import KeySet
-    from app.security.oidc.provider import Provider
+    from confplane.domain.access.identities import Identity
+    from confplane.security.oidc.keys import KeySet
+    from confplane.security.oidc.provider import Provider
 
 _KEPT: Final = 4096
 """Tokens whose validation is remembered."""

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
-from app.domain.access.grants import ANY, Grant
-from app.domain.access.operations import OF_SERVICE, Operation, PatternType, Permission, ResourceType, Role
-from app.domain.errors import ConcurrentChangeError, InvalidRequestError, WriteOutcome
-from app.services.access_admin import rules
-from app.services.access_admin.held import check_gift, check_return
-from app.services.access_admin.history import change_of
-from app.services.access_admin.kept import Kept, Kind
-from app.services.access_admin.shown import etag_of, shown_grant
-from app.services.ports.access import StoredGrant
+from confplane.domain.access.grants import ANY, Grant
+from confplane.domain.access.operations import OF_SERVICE, Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.errors import ConcurrentChangeError, InvalidRequestError, WriteOutcome
+from confplane.services.access_admin import rules
+from confplane.services.access_admin.held import check_gift, check_return
+from confplane.services.access_admin.history import change_of
+from confplane.services.access_admin.kept import Kept, Kind
+from confplane.services.access_admin.shown import etag_of, shown_grant
+from confplane.services.ports.access import StoredGrant
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from uuid import UUID
 
-    from app.services.access import Access
-    from app.services.changes.callers import Caller
-    from app.services.etags import Precondition
-    from app.services.ports.access import AccessStore
+    from confplane.services.access import Access
+    from confplane.services.changes.callers import Caller
+    from confplane.services.etags import Precondition
+    from confplane.services.ports.access import AccessStore
 
 _TRIES: Final = 5
 """Tries of an unconditional replacement or removal among those of others."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import IMPLIES, OPERATIONS, Operation, ResourceType, denies
-from app.domain.access.ranges import LAST, Ranges
-from app.domain.errors import ForbiddenError
+from confplane.domain.access.operations import IMPLIES, OPERATIONS, Operation, ResourceType, denies
+from confplane.domain.access.ranges import LAST, Ranges
+from confplane.domain.errors import ForbiddenError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from app.domain.access.grants import Grant
-    from app.services.access import Access, Rights
+    from confplane.domain.access.grants import Grant
+    from confplane.services.access import Access, Rights
 
 _ANOTHER: Final = "*"
 """A cluster unlike any other, for those that settings will have; no cluster's name has this character."""
 _GREATEST_FIRST: Final = sorted(Operation, key=lambda operation: -len(IMPLIES.get(operation, ())))
 """Operations in the order in which a missing one is named: the others may be parts of the first."""
 _NEXT: Final = "-"
-"""The end of the range of one name: see :func:`app.domain.access.ranges.named`."""
+"""The end of the range of one name: see :func:`confplane.domain.access.ranges.named`."""
 
 
 def check_rights(access: Access, rights: Rights, clusters: Collection[str]) -> None:

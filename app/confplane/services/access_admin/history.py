@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from uuid_utils.compat import uuid7
 
-from app.services.ports.access import AccessChange
+from confplane.services.ports.access import AccessChange
 
 if TYPE_CHECKING:
-    from app.services.changes.callers import Caller
+    from confplane.services.changes.callers import Caller
 
 
 def change_of(

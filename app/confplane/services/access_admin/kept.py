@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from app.domain.access.operations import Operation
-from app.domain.access.ranges import Ranges, spell, whole
-from app.domain.errors import NotFoundError
-from app.services.access_admin import rules
-from app.services.access_admin.pages import visible_page
+from confplane.domain.access.operations import Operation
+from confplane.domain.access.ranges import Ranges, spell, whole
+from confplane.domain.errors import NotFoundError
+from confplane.services.access_admin import rules
+from confplane.services.access_admin.pages import visible_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
-    from app.domain.access.operations import ResourceType
-    from app.services.access import Access
-    from app.services.access_admin.pages import ReadPage
+    from confplane.domain.access.operations import ResourceType
+    from confplane.services.access import Access
+    from confplane.services.access_admin.pages import ReadPage
 
 T = TypeVar("T")
 

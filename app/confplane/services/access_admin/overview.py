@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.domain.access.grants import Grant, Rules, counts
-from app.domain.access.identities import EVERYBODY, GROUP, Authentication, Identity
-from app.domain.access.operations import ROLES, Operation, PatternType, ResourceType, denies
-from app.domain.access.ranges import Ranges, spell
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import shown
-from app.services.access import own_grants
-from app.services.access_admin import rules
-from app.services.access_admin.grants import is_own
-from app.services.access_admin.pages import every
+from confplane.domain.access.grants import Grant, Rules, counts
+from confplane.domain.access.identities import EVERYBODY, GROUP, Authentication, Identity
+from confplane.domain.access.operations import ROLES, Operation, PatternType, ResourceType, denies
+from confplane.domain.access.ranges import Ranges, spell
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import shown
+from confplane.services.access import own_grants
+from confplane.services.access_admin import rules
+from confplane.services.access_admin.grants import is_own
+from confplane.services.access_admin.pages import every
 
 if TYPE_CHECKING:
-    from app.services.access import Access
-    from app.services.ports.access import AccessStore, StoredGrant
+    from confplane.services.access import Access
+    from confplane.services.ports.access import AccessStore, StoredGrant
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class OverviewService:
         Args:
             cluster: The cluster.
             operation: The operation.
-            spelling: The resource, as :func:`app.domain.access.ranges.spell` spells it.
+            spelling: The resource, as :func:`confplane.domain.access.ranges.spell` spells it.
             access: The caller.
 
         Raises:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.grants import ANY
-from app.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER
-from app.domain.access.operations import OPERATIONS, ROLES, Operation, PatternType, ResourceType, Role
-from app.domain.entities import LONGEST_NAME, Entity, check_name, sanitize
-from app.domain.errors import InvalidRequestError
-from app.domain.quotas import ClientQuotas
-from app.domain.texts import shown, storable
+from confplane.domain.access.grants import ANY
+from confplane.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER
+from confplane.domain.access.operations import OPERATIONS, ROLES, Operation, PatternType, ResourceType, Role
+from confplane.domain.entities import LONGEST_NAME, Entity, check_name, sanitize
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.quotas import ClientQuotas
+from confplane.domain.texts import shown, storable
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -6,18 +6,18 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.errors import UnavailableError
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
-    from app.services.access import Access
-    from app.services.access_admin.grants import GrantService
-    from app.services.access_admin.overview import OverviewService
-    from app.services.access_admin.tokens import TokenService
-    from app.services.ports.access import AccessChange, AccessQuery, AccessStore
+    from confplane.services.access import Access
+    from confplane.services.access_admin.grants import GrantService
+    from confplane.services.access_admin.overview import OverviewService
+    from confplane.services.access_admin.tokens import TokenService
+    from confplane.services.ports.access import AccessChange, AccessQuery, AccessStore
 
 _log: Final = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.domain.access.operations import ResourceType
-from app.domain.texts import rfc3339
+from confplane.domain.access.operations import ResourceType
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from app.domain.access.grants import Grant
-    from app.domain.access.identities import Narrowing
-    from app.services.ports.access import StoredGrant, Token
+    from confplane.domain.access.grants import Grant
+    from confplane.domain.access.identities import Narrowing
+    from confplane.services.ports.access import StoredGrant, Token
 
 
 def shown_token(token: Token, now: datetime) -> dict[str, Any]:

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
-from app.domain.access.identities import USER, Authentication, Identity
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.errors import ForbiddenError, InvalidRequestError
-from app.services.access_admin import rules
-from app.services.access_admin.held import check_rights
-from app.services.access_admin.history import change_of
-from app.services.access_admin.kept import Kept, Kind
-from app.services.access_admin.shown import shown_token
-from app.services.ports.access import Token
+from confplane.domain.access.identities import USER, Authentication, Identity
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.errors import ForbiddenError, InvalidRequestError
+from confplane.services.access_admin import rules
+from confplane.services.access_admin.held import check_rights
+from confplane.services.access_admin.history import change_of
+from confplane.services.access_admin.kept import Kept, Kind
+from confplane.services.access_admin.shown import shown_token
+from confplane.services.ports.access import Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from uuid import UUID
 
-    from app.domain.access.identities import Narrowing
-    from app.services.access import Access, AccessControl
-    from app.services.changes.callers import Caller
-    from app.services.ports.access import AccessStore
+    from confplane.domain.access.identities import Narrowing
+    from confplane.services.access import Access, AccessControl
+    from confplane.services.changes.callers import Caller
+    from confplane.services.ports.access import AccessStore
 
 LONGEST_OVERLAP_S: Final = 30 * 86_400
 """Seconds for which a replaced token may stay valid, at most."""

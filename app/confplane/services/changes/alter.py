@@ -3,7 +3,7 @@
 An entry is the edits of one entity, one for each facet that it alters, and always one change or part of one. The
 caller's grants are asked first: an edit of an entity that the caller may not alter fails before anything is looked up.
 Any other edit is encoded once, and decided by its facet's drafter against each node that is read
-(:mod:`app.services.changes.entities`); the runner does the rest (:mod:`app.services.changes.runner`).
+(:mod:`confplane.services.changes.entities`); the runner does the rest (:mod:`confplane.services.changes.runner`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from app.domain.access.operations import Operation
-from app.domain.errors import (
+from confplane.domain.access.operations import Operation
+from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
     InvalidRequestError,
@@ -23,32 +23,32 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.domain.facets import FacetName
-from app.services.changes.bulk import Bulk, Planned, Rooms
-from app.services.changes.edits import Edit, EditResult, EntityDraft, EntryResult
-from app.services.changes.entities import EntitiesChange, Item, failed, not_attempted, results_of
-from app.services.changes.order import chains
-from app.services.changes.runner import Job
-from app.services.metrics import Sample
-from app.services.pace import in_slices
-from app.services.policies import Policies
-from app.services.ports.kafka import area_of
+from confplane.domain.facets import FacetName
+from confplane.services.changes.bulk import Bulk, Planned, Rooms
+from confplane.services.changes.edits import Edit, EditResult, EntityDraft, EntryResult
+from confplane.services.changes.entities import EntitiesChange, Item, failed, not_attempted, results_of
+from confplane.services.changes.order import chains
+from confplane.services.changes.runner import Job
+from confplane.services.metrics import Sample
+from confplane.services.pace import in_slices
+from confplane.services.policies import Policies
+from confplane.services.ports.kafka import area_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import Rank
-    from app.services.changes.bulk import Waiting
-    from app.services.changes.callers import Caller
-    from app.services.changes.change import Ended
-    from app.services.changes.edits import Drafter
-    from app.services.changes.entities import AskCluster, Decided, DecideEntity, LookFirst
-    from app.services.changes.idempotency import Run
-    from app.services.changes.runner import ChangeRunner
-    from app.services.collections import Collection
-    from app.services.ports.kafka import Area
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Rank
+    from confplane.services.changes.bulk import Waiting
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.change import Ended
+    from confplane.services.changes.edits import Drafter
+    from confplane.services.changes.entities import AskCluster, Decided, DecideEntity, LookFirst
+    from confplane.services.changes.idempotency import Run
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.collections import Collection
+    from confplane.services.ports.kafka import Area
 
 _NONE: Final = KafkaCode.NONE.name
 

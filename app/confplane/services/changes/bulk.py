@@ -1,6 +1,6 @@
 """Bulks: the edits of one request, each a change of its own, sent in loads that share transactions.
 
-A load takes edits that may be sent now, from any chains (app/services/changes/order.py). Two loads are under way at
+A load takes edits that may be sent now, from any chains (services/changes/order.py). Two loads are under way at
 once: while ZooKeeper works on one, Postgres works on another. So few and small loads cost a bulk little, and a single
 change beside it waits for little. An edit that continues by itself, apart from its load, delays its own chain alone.
 """
@@ -14,12 +14,12 @@ from collections import ChainMap, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.services.ports.trail import FEW
+from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from app.services.changes.order import Stage
+    from confplane.services.changes.order import Stage
 
 Planned = Mapping[str, Mapping[str, str]]
 """Entity id -> resulting map, of the entities that the same request changes before."""

@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.domain.errors import UnavailableError, WriteOutcome
-from app.services.access import of_operator
+from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.services.access import of_operator
 
 if TYPE_CHECKING:
-    from app.domain.access.operations import Operation
-    from app.services.access import Access
-    from app.services.changes.idempotency import Run
+    from confplane.domain.access.operations import Operation
+    from confplane.services.access import Access
+    from confplane.services.changes.idempotency import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Caller:
         return self.access.request_id
 
     def require(self, cluster: str, operation: Operation, spelling: str, *, pointer: str | None = None) -> None:
-        """Refuse what the caller may not do (:meth:`app.services.access.Access.require`).
+        """Refuse what the caller may not do (:meth:`confplane.services.access.Access.require`).
 
         An answer that is kept for an Idempotency-Key is given again only to a caller who still has the grant.
 

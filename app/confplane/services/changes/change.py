@@ -6,25 +6,25 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic
 
-from app.domain.errors import (
+from confplane.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
     OutcomeUnknownError,
     UnavailableError,
     WriteOutcome,
 )
-from app.services.changes.draft import D, Unchanged
-from app.services.changes.settle import committed, settle_own
-from app.services.changes.submission import Attempt, Validated
-from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, Conflict, SessionEnded
+from confplane.services.changes.draft import D, Unchanged
+from confplane.services.changes.settle import committed, settle_own
+from confplane.services.changes.submission import Attempt, Validated
+from confplane.services.ports.trail import Outcome
+from confplane.services.ports.transactions import Committed, Conflict, SessionEnded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.changes.draft import Decide, Draft
-    from app.services.changes.submission import Submission
+    from confplane.services.changes.draft import Decide, Draft
+    from confplane.services.changes.submission import Submission
 
 CONTENDED: Final = "Other writers kept changing the same entity until the deadline; nothing was applied, try again"
 

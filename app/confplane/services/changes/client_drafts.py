@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.changes import Node, apply_ops, encode_ops, stored
-from app.domain.client_configs import group_remarks
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
-from app.domain.facets import FacetName, full_path
-from app.domain.quotas import check_kraft
-from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+from confplane.domain.changes import Node, apply_ops, encode_ops, stored
+from confplane.domain.client_configs import group_remarks
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
+from confplane.domain.facets import FacetName, full_path
+from confplane.domain.quotas import check_kraft
+from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.facets import ClientFacet
-    from app.services.collections import Collection
+    from confplane.domain.facets import ClientFacet
+    from confplane.services.collections import Collection
 
 
 class ClientDrafter:

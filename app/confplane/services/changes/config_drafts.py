@@ -6,34 +6,34 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain import brokers, topics
-from app.domain.broker_keys import is_password
-from app.domain.broker_levels import Level, Levels
-from app.domain.changes import stored
-from app.domain.client_metrics import check_client_metrics
-from app.domain.configs import KINDS, check_release
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain import brokers, topics
+from confplane.domain.broker_keys import is_password
+from confplane.domain.broker_levels import Level, Levels
+from confplane.domain.changes import stored
+from confplane.domain.client_metrics import check_client_metrics
+from confplane.domain.configs import KINDS, check_release
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     EncoderSecretMissingError,
     InvalidRequestError,
     InvalidTopicError,
     UndecodablePasswordError,
     UnknownTopicError,
 )
-from app.domain.groups import check_group
-from app.domain.incremental import apply_incremental, check_list_ops, check_ops
-from app.domain.ops import Op, OpType
-from app.domain.texts import clipped
-from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+from confplane.domain.groups import check_group
+from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops
+from confplane.domain.ops import Op, OpType
+from confplane.domain.texts import clipped
+from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.changes import Node
-    from app.domain.definitions import ConfigDef
-    from app.services.collections import Collection
-    from app.services.ports.crypto import Cipher
-    from app.services.reads.config_levels import BrokerLevels
+    from confplane.domain.changes import Node
+    from confplane.domain.definitions import ConfigDef
+    from confplane.services.collections import Collection
+    from confplane.services.ports.crypto import Cipher
+    from confplane.services.reads.config_levels import BrokerLevels
 
 _SLICE: Final = 10
 """Brokers checked between two pauses for other requests: a few milliseconds."""

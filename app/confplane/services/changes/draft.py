@@ -1,8 +1,9 @@
 """Drafts: a change's writes, its rows in the trail, and its answers.
 
 A change is a function from the state read to the writes. The function **decides**: it reads, and returns either a
-:class:`Draft`, or :class:`Unchanged` where nothing is to be written. The runner (:mod:`app.services.changes.runner`)
-calls the function again after each conflict, so a decision keeps nothing of an earlier attempt.
+:class:`Draft`, or :class:`Unchanged` where nothing is to be written. The runner
+(:mod:`confplane.services.changes.runner`) calls the function again after each conflict, so a decision keeps nothing of
+an earlier attempt.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from app.services.ports.trail import CHANGE
-from app.services.ports.transactions import Guarded
+from confplane.services.ports.trail import CHANGE
+from confplane.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.domain.entities import Entity
-    from app.domain.errors import ConfplaneError
-    from app.domain.facets import Tree
-    from app.services.ports.cluster_states import LayoutCheck
-    from app.services.ports.trail import IntentEntity, Sighting
-    from app.services.ports.transactions import Write
+    from confplane.domain.entities import Entity
+    from confplane.domain.errors import ConfplaneError
+    from confplane.domain.facets import Tree
+    from confplane.services.ports.cluster_states import LayoutCheck
+    from confplane.services.ports.trail import IntentEntity, Sighting
+    from confplane.services.ports.transactions import Write
 
 D = TypeVar("D")
 
@@ -46,7 +47,7 @@ class Draft(Generic[D]):
     observed: Sighting | None = None
     """The place of the followed writes in the trail; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
-    """The changes that this change reverts; see :class:`~app.services.ports.trail.Intent`."""
+    """The changes that this change reverts; see :class:`~confplane.services.ports.trail.Intent`."""
 
 
 @dataclass(frozen=True, slots=True)

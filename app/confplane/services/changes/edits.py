@@ -10,22 +10,28 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from app.domain.changes import Difference, Node, difference, stored
-from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, NotAttemptedError, WriteOutcome
-from app.domain.facets import FacetName, full_path
-from app.services.altered import with_altered
-from app.services.etags import Precondition
-from app.services.ports.trail import IntentEntity
-from app.services.ports.transactions import EntityWrite
+from confplane.domain.changes import Difference, Node, difference, stored
+from confplane.domain.errors import (
+    AlreadyExistsError,
+    ConfplaneError,
+    CorruptZnodeError,
+    NotAttemptedError,
+    WriteOutcome,
+)
+from confplane.domain.facets import FacetName, full_path
+from confplane.services.altered import with_altered
+from confplane.services.etags import Precondition
+from confplane.services.ports.trail import IntentEntity
+from confplane.services.ports.transactions import EntityWrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from uuid import UUID
 
-    from app.domain.entities import Entity
-    from app.domain.facets import JsonValue
-    from app.domain.ops import Op
-    from app.services.collections import Collection
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import JsonValue
+    from confplane.domain.ops import Op
+    from confplane.services.collections import Collection
 
 E = TypeVar("E")
 

@@ -12,36 +12,36 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.changes import Node, stored
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain.changes import Node, stored
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     ConfplaneError,
     NotAttemptedError,
     UnavailableError,
     UnknownTopicError,
     WriteOutcome,
 )
-from app.domain.facets import full_path
-from app.services.changes.bulk import Planned
-from app.services.changes.draft import Draft, Unchanged
-from app.services.changes.edits import Edit, EditResult, EntityDraft
-from app.services.collections import Collection
-from app.services.pace import Pace
-from app.services.policies import Policies, PolicyRequest
-from app.services.ports.applying import Asked
-from app.services.ports.history import Znode
-from app.services.ports.trail import CLIENTS, MOST_REVERTS
-from app.services.reads.config_levels import NOTHING_PLANNED
+from confplane.domain.facets import full_path
+from confplane.services.changes.bulk import Planned
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.edits import Edit, EditResult, EntityDraft
+from confplane.services.collections import Collection
+from confplane.services.pace import Pace
+from confplane.services.policies import Policies, PolicyRequest
+from confplane.services.ports.applying import Asked
+from confplane.services.ports.history import Znode
+from confplane.services.ports.trail import CLIENTS, MOST_REVERTS
+from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from app.domain.facets import Rank, Tree
-    from app.services.changes.callers import Caller
-    from app.services.changes.change import Ended
-    from app.services.ports.cluster_states import LayoutCheck
-    from app.services.ports.trail import IntentEntity
+    from confplane.domain.facets import Rank, Tree
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.change import Ended
+    from confplane.services.ports.cluster_states import LayoutCheck
+    from confplane.services.ports.trail import IntentEntity
 
 DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
@@ -125,7 +125,7 @@ class EntitiesChange:
         self.waits = any(item.ask is not None for item in items)
 
     async def decide(self, *, again: bool) -> Draft[Decided] | Unchanged[Decided]:
-        """Decide one attempt; see :data:`~app.services.changes.draft.Decide`."""
+        """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
         # Client configs may have moved to the other tree since an earlier attempt.
         places = {
             collection: collection.placed() for collection in dict.fromkeys(item.collection for item in self._items)

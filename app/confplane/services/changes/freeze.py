@@ -9,19 +9,19 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
-from app.services.changes.states import decide_state
-from app.services.ports.cluster_states import ENTITY, Freeze
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
+from confplane.services.changes.states import decide_state
+from confplane.services.ports.cluster_states import ENTITY, Freeze
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.services.changes.callers import Caller
-    from app.services.changes.runner import ChangeRunner
-    from app.services.changes.states import StateChange
-    from app.services.ports.request_keys import KeyedChange
-    from app.services.ports.store import ClusterStore
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.changes.states import StateChange
+    from confplane.services.ports.request_keys import KeyedChange
+    from confplane.services.ports.store import ClusterStore
 
 _REASON_LENGTH: Final = 1000
 

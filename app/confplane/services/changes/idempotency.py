@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
 
-from app.domain.access.identities import Authentication
-from app.domain.access.operations import Operation
-from app.domain.changes import Difference, Node
-from app.domain.errors import (
+from confplane.domain.access.identities import Authentication
+from confplane.domain.access.operations import Operation
+from confplane.domain.changes import Difference, Node
+from confplane.domain.errors import (
     ForbiddenError,
     IdempotencyKeyBusyError,
     IdempotencyKeyReusedError,
@@ -41,25 +41,25 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.domain.facets import full_path
-from app.services.background import Background, Running
-from app.services.changes.edits import EditResult
-from app.services.changes.settle import settle_own
-from app.services.metrics import Sample
-from app.services.ports.trail import Claim
+from confplane.domain.facets import full_path
+from confplane.services.background import Background, Running
+from confplane.services.changes.edits import EditResult
+from confplane.services.changes.settle import settle_own
+from confplane.services.metrics import Sample
+from confplane.services.ports.trail import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.domain.access.identities import Identity
-    from app.domain.errors import ConfplaneError
-    from app.services.access import Access
-    from app.services.changes.edits import Edit
-    from app.services.collections import Collection
-    from app.services.ports.request_keys import Answer, KeyedChange, KeyRow, RequestKeys
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog
+    from confplane.domain.access.identities import Identity
+    from confplane.domain.errors import ConfplaneError
+    from confplane.services.access import Access
+    from confplane.services.changes.edits import Edit
+    from confplane.services.collections import Collection
+    from confplane.services.ports.request_keys import Answer, KeyedChange, KeyRow, RequestKeys
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog
 
 logger = logging.getLogger(__name__)
 

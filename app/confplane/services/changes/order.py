@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from app.domain.facets import Rank
+    from confplane.domain.facets import Rank
 
 
 class Stage(NamedTuple):

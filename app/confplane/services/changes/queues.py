@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from app.domain.errors import ConcurrentChangeError, WriteOutcome
+from confplane.domain.errors import ConcurrentChangeError, WriteOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

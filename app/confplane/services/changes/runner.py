@@ -12,8 +12,8 @@ lost reply is never followed by another attempt, because the first may still be 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
 change can't commit any more, and a settler need not know whether another attempt is under way.
 
-Several changes of one caller make their first attempts together (app/services/changes/submission.py). A change that
-does not end by this attempt continues by itself (app/services/changes/change.py).
+Several changes of one caller make their first attempts together (services/changes/submission.py). A change that
+does not end by this attempt continues by itself (services/changes/change.py).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from app.domain.errors import ConfplaneError
-from app.services.changes.change import CONTENDED, Change, Ended
-from app.services.changes.draft import D
-from app.services.changes.queues import Queues
-from app.services.changes.submission import Submission
-from app.services.metrics import Sample
-from app.services.pace import Pace
+from confplane.domain.errors import ConfplaneError
+from confplane.services.changes.change import CONTENDED, Change, Ended
+from confplane.services.changes.draft import D
+from confplane.services.changes.queues import Queues
+from confplane.services.changes.submission import Submission
+from confplane.services.metrics import Sample
+from confplane.services.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
-    from app.services.changes.callers import Caller
-    from app.services.changes.draft import Decide, Unchanged
-    from app.services.changes.queues import Turn
-    from app.services.ports.cluster_states import LayoutCheck
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.draft import Decide, Unchanged
+    from confplane.services.changes.queues import Turn
+    from confplane.services.ports.cluster_states import LayoutCheck
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog
 
 T = TypeVar("T")
 _PLANNED: Final = 50

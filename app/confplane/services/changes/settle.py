@@ -11,18 +11,18 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import Node
-from app.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
-from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, EntityWrite
+from confplane.domain.changes import Node
+from confplane.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
+from confplane.services.ports.trail import Outcome
+from confplane.services.ports.transactions import Committed, EntityWrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports.store import ClusterStore, Marker
-    from app.services.ports.trail import AuditLog
-    from app.services.ports.transactions import Write
+    from confplane.services.ports.store import ClusterStore, Marker
+    from confplane.services.ports.trail import AuditLog
+    from confplane.services.ports.transactions import Write
 
 _FRESH_S: Final = 15.0
 """Seconds since a change was last seen without an outcome, at most, when its abort marker is asked for. A commit's

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from app.domain.ops import Op, OpType
-from app.services.changes.draft import Draft, Unchanged
-from app.services.collections import LAYOUT_PATH
-from app.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Layout, S, Target
-from app.services.ports.trail import IntentEntity
-from app.services.ports.transactions import Guarded, StateWrite
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.collections import LAYOUT_PATH
+from confplane.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Layout, S, Target
+from confplane.services.ports.trail import IntentEntity
+from confplane.services.ports.transactions import Guarded, StateWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.services.changes.draft import Decide
-    from app.services.ports.cluster_states import Stored
-    from app.services.ports.store import ClusterStore
+    from confplane.services.changes.draft import Decide
+    from confplane.services.ports.cluster_states import Stored
+    from confplane.services.ports.store import ClusterStore
 
 FREEZE_PATH: Final = "/confplane/freeze"
 FREEZE_KEY: Final = "frozen"
@@ -56,8 +56,8 @@ def decide_state(
         kind: The state.
         after: Returns the new state, given the current one.
         deadline: The deadline of each attempt's read of ZooKeeper.
-        guarded: See :class:`~app.services.ports.transactions.Transaction`. A thaw must commit in a frozen cluster, and
-            a freeze under any controller.
+        guarded: See :class:`~confplane.services.ports.transactions.Transaction`. A thaw must commit in a frozen
+            cluster, and a freeze under any controller.
         answers: Returns the answers that an Idempotency-Key keeps.
     """
 

@@ -4,9 +4,9 @@ A single change is submitted alone. Changes of a bulk are submitted together, wi
 them. They stay separate changes: each has its own intent, marker, outcome and result.
 
 - ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
-  (app/store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
+  (store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
   writes are the same and rest on nothing of the refused one, since no two of them read each other's entity
-  (app/services/changes/order.py). After a second refusal each is submitted alone.
+  (services/changes/order.py). After a second refusal each is submitted alone.
 - A refusal by admission that is due to all changes together is followed by an admission of each half.
 - After a lost reply nothing is submitted again: each change is settled by its own marker.
 """
@@ -17,11 +17,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from app.domain.entities import EntityType
-from app.domain.errors import BodyTooLargeError, ConfplaneError, ListFullError, ThrottledError, UnknownTopicError
-from app.services.changes.draft import D
-from app.services.ports.trail import Intent, Outcome
-from app.services.ports.transactions import (
+from confplane.domain.entities import EntityType
+from confplane.domain.errors import BodyTooLargeError, ConfplaneError, ListFullError, ThrottledError, UnknownTopicError
+from confplane.services.changes.draft import D
+from confplane.services.ports.trail import Intent, Outcome
+from confplane.services.ports.transactions import (
     ChangeWrites,
     Committed,
     Conflict,
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.changes.callers import Caller
-    from app.services.changes.draft import Draft
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog
-    from app.services.ports.transactions import CommitResult
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.draft import Draft
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog
+    from confplane.services.ports.transactions import CommitResult
 
 
 @dataclass(frozen=True, slots=True)

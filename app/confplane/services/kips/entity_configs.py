@@ -13,39 +13,39 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation
-from app.domain.broker_keys import definition_of
-from app.domain.changes import stored
-from app.domain.client_configs import SUPPORTED_CONFIGS
-from app.domain.configs import KINDS, check_release
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain.access.operations import Operation
+from confplane.domain.broker_keys import definition_of
+from confplane.domain.changes import stored
+from confplane.domain.client_configs import SUPPORTED_CONFIGS
+from confplane.domain.configs import KINDS, check_release
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     ConfplaneError,
     InvalidConfigError,
     InvalidRequestError,
     InvalidTopicError,
     UnknownTopicError,
 )
-from app.domain.facets import FacetName
-from app.domain.numbers import parse_java_double
-from app.domain.ops import Op, OpType
-from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
-from app.domain.resolution import levels_of, resolve
-from app.domain.texts import clipped, shown
-from app.services.changes.alter import Part
-from app.services.changes.edits import Edit
-from app.services.pace import Pace, in_slices
+from confplane.domain.facets import FacetName
+from confplane.domain.numbers import parse_java_double
+from confplane.domain.ops import Op, OpType
+from confplane.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
+from confplane.domain.resolution import levels_of, resolve
+from confplane.domain.texts import clipped, shown
+from confplane.services.changes.alter import Part
+from confplane.services.changes.edits import Edit
+from confplane.services.pace import Pace, in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from app.domain.facets import JsonValue
-    from app.services.access import Access
-    from app.services.changes.alter import AlterService, Entry
-    from app.services.changes.callers import Caller
-    from app.services.changes.edits import EntryResult
-    from app.services.clusters import Cluster
-    from app.services.collections import Collection
+    from confplane.domain.facets import JsonValue
+    from confplane.services.access import Access
+    from confplane.services.changes.alter import AlterService, Entry
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.edits import EntryResult
+    from confplane.services.clusters import Cluster
+    from confplane.services.collections import Collection
 
 _TYPES: Final = {
     name: kind

@@ -8,27 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.domain.broker_levels import Level, read_level
-from app.domain.changes import stored
-from app.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
-from app.domain.facets import FacetName
-from app.domain.global_config import Fate, check_shared, judge, parse_legacy
-from app.domain.ops import Op, OpType
-from app.services.changes.edits import Edit, check_node
-from app.services.etags import Precondition
-from app.services.reads.config_levels import DEFAULT_BROKER
+from confplane.domain.broker_levels import Level, read_level
+from confplane.domain.changes import stored
+from confplane.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
+from confplane.domain.facets import FacetName
+from confplane.domain.global_config import Fate, check_shared, judge, parse_legacy
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.edits import Edit, check_node
+from confplane.services.etags import Precondition
+from confplane.services.reads.config_levels import DEFAULT_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.domain.changes import Node
-    from app.domain.global_config import LegacyEntry
-    from app.services.access import Access
-    from app.services.changes.alter import AlterService
-    from app.services.changes.callers import Caller
-    from app.services.changes.edits import EditResult
-    from app.services.clusters import Cluster
-    from app.services.collections import Collection
+    from confplane.domain.changes import Node
+    from confplane.domain.global_config import LegacyEntry
+    from confplane.services.access import Access
+    from confplane.services.changes.alter import AlterService
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.edits import EditResult
+    from confplane.services.clusters import Cluster
+    from confplane.services.collections import Collection
 
 
 @dataclass(frozen=True, slots=True)

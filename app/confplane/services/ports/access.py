@@ -1,6 +1,6 @@
 """Tokens and grants: the copy in memory that a process decides by, and the tables behind it.
 
-The copy is implemented by ``app.security``, the tables by ``app.audit``.
+The copy is implemented by ``confplane.security``, the tables by ``confplane.audit``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.access.grants import Grant
-    from app.domain.access.identities import Identity, Narrowing
-    from app.domain.access.operations import Operation
+    from confplane.domain.access.grants import Grant
+    from confplane.domain.access.identities import Identity, Narrowing
+    from confplane.domain.access.operations import Operation
 
 
 class AccessCopy(Protocol):

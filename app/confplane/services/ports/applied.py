@@ -1,4 +1,4 @@
-"""Reports of clients on the client configs that they have taken over. Implemented by ``app.audit``."""
+"""Reports of clients on the client configs that they have taken over. Implemented by ``confplane.audit``."""
 
 from __future__ import annotations
 

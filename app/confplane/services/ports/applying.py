@@ -1,6 +1,6 @@
 """Alters of a Kafka cluster's client quotas and configs, and the durable states of what was sent.
 
-The cluster is implemented by ``app.kraft``, the states by ``app.audit``.
+The cluster is implemented by ``confplane.kraft``, the states by ``confplane.audit``.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
-from app.domain.enums import StrEnum
+from confplane.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.services.ports.kafka import Area
-    from app.services.ports.trail import Intent
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.kafka import Area
+    from confplane.services.ports.trail import Intent
 
 Values = dict[str, str | None]
 """Keys with their values as stored; None is a removal."""
@@ -96,7 +96,7 @@ class AlteredCluster(Protocol):
         """Return the ids of some topics by name; topics that do not exist, or are not shown, are left out."""
 
     async def barrier(self, deadline: float) -> int:
-        """Return a metadata offset behind all acknowledged changes: see ``app.services.ports.kafka.KafkaCluster``."""
+        """Return a metadata offset after all acknowledged changes: see ``services.ports.kafka.KafkaCluster``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from app.domain.enums import StrEnum
-from app.services.ports.kafka import Area
+from confplane.domain.enums import StrEnum
+from confplane.services.ports.kafka import Area
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from app.domain.facets import Tree
+    from confplane.domain.facets import Tree
 
 ENTITY: Final = "cluster"
 """The id and the facet of changes of a cluster's states in the trail."""

@@ -1,4 +1,4 @@
-"""Sensitive configs: their cipher, fingerprints and the rotation of secrets. Implemented by ``app.crypto``."""
+"""Sensitive configs: their cipher, fingerprints and the rotation of secrets. Implemented by ``confplane.crypto``."""
 
 from __future__ import annotations
 

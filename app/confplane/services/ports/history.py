@@ -1,4 +1,4 @@
-"""The trail as a history of znodes: the changes around a revision. Implemented by ``app.audit``."""
+"""The trail as a history of znodes: the changes around a revision. Implemented by ``confplane.audit``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.errors import LaterChange
-    from app.domain.facets import Tree
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.errors import LaterChange
+    from confplane.domain.facets import Tree
 
 Content = dict[str, str | None]
 """A config without secrets: None is a value that is not kept."""
@@ -43,7 +43,7 @@ class Written:
 
     change_id: UUID
     kind: str
-    """As in :class:`app.services.ports.trail.AuditRecord`."""
+    """As in :class:`confplane.services.ports.trail.AuditRecord`."""
     revision: int
     writes: int | None
     """The least number of writes of a change that others made; None for a change of this service."""

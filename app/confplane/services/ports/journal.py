@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.domain.changes import Node
-    from app.domain.facets import Tree
+    from confplane.domain.changes import Node
+    from confplane.domain.facets import Tree
 
 
 class Entry(NamedTuple):

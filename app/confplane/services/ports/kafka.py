@@ -1,4 +1,4 @@
-"""A Kafka cluster without ZooKeeper (KRaft), as far as it is observed. Implemented by ``app.kraft``.
+"""A Kafka cluster without ZooKeeper (KRaft), as far as it is observed. Implemented by ``confplane.kraft``.
 
 Nothing is ever sent but describes. Every call takes a deadline on ``time.monotonic()``'s clock, and raises
 ``UnavailableError`` while no broker answers, :class:`OtherClusterError` where a broker belongs to another cluster, and
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.domain.entities import EntityType
-from app.domain.enums import StrEnum
-from app.domain.errors import UnavailableError
+from confplane.domain.entities import EntityType
+from confplane.domain.enums import StrEnum
+from confplane.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from app.domain.entities import Entity
+    from confplane.domain.entities import Entity
 
 
 class Area(StrEnum):

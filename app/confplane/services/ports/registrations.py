@@ -1,4 +1,4 @@
-"""Registrations of client software (KIP-649). Implemented by ``app.audit``."""
+"""Registrations of client software (KIP-649). Implemented by ``confplane.audit``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from app.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import Ranges
 
 
 @dataclass(frozen=True, slots=True)

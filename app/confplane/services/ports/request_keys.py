@@ -1,4 +1,4 @@
-"""Stored Idempotency-Keys. Implemented by ``app.audit``."""
+"""Stored Idempotency-Keys. Implemented by ``confplane.audit``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.services.ports.trail import Outcome
+    from confplane.services.ports.trail import Outcome
 
 
 @dataclass(frozen=True, slots=True)

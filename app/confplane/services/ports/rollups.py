@@ -1,4 +1,4 @@
-"""Results of rollups, and the runs that made them. Implemented by ``app.audit``.
+"""Results of rollups, and the runs that made them. Implemented by ``confplane.audit``.
 
 The runner of a job publishes rows under a run's id. All rows of a run appear at once, when the run is complete. Of a
 job's complete runs the run with the latest ``as_of`` is **current**, whichever ended last.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from app.domain.enums import StrEnum
+from confplane.domain.enums import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import Ranges
 
 
 KEEP_RUNS: Final = 3
@@ -47,7 +47,7 @@ class RollupRun:
     as_of: datetime
     """The moment that the rows describe."""
     position: Mapping[str, Any]
-    """The run's position as JSON: ``floor``, ``horizon`` and ``watermark`` are revisions (app/rollups/job.py); the rest
+    """The run's position as JSON: ``floor``, ``horizon`` and ``watermark`` are revisions (rollups/job.py); the rest
     is for the next run, which continues from there."""
     previous: UUID | None
     """The run that this run continues; None for a run from the beginning."""

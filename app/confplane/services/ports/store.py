@@ -1,4 +1,4 @@
-"""One cluster's ZooKeeper, implemented by ``app.store``.
+"""One cluster's ZooKeeper, implemented by ``confplane.store``.
 
 Reads of a :class:`ClusterStore` are of the mirror: synchronous and free of I/O. Calls that go to ZooKeeper are
 ``async``, take a deadline on ``time.monotonic()``'s clock, and raise ``UnavailableError`` without a live session.
@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from app.domain.enums import StrEnum
-from app.services.ports.transactions import Guarded
+from confplane.domain.enums import StrEnum
+from confplane.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from uuid import UUID
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.errors import UnavailableError
-    from app.domain.facets import Tree
-    from app.services.notices import Notice
-    from app.services.ports.cluster_states import Freeze, LayoutCheck, Place, S, Stored, Target
-    from app.services.ports.journal import Journal
-    from app.services.ports.transactions import CommitResult, Transaction, Write
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.errors import UnavailableError
+    from confplane.domain.facets import Tree
+    from confplane.services.notices import Notice
+    from confplane.services.ports.cluster_states import Freeze, LayoutCheck, Place, S, Stored, Target
+    from confplane.services.ports.journal import Journal
+    from confplane.services.ports.transactions import CommitResult, Transaction, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ class ClusterStore(Protocol):
     def kafka_release(self) -> str:
         """Return the release of the cluster's Kafka, "4.4"; it costs next to nothing.
 
-        The release chooses the catalog of definitions (:func:`app.domain.definitions.catalog_of`). It can change while
-        this process runs, when the brokers are upgraded.
+        The release chooses the catalog of definitions (:func:`confplane.domain.definitions.catalog_of`). It can change
+        while this process runs, when the brokers are upgraded.
         """
 
     def topic_exists(self, name: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""The trail: intents before changes, outcomes after them, and searches. Implemented by ``app.audit``."""
+"""The trail: intents before changes, outcomes after them, and searches. Implemented by ``confplane.audit``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.access.ranges import Ranges
-    from app.services.notices import Notice
+    from confplane.domain.access.ranges import Ranges
+    from confplane.services.notices import Notice
 
 FEW: Final = 16
 """The greatest number of rows of one call that travel with the rows of single changes. More are a bulk's, and delay no
@@ -37,7 +37,7 @@ class IntentEntity:
     keys: tuple[str, ...]
     """The keys whose values differ."""
     ops: tuple[dict[str, Any], ...]
-    """As :meth:`app.domain.ops.Op.as_json`; or the one op that stands for all keys of a facet."""
+    """As :meth:`confplane.domain.ops.Op.as_json`; or the one op that stands for all keys of a facet."""
     before: dict[str, str | None]
     after: dict[str, str | None]
 
@@ -55,10 +55,10 @@ WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 EXTERNAL: Final = "external"
 """The kind of a change that others made, and that the recorder found."""
 PUT_BACK: Final = "put-back"
-"""The kind of a write by others to a Kafka cluster that was put back (app/services/target/enforce.py). It never was a
+"""The kind of a write by others to a Kafka cluster that was put back (services/target/enforce.py). It never was a
 version of an entity here, so it is no committed change."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
-"""The kinds of changes that follow an observed cluster (app/services/target)."""
+"""The kinds of changes that follow an observed cluster (services/target)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Intent:
     """The user for whom the principal acted; None where it acted for itself."""
     kind: str = CHANGE
     """The kind of the change: of the writing path :data:`CHANGE`, :data:`IMPORT` or :data:`OBSERVED`; the recorder's
-    kinds are in app/services/recorder/recorded.py."""
+    kinds are in services/recorder/recorded.py."""
     observed: Sighting | None = None
     """The place of the followed writes; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
@@ -110,7 +110,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The Idempotency-Key under which an intent is made (app/services/changes/idempotency.py). It holds no secret."""
+    """The Idempotency-Key under which an intent is made (services/changes/idempotency.py). It holds no secret."""
 
     key: str
     """A digest of the key, its sender and its target."""
@@ -181,9 +181,9 @@ class AuditRecord:
 
     @property
     def kind(self) -> str:
-        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (app/services/target); ``put-back``:
-        made there by others, and replaced (app/services/target/enforce.py); ``external``: made by others, and found by
-        the recorder (app/services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's rows
+        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (services/target); ``put-back``:
+        made there by others, and replaced (services/target/enforce.py); ``external``: made by others, and found by
+        the recorder (services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's rows
         and found by its marker.
         """  # noqa: D205 - one list
         return self.intent.kind
@@ -210,7 +210,7 @@ class AuditLog(Protocol):
         """Write outcomes, so that every replica shows them; False when Postgres could not do so now.
 
         Such outcomes are kept and sent again. The outcome of a commit may be lost with a crash of Postgres until its
-        marker is dropped (app/services/upkeep/dropping.py); it is written again from the marker. An outcome that its
+        marker is dropped (services/upkeep/dropping.py); it is written again from the marker. An outcome that its
         marker lacks in part is durable once this returns: of a change that was not applied, or one with ``remade``.
         """
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
-from app.domain.enums import StrEnum
-from app.domain.facets import full_path
+from confplane.domain.enums import StrEnum
+from confplane.domain.facets import full_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import Tree
-    from app.services.ports.cluster_states import Freeze, Layout, LayoutCheck, Target
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Tree
+    from confplane.services.ports.cluster_states import Freeze, Layout, LayoutCheck, Target
 
 
 class Guarded(StrEnum):

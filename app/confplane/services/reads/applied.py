@@ -9,17 +9,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.access.operations import Operation
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError
-from app.domain.resolution import client_config_levels
-from app.domain.texts import storable
-from app.services.pace import Pace
+from confplane.domain.access.operations import Operation
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.resolution import client_config_levels
+from confplane.domain.texts import storable
+from confplane.services.pace import Pace
 
 if TYPE_CHECKING:
-    from app.services.access import Access
-    from app.services.collections import Collection
-    from app.services.ports.applied import AppliedReport, AppliedReports
+    from confplane.services.access import Access
+    from confplane.services.collections import Collection
+    from confplane.services.ports.applied import AppliedReport, AppliedReports
 
 MOST: Final = 1_000
 """Most groups in either list of a status."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.domain.broker_keys import definition_of, is_sensitive
-from app.domain.broker_levels import PROVIDERS, ConfigSource, Level, left_out
+from confplane.domain.broker_keys import definition_of, is_sensitive
+from confplane.domain.broker_levels import PROVIDERS, ConfigSource, Level, left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import Catalog
-    from app.services.reads.config_describe import ConfigReader
+    from confplane.domain.definitions import Catalog
+    from confplane.services.reads.config_describe import ConfigReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.domain.access.operations import Operation
-from app.domain.broker_keys import is_password, is_sensitive
-from app.domain.broker_levels import (
+from confplane.domain.access.operations import Operation
+from confplane.domain.broker_keys import is_password, is_sensitive
+from confplane.domain.broker_levels import (
     EffectiveConfig,
     Level,
     Levels,
@@ -17,30 +17,30 @@ from app.domain.broker_levels import (
     effective_broker,
     read_level,
 )
-from app.domain.changes import stored
-from app.domain.client_metrics import describe_client_metrics, effective_client_metrics
-from app.domain.configs import check_release
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain.changes import stored
+from confplane.domain.client_metrics import describe_client_metrics, effective_client_metrics
+from confplane.domain.configs import check_release
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     EncoderSecretMissingError,
     UndecodablePasswordError,
     UnknownTopicError,
 )
-from app.domain.groups import describe_group, effective_group
-from app.domain.texts import clipped
-from app.domain.topics import describe_topic, effective_topic
-from app.services.etags import digest
-from app.services.reads.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
+from confplane.domain.groups import describe_group, effective_group
+from confplane.domain.texts import clipped
+from confplane.domain.topics import describe_topic, effective_topic
+from confplane.services.etags import digest
+from confplane.services.reads.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Some
     from collections.abc import Iterable, Mapping
 
-    from app.domain.facets import JsonValue
-    from app.services.access import Access
-    from app.services.collections import Collection
-    from app.services.ports.crypto import Cipher
-    from app.services.reads.config_levels import BrokerLevels
+    from confplane.domain.facets import JsonValue
+    from confplane.services.access import Access
+    from confplane.services.collections import Collection
+    from confplane.services.ports.crypto import Cipher
+    from confplane.services.reads.config_levels import BrokerLevels
 
 
 @dataclass(frozen=True, slots=True)

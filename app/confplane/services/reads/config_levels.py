@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_levels import Levels
-from app.domain.changes import stored
-from app.domain.definitions import catalog_of
-from app.domain.entities import Entity
-from app.domain.facets import FacetName, Tree
+from confplane.domain.broker_levels import Levels
+from confplane.domain.changes import stored
+from confplane.domain.definitions import catalog_of
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import Catalog
-    from app.services.ports.store import ClusterStore
+    from confplane.domain.definitions import Catalog
+    from confplane.services.ports.store import ClusterStore
 
 NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 DEFAULT_BROKER: Final = Entity.of(broker=None)

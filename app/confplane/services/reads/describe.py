@@ -17,23 +17,23 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from app.domain.changes import stored
-from app.domain.entities import Entity, EntityType, split_id
-from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
-from app.domain.facets import FacetName, full_path
-from app.domain.resolution import levels_of, resolve
-from app.services.etags import etag_of
-from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.registrations import Registration
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity, EntityType, split_id
+from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
+from confplane.domain.facets import FacetName, full_path
+from confplane.domain.resolution import levels_of, resolve
+from confplane.services.etags import etag_of
+from confplane.services.ports.pages import PAGE_BYTES
+from confplane.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.facets import JsonValue
-    from app.domain.filters import EntityFilter
-    from app.services.collections import Collection
-    from app.services.ports.registrations import RegistrationLog
+    from confplane.domain.changes import Node
+    from confplane.domain.facets import JsonValue
+    from confplane.domain.filters import EntityFilter
+    from confplane.services.collections import Collection
+    from confplane.services.ports.registrations import RegistrationLog
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """History: the changes of an entity, its content at a moment of the past, and that of whole lists.
 
 The content at a moment comes from the mirror where the znode was not written since, and else from the first change
-behind the moment (app/services/reads/past.py). So a read costs as much as has changed since.
+behind the moment (services/reads/past.py). So a read costs as much as has changed since.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation
-from app.domain.changes import stored
-from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError
-from app.domain.facets import Tree, full_path
-from app.services.etags import digest
-from app.services.ports.history import Znode
-from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.trail import CLIENTS, WHOLE_OPS, AuditQuery
-from app.services.reads.describe import (
+from confplane.domain.access.operations import Operation
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity
+from confplane.domain.errors import CorruptZnodeError
+from confplane.domain.facets import Tree, full_path
+from confplane.services.etags import digest
+from confplane.services.ports.history import Znode
+from confplane.services.ports.pages import PAGE_BYTES
+from confplane.services.ports.trail import CLIENTS, WHOLE_OPS, AuditQuery
+from confplane.services.reads.describe import (
     SLICE,
     ListQuery,
     decode_token,
@@ -26,20 +26,20 @@ from app.services.reads.describe import (
     nothing_declared,
     selected,
 )
-from app.services.reads.layouts import Layouts, layouts_of
-from app.services.reads.moments import Moment, Moments, unrecorded
-from app.services.reads.past import Past, current, past_of
+from confplane.services.reads.layouts import Layouts, layouts_of
+from confplane.services.reads.moments import Moment, Moments, unrecorded
+from confplane.services.reads.past import Past, current, past_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.facets import JsonValue
-    from app.services.collections import Collection
-    from app.services.ports.history import TrailHistory
-    from app.services.ports.trail import AuditLog, AuditRecord, IntentEntity
-    from app.services.reads.describe import DescribeService
+    from confplane.domain.facets import JsonValue
+    from confplane.services.collections import Collection
+    from confplane.services.ports.history import TrailHistory
+    from confplane.services.ports.trail import AuditLog, AuditRecord, IntentEntity
+    from confplane.services.reads.describe import DescribeService
 
 _AT_ONCE: Final = 100
 """Znodes of a list whose changes one statement reads."""
@@ -62,7 +62,7 @@ class PastEntity:
     exact: bool = True
     low: int | None = None
     high: int | None = None
-    """The bounds of a run of writes by others; see :class:`~app.services.reads.past.Past`."""
+    """The bounds of a run of writes by others; see :class:`~confplane.services.reads.past.Past`."""
 
     @property
     def etag(self) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.facets import Tree
-from app.services.ports.cluster_states import ENTITY, LAYOUT_KEY
-from app.services.ports.trail import AuditQuery
+from confplane.domain.facets import Tree
+from confplane.services.ports.cluster_states import ENTITY, LAYOUT_KEY
+from confplane.services.ports.trail import AuditQuery
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.services.collections import Collection
-    from app.services.ports.trail import AuditLog
+    from confplane.services.collections import Collection
+    from confplane.services.ports.trail import AuditLog
 
 _BY_NAME: Final = {tree.layout: tree for tree in Tree}
 

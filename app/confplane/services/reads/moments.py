@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import BeforeHistoryError, InvalidRequestError, UnavailableError
-from app.domain.texts import rfc3339
-from app.services.ports.history import Znode
-from app.services.ports.journal import Cursor, Page
+from confplane.domain.errors import BeforeHistoryError, InvalidRequestError, UnavailableError
+from confplane.domain.texts import rfc3339
+from confplane.services.ports.history import Znode
+from confplane.services.ports.journal import Cursor, Page
 
 if TYPE_CHECKING:
-    from app.domain.changes import Node
-    from app.services.ports.history import Knowledge, TrailHistory
-    from app.services.ports.store import ClusterStore
+    from confplane.domain.changes import Node
+    from confplane.services.ports.history import Knowledge, TrailHistory
+    from confplane.services.ports.store import ClusterStore
 
 _PATIENCE_S: Final = 3.0
 """Seconds to wait for the recorder, which is a second or two behind."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from app.services.ports.trail import EXTERNAL
+from confplane.services.ports.trail import EXTERNAL
 
 if TYPE_CHECKING:
-    from app.domain.changes import Node
-    from app.services.ports.history import Around, Content, Written
+    from confplane.domain.changes import Node
+    from confplane.services.ports.history import Around, Content, Written
 
 _MANY: Final = 2
 """More writes than one: the content between them is unknown."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.access.ranges import spell
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from app.services.access import Access
-    from app.services.ports.registrations import Registration, RegistrationLog
+    from confplane.services.access import Access
+    from confplane.services.ports.registrations import Registration, RegistrationLog
 
 
 async def search(

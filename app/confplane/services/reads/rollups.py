@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.access.ranges import spell
-from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
-from app.domain.rollups import ROLLUPS, ColumnType
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.rollups import ROLLUPS, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.rollups import Column, Rollup
-    from app.services.access import Access
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.rollups import Column, Rollup
+    from confplane.services.access import Access
 
 
 @dataclass(frozen=True, slots=True)

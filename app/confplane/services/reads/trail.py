@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.access.ranges import spell
-from app.domain.errors import NotFoundError
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
+from confplane.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from app.domain.access.ranges import Ranges
-    from app.services.access import Access
-    from app.services.ports.trail import AuditLog, AuditQuery, AuditRecord
+    from confplane.domain.access.ranges import Ranges
+    from confplane.services.access import Access
+    from confplane.services.ports.trail import AuditLog, AuditQuery, AuditRecord
 
 
 async def search(audit: AuditLog, access: Access, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:

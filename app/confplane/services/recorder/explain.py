@@ -12,22 +12,22 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree, full_path
-from app.services.ports.trail import EXTERNAL
-from app.services.recorder import recover
-from app.services.recorder.external import row_of
-from app.services.recorder.recorded import Move, RefusedError, Seen
-from app.services.recorder.versions import ABSENT, Point, explained, gaps
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree, full_path
+from confplane.services.ports.trail import EXTERNAL
+from confplane.services.recorder import recover
+from confplane.services.recorder.external import row_of
+from confplane.services.recorder.recorded import Move, RefusedError, Seen
+from confplane.services.recorder.versions import ABSENT, Point, explained, gaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.services.recorder.recorded import EntityStates, Key, RecordedStore, Watermark
-    from app.services.recorder.versions import OwnWrite
-    from app.services.redaction import Redact
+    from confplane.domain.changes import Node
+    from confplane.services.recorder.recorded import EntityStates, Key, RecordedStore, Watermark
+    from confplane.services.recorder.versions import OwnWrite
+    from confplane.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
 

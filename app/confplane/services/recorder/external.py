@@ -6,16 +6,16 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from app.services.ports.trail import EXTERNAL
-from app.services.recorder.recorded import PRINCIPAL
-from app.services.recorder.versions import changed_keys
-from app.services.redaction import storable
+from confplane.services.ports.trail import EXTERNAL
+from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.recorder.versions import changed_keys
+from confplane.services.redaction import storable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.domain.changes import Node
-    from app.services.recorder.versions import Gap
+    from confplane.domain.changes import Node
+    from confplane.services.recorder.versions import Gap
 
 _LONGEST_KEY: Final = 1_000
 """Characters of the longest key in a row; an index has no room for much longer ones."""

@@ -2,7 +2,7 @@
 
 Each process has one recorder per cluster, and the leader's works. The mirror's journal names the entities that were
 touched. About a second later, when the outcomes of changes of ours are written, each entity is compared with the last
-state that the trail explains (app/services/recorder/explain.py).
+state that the trail explains (services/recorder/explain.py).
 
 When a leader begins, and when its place in the journal is too old (the mirror was loaded again, say), all entities are
 compared: this finds writes made while no process ran. On first contact every entity's state is taken as it is.
@@ -11,7 +11,7 @@ The watermark is the revision up to which everything is explained. It is raised 
 unfinished round is repeated, and a state that has moved explains itself. Each round reads the watermark, and with it
 the run of Postgres: after a crash, a restore or a promotion Postgres may lack rows that the run before it showed. A
 round writes only to the run that it read from. With another run all entities are compared, and lost changes of ours are
-looked for (app/services/recorder/recover.py).
+looked for (services/recorder/recover.py).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.services.background import Background
-from app.services.metrics import Sample, of_cluster
-from app.services.notices import Notice
-from app.services.pace import in_slices
-from app.services.ports.journal import TooOld
-from app.services.recorder.explain import Explainer
-from app.services.recorder.recorded import Move, Seen
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.background import Background
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.notices import Notice
+from confplane.services.pace import in_slices
+from confplane.services.ports.journal import TooOld
+from confplane.services.recorder.explain import Explainer
+from confplane.services.recorder.recorded import Move, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from app.domain.changes import Node
-    from app.services.ports.journal import Cursor, Entry
-    from app.services.recorder.recorded import EntityStates, RecordedStore, Watermark
-    from app.services.redaction import Redact
+    from confplane.domain.changes import Node
+    from confplane.services.ports.journal import Cursor, Entry
+    from confplane.services.recorder.recorded import EntityStates, RecordedStore, Watermark
+    from confplane.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
 

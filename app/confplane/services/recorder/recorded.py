@@ -1,23 +1,23 @@
-"""The recorder's ports (app/services/recorder/record.py), implemented by ``app.store`` and ``app.audit``."""
+"""The recorder's ports (services/recorder/record.py), implemented by ``confplane.store`` and ``confplane.audit``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from app.services.ports.store import ClusterStore
-from app.services.recorder.versions import Point
+from confplane.services.ports.store import ClusterStore
+from confplane.services.recorder.versions import Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import Tree
-    from app.services.ports.store import Marker
-    from app.services.recorder.versions import OwnWrite
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Tree
+    from confplane.services.ports.store import Marker
+    from confplane.services.recorder.versions import OwnWrite
 
     Key = tuple[str, str]
     """Tree and entity id."""

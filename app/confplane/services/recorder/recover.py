@@ -12,17 +12,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from app.services.recorder.external import indexed
-from app.services.recorder.recorded import RECOVERED
-from app.services.recorder.versions import OwnWrite, changed_keys
+from confplane.services.recorder.external import indexed
+from confplane.services.recorder.recorded import RECOVERED
+from confplane.services.recorder.versions import OwnWrite, changed_keys
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from app.services.ports.store import Marker
-    from app.services.recorder.recorded import EntityStates, RecordedStore
-    from app.services.recorder.versions import Content, Point
+    from confplane.services.ports.store import Marker
+    from confplane.services.recorder.recorded import EntityStates, RecordedStore
+    from confplane.services.recorder.versions import Content, Point
 
 _PIECE: Final = 2_000
 """Markers of one query of the trail, and of one read of ZooKeeper."""

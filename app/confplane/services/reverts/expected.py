@@ -10,22 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import difference, stored
-from app.domain.errors import LaterChange, RevertConflictError
-from app.domain.texts import clipped
-from app.services.reverts.parts import Unknown
+from confplane.domain.changes import difference, stored
+from confplane.domain.errors import LaterChange, RevertConflictError
+from confplane.domain.texts import clipped
+from confplane.services.reverts.parts import Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Ids
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import JsonValue
-    from app.services.collections import Collection
-    from app.services.ports.history import Later
-    from app.services.reverts.parts import Span, Value
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import JsonValue
+    from confplane.services.collections import Collection
+    from confplane.services.ports.history import Later
+    from confplane.services.reverts.parts import Span, Value
 
 _LISTED: Final = 100
 """Later changes that a refusal lists."""
@@ -76,7 +76,7 @@ class ExpectedKeys:
     value is still that of the reverted changes."""
 
     def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
-        """Refuse a node on which others' later changes stand: see :class:`app.services.changes.edits.Expected`.
+        """Refuse a node on which others' later changes stand: see :class:`confplane.services.changes.edits.Expected`.
 
         Raises:
             RevertConflictError: Later changes touched the keys.

@@ -10,22 +10,28 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
-from app.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, InvalidTopicError, NotRevertibleError
-from app.domain.facets import FacetName, Tree, full_path
-from app.domain.texts import clipped
-from app.services.ports.cluster_states import ENTITY
-from app.services.ports.trail import WHOLE_OPS
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
+    ConfplaneError,
+    ForbiddenError,
+    InvalidRequestError,
+    InvalidTopicError,
+    NotRevertibleError,
+)
+from confplane.domain.facets import FacetName, Tree, full_path
+from confplane.domain.texts import clipped
+from confplane.services.ports.cluster_states import ENTITY
+from confplane.services.ports.trail import WHOLE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Names
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.services.collections import Collection
-    from app.services.ports.history import Content
-    from app.services.ports.trail import AuditRecord, IntentEntity, Outcome
-    from app.services.reads.layouts import Layouts
+    from confplane.services.collections import Collection
+    from confplane.services.ports.history import Content
+    from confplane.services.ports.trail import AuditRecord, IntentEntity, Outcome
+    from confplane.services.reads.layouts import Layouts
 
 _SHOWN: Final = 5
 """Keys that a text names."""

@@ -1,8 +1,8 @@
 """Reverts of changes, and of an entity to a moment (docs/architecture.md, "Reverts").
 
 A revert is an alter like any other: the same grants, policies, validation and runner. Its edits carry the contents that
-they rest on (:mod:`app.services.reverts.expected`), which are compared with each node as read, and the changes that
-they revert, which the trail keeps.
+they rest on (:mod:`confplane.services.reverts.expected`), which are compared with each node as read, and the changes
+that they revert, which the trail keeps.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation
-from app.domain.changes import stored
-from app.domain.errors import (
+from confplane.domain.access.operations import Operation
+from confplane.domain.changes import stored
+from confplane.domain.errors import (
     BodyTooLargeError,
     NotFoundError,
     NotRevertibleError,
     RevertConflictError,
 )
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.services.changes.alter import Part as AlterPart
-from app.services.changes.edits import Edit, EditResult
-from app.services.ports.history import Touched, Znode
-from app.services.ports.trail import MOST_REVERTS, AuditQuery
-from app.services.reads import trail as reading
-from app.services.reads.layouts import layouts_of
-from app.services.reverts.expected import ExpectedKey, ExpectedKeys, ExpectedWhole, conflict, readable
-from app.services.reverts.parts import Parts, Skipped, Unknown, not_kept, of_parts
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.alter import Part as AlterPart
+from confplane.services.changes.edits import Edit, EditResult
+from confplane.services.ports.history import Touched, Znode
+from confplane.services.ports.trail import MOST_REVERTS, AuditQuery
+from confplane.services.reads import trail as reading
+from confplane.services.reads.layouts import layouts_of
+from confplane.services.reverts.expected import ExpectedKey, ExpectedKeys, ExpectedWhole, conflict, readable
+from confplane.services.reverts.parts import Parts, Skipped, Unknown, not_kept, of_parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Names
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from app.domain.entities import Entity
-    from app.domain.facets import JsonValue
-    from app.services.access import Access
-    from app.services.changes.alter import AlterService
-    from app.services.changes.callers import Caller
-    from app.services.clusters import Cluster
-    from app.services.collections import Collection
-    from app.services.etags import Precondition
-    from app.services.ports.history import Later, TrailHistory
-    from app.services.ports.trail import AuditLog, AuditRecord
-    from app.services.reads.history import HistoryService, PastEntity
-    from app.services.reverts.parts import Part
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import JsonValue
+    from confplane.services.access import Access
+    from confplane.services.changes.alter import AlterService
+    from confplane.services.changes.callers import Caller
+    from confplane.services.clusters import Cluster
+    from confplane.services.collections import Collection
+    from confplane.services.etags import Precondition
+    from confplane.services.ports.history import Later, TrailHistory
+    from confplane.services.ports.trail import AuditLog, AuditRecord
+    from confplane.services.reads.history import HistoryService, PastEntity
+    from confplane.services.reverts.parts import Part
 
 _Key = tuple[FacetName, str]
 """The facet and the entity of a part."""

@@ -1,10 +1,10 @@
 """The applier: the leader's alters of a Kafka cluster's quotas and configs, in the modes ``adopt`` and ``enforce``.
 
-Callers' writes name their keys in the member ``altered`` of the znode (:mod:`app.services.altered`). The applier finds
-the znodes whose newest revision the cluster has not taken yet, and puts each into its line
-(:mod:`app.services.target.line`). A line makes durable what it will send, sends everything together, and writes down
-the ends behind a barrier. While an end is unknown, the values are sent again: they are absolute, so that twice is as
-good as once.
+Callers' writes name their keys in the member ``altered`` of the znode (:mod:`confplane.services.altered`). The applier
+finds the znodes whose newest revision the cluster has not taken yet, and puts each into its line
+(:mod:`confplane.services.target.line`). A line makes durable what it will send, sends everything together, and writes
+down the ends behind a barrier. While an end is unknown, the values are sent again: they are absolute, so that twice is
+as good as once.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.services.altered import altered
-from app.services.background import Background
-from app.services.metrics import Sample, of_cluster
-from app.services.ports.cluster_states import Freeze
-from app.services.ports.journal import TooOld
-from app.services.target.frontier import Frontier
-from app.services.target.line import Counts, Line, Parts, line_of
-from app.services.target.report import Applying, Names
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.altered import altered
+from confplane.services.background import Background
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.ports.cluster_states import Freeze
+from confplane.services.ports.journal import TooOld
+from confplane.services.target.frontier import Frontier
+from confplane.services.target.line import Counts, Line, Parts, line_of
+from confplane.services.target.report import Applying, Names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
-    from app.services.ports.applying import AlteredCluster, TargetStates
-    from app.services.ports.journal import Cursor
-    from app.services.target.ports import ObservedStore
-    from app.services.target.secrets import Secrets
+    from confplane.services.ports.applying import AlteredCluster, TargetStates
+    from confplane.services.ports.journal import Cursor
+    from confplane.services.target.ports import ObservedStore
+    from confplane.services.target.secrets import Secrets
 
 logger = logging.getLogger(__name__)
 

@@ -9,33 +9,33 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import (
+from confplane.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
     CorruptZnodeError,
     InvalidRequestError,
     ListFullError,
 )
-from app.domain.facets import Tree, full_path
-from app.services.changes.bulk import AT_ONCE
-from app.services.changes.callers import Caller
-from app.services.changes.runner import Job
-from app.services.ports.kafka import area_of
-from app.services.recorder.recorded import PRINCIPAL
-from app.services.target import topics
-from app.services.target.enforce import SOURCE, Enforcer
-from app.services.target.overwritten import Overwritten
-from app.services.target.verdicts import LEFT, Verdict
+from confplane.domain.facets import Tree, full_path
+from confplane.services.changes.bulk import AT_ONCE
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.runner import Job
+from confplane.services.ports.kafka import area_of
+from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.target import topics
+from confplane.services.target.enforce import SOURCE, Enforcer
+from confplane.services.target.overwritten import Overwritten
+from confplane.services.target.verdicts import LEFT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from app.services.changes.change import Ended
-    from app.services.changes.runner import ChangeRunner
-    from app.services.ports.applying import Correction, TargetStates
-    from app.services.ports.store import ClusterStore
-    from app.services.target.follow import Decisions
-    from app.services.target.verdicts import Seen
+    from confplane.services.changes.change import Ended
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.ports.applying import Correction, TargetStates
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.follow import Decisions
+    from confplane.services.target.verdicts import Seen
 
 _MOST: Final = 200
 """The greatest number of entities in a load. A change of a user's client-id takes a kilobyte of the shared transaction,

@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity, EntityType
-from app.services.ports.kafka import Area, Permission, area_of
-from app.services.target.looks import PIECE
-from app.services.target.report import AreaReport, Names
+from confplane.domain.entities import Entity, EntityType
+from confplane.services.ports.kafka import Area, Permission, area_of
+from confplane.services.target.looks import PIECE
+from confplane.services.target.report import AreaReport, Names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from app.services.target.looks import Looked
+    from confplane.services.target.looks import Looked
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0

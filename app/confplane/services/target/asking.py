@@ -14,8 +14,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import (
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
     ConfplaneError,
     InvalidConfigError,
     InvalidRequestError,
@@ -24,18 +24,18 @@ from app.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from app.services.ports.applying import Alteration, Applied, Asked, Refused, Unknown
-from app.services.ports.kafka import area_of
-from app.services.target import topics
-from app.services.target.line import line_of
-from app.services.target.secrets import without
+from confplane.services.ports.applying import Alteration, Applied, Asked, Refused, Unknown
+from confplane.services.ports.kafka import area_of
+from confplane.services.target import topics
+from confplane.services.target.line import line_of
+from confplane.services.target.secrets import without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from app.services.ports.applying import AlteredCluster, End
-    from app.services.ports.store import ClusterStore
-    from app.services.target.secrets import Secrets
+    from confplane.services.ports.applying import AlteredCluster, End
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.secrets import Secrets
 
 logger = logging.getLogger(__name__)
 

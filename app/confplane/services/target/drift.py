@@ -10,27 +10,27 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import UnavailableError, WriteOutcome
-from app.domain.facets import Tree
-from app.domain.ops import Op, OpType
-from app.services.changes.edits import Edit
-from app.services.ports.applying import Cause
-from app.services.ports.kafka import area_of
-from app.services.target.drifted import Candidate, differing_keys, drifted
+from confplane.domain.access.operations import Operation
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.domain.facets import Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.edits import Edit
+from confplane.services.ports.applying import Cause
+from confplane.services.ports.kafka import area_of
+from confplane.services.target.drifted import Candidate, differing_keys, drifted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from app.domain.facets import FacetName
-    from app.domain.observed import Rules
-    from app.services.access import Access
-    from app.services.ports.applying import TargetState, TargetStates
-    from app.services.target.drifted import Chosen, Drifted
-    from app.services.target.looks import Looks
-    from app.services.target.ports import ObservedStore
-    from app.services.target.verdicts import Seen
+    from confplane.domain.facets import FacetName
+    from confplane.domain.observed import Rules
+    from confplane.services.access import Access
+    from confplane.services.ports.applying import TargetState, TargetStates
+    from confplane.services.target.drifted import Chosen, Drifted
+    from confplane.services.target.looks import Looks
+    from confplane.services.target.ports import ObservedStore
+    from confplane.services.target.verdicts import Seen
 
 logger = logging.getLogger(__name__)
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from app.domain.changes import stored
-from app.services.altered import altered
-from app.services.recorder.recorded import PRINCIPAL
+from confplane.domain.changes import stored
+from confplane.services.altered import altered
+from confplane.services.recorder.recorded import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import Facet
-    from app.domain.observed import Rules
-    from app.services.ports.applying import Author, Refused, TargetState
-    from app.services.target.verdicts import Seen
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Facet
+    from confplane.domain.observed import Rules
+    from confplane.services.ports.applying import Author, Refused, TargetState
+    from confplane.services.target.verdicts import Seen
 
 
 class KeyState(StrEnum):

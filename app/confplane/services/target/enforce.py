@@ -14,20 +14,20 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import stored
-from app.domain.facets import Tree
-from app.services.ports.applying import Cause, Correction, Drift, Noted, mzxid_of
-from app.services.ports.trail import PUT_BACK, Intent
-from app.services.recorder.recorded import PRINCIPAL
+from confplane.domain.changes import stored
+from confplane.domain.facets import Tree
+from confplane.services.ports.applying import Cause, Correction, Drift, Noted, mzxid_of
+from confplane.services.ports.trail import PUT_BACK, Intent
+from confplane.services.recorder.recorded import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.services.ports.applying import TargetStates
-    from app.services.ports.store import ClusterStore
-    from app.services.target.follow import Decisions
-    from app.services.target.verdicts import Seen
+    from confplane.domain.changes import Node
+    from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.follow import Decisions
+    from confplane.services.target.verdicts import Seen
 
 SOURCE: Final = "kafka"
 """The source, in the trail, of writes to a Kafka cluster whose principal nobody knows."""

@@ -2,7 +2,7 @@
 
 A decision reads the mirror first, and ZooKeeper after a conflict.
 
-No decision removes a znode: the bounds of an emptied one keep out what is older (app/services/target/members.py).
+No decision removes a znode: the bounds of an emptied one keep out what is older (services/target/members.py).
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.domain.changes import stored
-from app.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
-from app.domain.facets import Tree, full_path
-from app.domain.observed import Sight
-from app.domain.ops import OpType, op_as_json
-from app.services.changes.draft import Draft, Unchanged
-from app.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
-from app.services.ports.transactions import EntityWrite, Guarded
-from app.services.target import members
-from app.services.target.verdicts import LEFT, Judge, Verdict, known_of
+from confplane.domain.changes import stored
+from confplane.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
+from confplane.domain.facets import Tree, full_path
+from confplane.domain.observed import Sight
+from confplane.domain.ops import OpType, op_as_json
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
+from confplane.services.ports.transactions import EntityWrite, Guarded
+from confplane.services.target import members
+from confplane.services.target.verdicts import LEFT, Judge, Verdict, known_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.facets import Facet
-    from app.domain.observed import Rules
-    from app.services.ports.applying import TargetState
-    from app.services.ports.store import ClusterStore
-    from app.services.redaction import Redact
-    from app.services.target.verdicts import Seen
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import Facet
+    from confplane.domain.observed import Rules
+    from confplane.services.ports.applying import TargetState
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.redaction import Redact
+    from confplane.services.target.verdicts import Seen
 
 
 class Decisions:

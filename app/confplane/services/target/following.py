@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.services.target.apply import Follower
-from app.services.target.follow import Decisions
-from app.services.target.looks import Looks
+from confplane.services.target.apply import Follower
+from confplane.services.target.follow import Decisions
+from confplane.services.target.looks import Looks
 
 if TYPE_CHECKING:
-    from app.domain.observed import Rules
-    from app.services.changes.runner import ChangeRunner
-    from app.services.ports.applying import TargetStates
-    from app.services.ports.kafka import KafkaCluster
-    from app.services.ports.store import ClusterStore
-    from app.services.redaction import Redact
+    from confplane.domain.observed import Rules
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.kafka import KafkaCluster
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.redaction import Redact
 
 
 class Following:

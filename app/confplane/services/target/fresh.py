@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from app.domain.errors import UnavailableError
-from app.services.ports.kafka import Permission, area_of
-from app.services.target.report import parse
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.kafka import Permission, area_of
+from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from app.domain.entities import Entity
-    from app.services.ports.kafka import Area
-    from app.services.ports.store import ClusterStore
-    from app.services.target.following import Following
-    from app.services.target.report import Report
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.kafka import Area
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.following import Following
+    from confplane.services.target.report import Report
 
 
 class Freshener:

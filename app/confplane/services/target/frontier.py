@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from app.services.ports.store import ClusterStore
+    from confplane.services.ports.store import ClusterStore
 
 
 class Frontier:

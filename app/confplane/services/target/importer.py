@@ -14,20 +14,20 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.facets import Tree
-from app.services.ports.cluster_states import Target
-from app.services.ports.kafka import Area, Permission
-from app.services.target.report import AreaReport, Names, Report
+from confplane.domain.facets import Tree
+from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.kafka import Area, Permission
+from confplane.services.target.report import AreaReport, Names, Report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from app.services.changes.callers import Caller
-    from app.services.ports.kafka import ClusterIdentity
-    from app.services.ports.store import ClusterStore
-    from app.services.target.following import Following
-    from app.services.target.looks import Looked
-    from app.services.target.state import TargetService
+    from confplane.services.changes.callers import Caller
+    from confplane.services.ports.kafka import ClusterIdentity
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.following import Following
+    from confplane.services.target.looks import Looked
+    from confplane.services.target.state import TargetService
 
 ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
 _LOOK_S: Final = 120.0

@@ -12,23 +12,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import Node
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import ConfplaneError, UnavailableError
-from app.domain.facets import Tree
-from app.services.ports.applying import Applied, Ending, Held, Refused, Unknown
-from app.services.ports.kafka import Area, area_of
-from app.services.target import topics
-from app.services.target.sendings import Unsent
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.ports.applying import Applied, Ending, Held, Refused, Unknown
+from confplane.services.ports.kafka import Area, area_of
+from confplane.services.target import topics
+from confplane.services.target.sendings import Unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from app.services.ports.applying import Alteration, AlteredCluster, End, TargetState, TargetStates
-    from app.services.ports.cluster_states import Target
-    from app.services.target.ports import ObservedStore
-    from app.services.target.secrets import Secrets
-    from app.services.target.sendings import Sent
+    from confplane.services.ports.applying import Alteration, AlteredCluster, End, TargetState, TargetStates
+    from confplane.services.ports.cluster_states import Target
+    from confplane.services.target.ports import ObservedStore
+    from confplane.services.target.secrets import Secrets
+    from confplane.services.target.sendings import Sent
 
 MOST: Final = 1_000
 """Entities in one sending."""

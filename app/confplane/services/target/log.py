@@ -2,7 +2,7 @@
 
 Each record is a change of its own, in the order of the log. Where more than a hundred records wait, the records of one
 entity in a fetch become one change that counts them. A znode says which record was written last
-(app/services/target/members.py), so a page that is applied twice leaves no second row.
+(services/target/members.py), so a page that is applied twice leaves no second row.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import UnavailableError
-from app.domain.observed import Sight
-from app.services.background import Background
-from app.services.ports.trail import Sighting
-from app.services.target.verdicts import Seen
+from confplane.domain.errors import UnavailableError
+from confplane.domain.observed import Sight
+from confplane.services.background import Background
+from confplane.services.ports.trail import Sighting
+from confplane.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from app.domain.entities import Entity
-    from app.services.ports.kafka import KafkaCluster, LogChange, LogPage
-    from app.services.target.apply import Follower
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.kafka import KafkaCluster, LogChange, LogPage
+    from confplane.services.target.apply import Follower
 
 logger = logging.getLogger(__name__)
 

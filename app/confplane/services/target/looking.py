@@ -10,26 +10,26 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.services.altered import altered
-from app.services.ports.cluster_states import TargetMode
-from app.services.ports.journal import TooOld
-from app.services.ports.kafka import Area, NotPermittedError, Permission, area_of
-from app.services.target.apply import Followed
-from app.services.target.areas import AGAIN_S, AreaState, Topics
-from app.services.target.log import LogFollower
-from app.services.target.report import AreaReport
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.altered import altered
+from confplane.services.ports.cluster_states import TargetMode
+from confplane.services.ports.journal import TooOld
+from confplane.services.ports.kafka import Area, NotPermittedError, Permission, area_of
+from confplane.services.target.apply import Followed
+from confplane.services.target.areas import AGAIN_S, AreaState, Topics
+from confplane.services.target.log import LogFollower
+from confplane.services.target.report import AreaReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from app.services.ports.applying import Drift
-    from app.services.ports.journal import Cursor, Entry
-    from app.services.target.following import Following
-    from app.services.target.looks import Looked
-    from app.services.target.ports import ObservedStore
+    from confplane.services.ports.applying import Drift
+    from confplane.services.ports.journal import Cursor, Entry
+    from confplane.services.target.following import Following
+    from confplane.services.target.looks import Looked
+    from confplane.services.target.ports import ObservedStore
 
 CALL_S: Final = 30.0
 """Seconds for one look."""

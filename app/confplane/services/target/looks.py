@@ -7,26 +7,26 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import UnavailableError
-from app.domain.facets import FacetName, Tree
-from app.domain.observed import Sight
-from app.services.altered import altered
-from app.services.pace import Pace, free_in_slices
-from app.services.ports.kafka import KINDS, Area, area_of
-from app.services.ports.trail import Sighting
-from app.services.target import members
-from app.services.target.verdicts import Seen
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.observed import Sight
+from confplane.services.altered import altered
+from confplane.services.pace import Pace, free_in_slices
+from confplane.services.ports.kafka import KINDS, Area, area_of
+from confplane.services.ports.trail import Sighting
+from confplane.services.target import members
+from confplane.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from app.domain.changes import Node
-    from app.domain.observed import Rules
-    from app.services.ports.kafka import KafkaCluster, Look, Unmanaged
-    from app.services.ports.store import ClusterStore
-    from app.services.target.follow import Decisions
+    from confplane.domain.changes import Node
+    from confplane.domain.observed import Rules
+    from confplane.services.ports.kafka import KafkaCluster, Look, Unmanaged
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.follow import Decisions
 
 PIECE: Final = 100
 """Topics in one look."""

@@ -13,7 +13,7 @@ import json
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from app.services.altered import ALTERED, TOPIC_ID
+from confplane.services.altered import ALTERED, TOPIC_ID
 
 FOLLOWED: Final = "followed"
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.domain.changes import stored
-from app.domain.facets import Tree
-from app.services.altered import altered
-from app.services.ports.applying import Noted, Overwriting
-from app.services.target import members
-from app.services.target.enforce import intent_of
+from confplane.domain.changes import stored
+from confplane.domain.facets import Tree
+from confplane.services.altered import altered
+from confplane.services.ports.applying import Noted, Overwriting
+from confplane.services.target import members
+from confplane.services.target.enforce import intent_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.services.ports.applying import TargetStates
-    from app.services.ports.store import ClusterStore
-    from app.services.target.follow import Decisions
-    from app.services.target.verdicts import Seen
+    from confplane.domain.changes import Node
+    from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.follow import Decisions
+    from confplane.services.target.verdicts import Seen
 
 
 class Overwritten:

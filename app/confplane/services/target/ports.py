@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.services.ports.store import ClusterStore
+from confplane.services.ports.store import ClusterStore
 
 
 class ObservedStore(ClusterStore, Protocol):
     """A cluster's store with the altered entities of its mirror."""
 
     def altered(self) -> list[str]:
-        """Return ids of the entities whose znodes name altered keys (:mod:`app.services.altered`), by the mirror.
+        """Return ids of the entities whose znodes name altered keys (:mod:`confplane.services.altered`), by the mirror.
 
         Raises:
             UnavailableError: The mirror was never loaded.

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.texts import clipped
-from app.services.ports.kafka import Area, Permission
+from confplane.domain.texts import clipped
+from confplane.services.ports.kafka import Area, Permission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,16 +12,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.operations import Operation, ResourceType
-from app.domain.errors import UnavailableError
-from app.services.ports.cluster_states import Freeze
-from app.services.target.report import parse
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.cluster_states import Freeze
+from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
-    from app.services.changes.callers import Caller
-    from app.services.changes.freeze import FreezeResult, FreezeService
-    from app.services.ports.store import ClusterStore
-    from app.services.target.standing import Standings
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.freeze import FreezeResult, FreezeService
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.target.standing import Standings
 
 BEFORE_S: Final = 2.0
 """Seconds that a freeze waits for what was committed, at most."""

@@ -6,14 +6,14 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.broker_keys import is_password
-from app.domain.entities import Entity, EntityType
+from confplane.domain.broker_keys import is_password
+from confplane.domain.entities import Entity, EntityType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.observed import Rules
-    from app.services.ports.crypto import Cipher
+    from confplane.domain.observed import Rules
+    from confplane.services.ports.crypto import Cipher
 
 _MARK: Final = "fingerprint "
 _RANDOM_BYTES: Final = 8

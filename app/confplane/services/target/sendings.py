@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.services.altered import altered
-from app.services.ports.applying import Alteration, Held, Refused, Sending, Unknown
-from app.services.target import members
-from app.services.target.secrets import Secret, without
+from confplane.services.altered import altered
+from confplane.services.ports.applying import Alteration, Held, Refused, Sending, Unknown
+from confplane.services.target import members
+from confplane.services.target.secrets import Secret, without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.services.ports.applying import End, TargetState
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.applying import End, TargetState
 
 
 class Sent(NamedTuple):

@@ -1,7 +1,7 @@
 """The standing of callers' changes in the Kafka cluster: applied, pending or refused; and waits for it, in any process.
 
-The states in Postgres know each entity. The revision that the leader tells (:mod:`app.services.target.frontier`) wakes
-all waits of a process at once, and one query answers them together.
+The states in Postgres know each entity. The revision that the leader tells (:mod:`confplane.services.target.frontier`)
+wakes all waits of a process at once, and one query answers them together.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import Entity
-from app.domain.errors import UnavailableError
-from app.domain.facets import FacetName, Tree
-from app.services.altered import altered
-from app.services.ports.kafka import area_of
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import FacetName, Tree
+from confplane.services.altered import altered
+from confplane.services.ports.kafka import area_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from app.domain.changes import Node
-    from app.services.ports.applying import TargetState, TargetStates
-    from app.services.ports.store import ClusterStore
+    from confplane.domain.changes import Node
+    from confplane.services.ports.applying import TargetState, TargetStates
+    from confplane.services.ports.store import ClusterStore
 
 _AGAIN_S: Final = 1.0
 """Seconds after which waits are looked at again without word from the leader."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
-from app.services.changes.states import decide_state
-from app.services.ports.cluster_states import Target, TargetMode
-from app.services.ports.kafka import Area
+from confplane.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
+from confplane.services.changes.states import decide_state
+from confplane.services.ports.cluster_states import Target, TargetMode
+from confplane.services.ports.kafka import Area
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from app.services.changes.callers import Caller
-    from app.services.changes.runner import ChangeRunner
-    from app.services.ports.applying import TargetStates
-    from app.services.ports.store import ClusterStore
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.store import ClusterStore
 
 _CONTENDED: Final = "Other writers kept changing the target until the deadline; nothing was applied"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.entities import EntityType
-from app.services.altered import altered
-from app.services.target import members
+from confplane.domain.entities import EntityType
+from confplane.services.altered import altered
+from confplane.services.target import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.services.ports.applying import AlteredCluster, TargetState
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.applying import AlteredCluster, TargetState
 
 
 async def ids_of(cluster: AlteredCluster, entities: Iterable[Entity], deadline: float) -> dict[str, str | None]:

@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import stored
-from app.services.altered import altered
-from app.services.ports.kafka import area_of
-from app.services.target import members
+from confplane.domain.changes import stored
+from confplane.services.altered import altered
+from confplane.services.ports.kafka import area_of
+from confplane.services.target import members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.changes import Node
-    from app.domain.entities import Entity
-    from app.domain.observed import Rules, Sight
-    from app.services.ports.applying import TargetState
-    from app.services.ports.kafka import Area
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import Sighting
-    from app.services.target.members import Members
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
+    from confplane.domain.observed import Rules, Sight
+    from confplane.services.ports.applying import TargetState
+    from confplane.services.ports.kafka import Area
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import Sighting
+    from confplane.services.target.members import Members
 
 
 class Verdict(Enum):

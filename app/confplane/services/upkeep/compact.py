@@ -16,18 +16,18 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.domain.errors import ConcurrentChangeError, ConfplaneError, ThrottledError
-from app.services.changes.draft import Draft, Unchanged
-from app.services.ports.store import ClusterStore
-from app.services.ports.trail import IntentEntity
-from app.services.ports.transactions import Removal
+from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, ThrottledError
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.ports.store import ClusterStore
+from confplane.services.ports.trail import IntentEntity
+from confplane.services.ports.transactions import Removal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from app.domain.facets import Tree
-    from app.services.changes.callers import Caller
-    from app.services.changes.runner import ChangeRunner
+    from confplane.domain.facets import Tree
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.runner import ChangeRunner
 
 _Removals = tuple[Removal, ...]
 

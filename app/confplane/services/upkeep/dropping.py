@@ -3,7 +3,7 @@
 An outcome that was written may be lost with a crash of Postgres, and then the marker alone shows how the change ended.
 So Postgres is asked before a marker is dropped, by a query that makes its results durable. Where Postgres has no
 outcome any more the marker stays until the leader has settled the change by it, and a minute has passed after the new
-outcome as well (app/services/upkeep/reconcile.py).
+outcome as well (services/upkeep/reconcile.py).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import UnavailableError
-from app.services.background import Background, Running
+from confplane.domain.errors import UnavailableError
+from confplane.services.background import Background, Running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports.store import ClusterStore
-    from app.services.upkeep.reconcile import OpenChanges
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.upkeep.reconcile import OpenChanges
 
 logger = logging.getLogger(__name__)
 

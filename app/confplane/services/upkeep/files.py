@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from app.services.background import Background, Running
-from app.services.metrics import Sample
-from app.services.notices import Notice
+from confplane.services.background import Background, Running
+from confplane.services.metrics import Sample
+from confplane.services.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from app.domain.changes import stored
-from app.domain.entities import Entity
-from app.domain.errors import (
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
     AlreadyExistsError,
     BodyTooLargeError,
     ConcurrentChangeError,
@@ -28,23 +28,23 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.domain.facets import full_path
-from app.services.changes.draft import Draft, Unchanged
-from app.services.changes.edits import Edit, EntityDraft
-from app.services.changes.states import decide_state
-from app.services.collections import LAYOUT_PATH
-from app.services.ports.cluster_states import Layout, LayoutCheck
-from app.services.ports.transactions import Guarded
+from confplane.domain.facets import full_path
+from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.states import decide_state
+from confplane.services.collections import LAYOUT_PATH
+from confplane.services.ports.cluster_states import Layout, LayoutCheck
+from confplane.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from app.domain.changes import Node
-    from app.domain.facets import Tree
-    from app.services.changes.callers import Caller
-    from app.services.changes.runner import ChangeRunner
-    from app.services.collections import Collection
-    from app.services.ports.cluster_states import Stored
+    from confplane.domain.changes import Node
+    from confplane.domain.facets import Tree
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.collections import Collection
+    from confplane.services.ports.cluster_states import Stored
 
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""

@@ -12,16 +12,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from app.domain.errors import UnavailableError
-from app.services.metrics import Sample
+from confplane.domain.errors import UnavailableError
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from app.services.clusters import Clusters
-    from app.services.notices import Notice
-    from app.services.ports.store import StoreStatus
-    from app.services.ports.trail import AuditLog
+    from confplane.services.clusters import Clusters
+    from confplane.services.notices import Notice
+    from confplane.services.ports.store import StoreStatus
+    from confplane.services.ports.trail import AuditLog
 
 _TIMEOUT_S = 3.0
 _KEPT_S = 0.25

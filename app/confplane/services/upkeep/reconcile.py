@@ -21,19 +21,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.services.background import Background, Running
-from app.services.changes.settle import settle
-from app.services.metrics import Sample, of_cluster
-from app.services.notices import Notice
+from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.services.background import Background, Running
+from confplane.services.changes.settle import settle
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from app.services.ports.store import ClusterStore
-    from app.services.ports.trail import AuditLog, Outcome
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog, Outcome
 
 logger = logging.getLogger(__name__)
 

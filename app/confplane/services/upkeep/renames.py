@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.domain.changes import stored
-from app.domain.entities import Entity
-from app.domain.errors import (
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
     CorruptZnodeError,
@@ -22,21 +22,21 @@ from app.domain.errors import (
     PolicyViolationError,
     UnknownTopicError,
 )
-from app.domain.facets import FacetName
-from app.domain.ops import Op, OpType
-from app.domain.renames import missing, renames
-from app.services.changes.edits import Edit, EntityDraft
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.domain.renames import missing, renames
+from confplane.services.changes.edits import Edit, EntityDraft
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from app.domain.changes import Node
-    from app.domain.definitions import Kind
-    from app.domain.renames import Renamed
-    from app.services.changes.alter import AlterService
-    from app.services.changes.callers import Caller
-    from app.services.clusters import Cluster
-    from app.services.collections import Collection
+    from confplane.domain.changes import Node
+    from confplane.domain.definitions import Kind
+    from confplane.domain.renames import Renamed
+    from confplane.services.changes.alter import AlterService
+    from confplane.services.changes.callers import Caller
+    from confplane.services.clusters import Cluster
+    from confplane.services.collections import Collection
 
 _CHANGE_S = 30.0
 """Seconds for each entity's change."""

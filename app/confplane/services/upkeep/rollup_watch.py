@@ -11,16 +11,16 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.errors import UnavailableError
-from app.services.background import Background, Running
-from app.services.metrics import Sample
-from app.services.ports.rollups import RunState
+from confplane.domain.errors import UnavailableError
+from confplane.services.background import Background, Running
+from confplane.services.metrics import Sample
+from confplane.services.ports.rollups import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.services.ports.rollups import JobRuns, RollupResults, RollupRun
+    from confplane.services.ports.rollups import JobRuns, RollupResults, RollupRun
 
 logger = logging.getLogger(__name__)
 

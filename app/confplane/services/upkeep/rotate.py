@@ -11,20 +11,20 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.domain.changes import stored
-from app.domain.entities import Entity, EntityType
-from app.domain.facets import FacetName, Tree
-from app.services.changes.edits import Edit, EntityDraft, check_node
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.facets import FacetName, Tree
+from confplane.services.changes.edits import Edit, EntityDraft, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.changes import Node
-    from app.domain.errors import ConfplaneError
-    from app.services.changes.alter import AlterService
-    from app.services.changes.callers import Caller
-    from app.services.collections import Collection
-    from app.services.ports.crypto import Rotation, Rotator
+    from confplane.domain.changes import Node
+    from confplane.domain.errors import ConfplaneError
+    from confplane.services.changes.alter import AlterService
+    from confplane.services.changes.callers import Caller
+    from confplane.services.collections import Collection
+    from confplane.services.ports.crypto import Rotation, Rotator
 
 _PREFIX = f"{EntityType.BROKER.value}="
 _OP = "REENCODE"

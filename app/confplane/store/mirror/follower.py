@@ -35,25 +35,25 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.errors import UnavailableError, WriteOutcome
-from app.domain.facets import Tree
-from app.services.background import Background, Running
-from app.services.pace import in_slices
-from app.services.ports.store import MirrorState
-from app.store import znodes
-from app.store.mirror import loader, memory
-from app.store.mirror.journal import Journal
-from app.store.mirror.metadata import TopicMetadata
-from app.store.mirror.nodes import Mirror
-from app.store.mirror.oddities import Oddities
-from app.store.session.reads import FORBIDDEN, Reads, Size
+from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.domain.facets import Tree
+from confplane.services.background import Background, Running
+from confplane.services.pace import in_slices
+from confplane.services.ports.store import MirrorState
+from confplane.store import znodes
+from confplane.store.mirror import loader, memory
+from confplane.store.mirror.journal import Journal
+from confplane.store.mirror.metadata import TopicMetadata
+from confplane.store.mirror.nodes import Mirror
+from confplane.store.mirror.oddities import Oddities
+from confplane.store.session.reads import FORBIDDEN, Reads, Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from app.domain.changes import Node
-    from app.store.mirror.nodes import FacetIndex
-    from app.store.session.keeper import Session
+    from confplane.domain.changes import Node
+    from confplane.store.mirror.nodes import FacetIndex
+    from confplane.store.session.keeper import Session
 
 logger = logging.getLogger(__name__)
 

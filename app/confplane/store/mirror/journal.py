@@ -15,11 +15,11 @@ import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from app.services.ports.journal import Cursor, Entry, Page, TooOld
+from confplane.services.ports.journal import Cursor, Entry, Page, TooOld
 
 if TYPE_CHECKING:
-    from app.domain.changes import Node
-    from app.domain.facets import Tree
+    from confplane.domain.changes import Node
+    from confplane.domain.facets import Tree
 
 MOST: Final = 50_000
 """The greatest number of entries."""
@@ -32,7 +32,7 @@ _NODE_BYTES: Final = 150
 
 
 class Journal:
-    """Implements :class:`app.services.ports.journal.Journal`.
+    """Implements :class:`confplane.services.ports.journal.Journal`.
 
     Args:
         most: The greatest number of entries.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import DEFAULT_NODE, EntityType
+from confplane.domain.entities import DEFAULT_NODE, EntityType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,16 +8,16 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from app.store import znodes
-from app.store.session.reads import FORBIDDEN, Reads, Size, Window
+from confplane.store import znodes
+from confplane.store.session.reads import FORBIDDEN, Reads, Size, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from app.domain.facets import Tree
-    from app.store.mirror.nodes import Mirror
-    from app.store.session.keeper import Session
-    from app.store.session.reads import Lane, TakenAll
+    from confplane.domain.facets import Tree
+    from confplane.store.mirror.nodes import Mirror
+    from confplane.store.session.keeper import Session
+    from confplane.store.session.reads import Lane, TakenAll
 
     Sizes = defaultdict[str, Size]
 

@@ -12,12 +12,12 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from app.services.pace import free_in_slices
+from confplane.services.pace import free_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.store.mirror.nodes import Mirror
+    from confplane.store.mirror.nodes import Mirror
 
 _MOST: Final = 10_000
 """The greatest number of loaded nodes that collections walk, in some milliseconds."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
 
-from app.store import znodes
+from confplane.store import znodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from app.store.session.keeper import Session
+    from confplane.store.session.keeper import Session
 
 
 class TopicMetadata:

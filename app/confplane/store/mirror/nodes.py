@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
-from app.domain.changes import Node
-from app.domain.entities import Entity, EntityType, sanitize
-from app.services.pace import PIECE, Pace
-from app.store.mirror.listings import Listings, place_of
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity, EntityType, sanitize
+from confplane.services.pace import PIECE, Pace
+from confplane.store.mirror.listings import Listings, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from app.domain.access.ranges import Ranges
-    from app.domain.facets import Tree
-    from app.store.mirror.journal import Journal
-    from app.store.znodes import Content
+    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.facets import Tree
+    from confplane.store.mirror.journal import Journal
+    from confplane.store.znodes import Content
 
     Note = Callable[..., None]
 

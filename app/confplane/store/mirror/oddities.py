@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from app.store import znodes
+from confplane.store import znodes
 
 _RELIST_SECONDS: Final = 5.0
 """Seconds between two lists of all children while there are oddities and children come and go: there may be 37,000."""

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from kazoo.protocol.serialization import int_struct, write_string
 from kazoo.security import ACL, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
-from app.settings import UnusableSettingsError
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.settings import SecureAclSettings
-    from app.store.session.tls import ZooKeeperTls
+    from confplane.settings import SecureAclSettings
+    from confplane.store.session.tls import ZooKeeperTls
 
 _SENSITIVE: Final = ("/config/users", "/config/brokers")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from app.store.session.tls import ZooKeeperTls
+    from confplane.store.session.tls import ZooKeeperTls
 
     Delivery = Callable[[Any, Exception | None], None]
     """Takes a reply's value or its failure."""

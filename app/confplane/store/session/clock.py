@@ -14,8 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from app.services.metrics import Sample
-from app.services.notices import Notice
+from confplane.services.metrics import Sample
+from confplane.services.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

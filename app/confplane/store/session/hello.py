@@ -15,7 +15,7 @@ from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
-from app.store.session.multiread import DATA, MultiRead
+from confplane.store.session.multiread import DATA, MultiRead
 
 logger = logging.getLogger(__name__)
 

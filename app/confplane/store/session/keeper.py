@@ -31,27 +31,27 @@ from kazoo.exceptions import NodeExistsError, ZookeeperError
 from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import EventType, KazooState
 
-from app.domain.errors import UnavailableError, WriteOutcome
-from app.domain.texts import shown
-from app.services.background import Background
-from app.services.notices import Notice
-from app.services.ports.store import SessionState
-from app.store import znodes
-from app.store.session.bridge import LoopHandler, Mailbox, Replies, Reply
-from app.store.session.clock import Clock
-from app.store.session.hello import Hello
-from app.store.session.multi import Multi, Operation
-from app.store.session.multiread import MultiRead
+from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.domain.texts import shown
+from confplane.services.background import Background
+from confplane.services.notices import Notice
+from confplane.services.ports.store import SessionState
+from confplane.store import znodes
+from confplane.store.session.bridge import LoopHandler, Mailbox, Replies, Reply
+from confplane.store.session.clock import Clock
+from confplane.store.session.hello import Hello
+from confplane.store.session.multi import Multi, Operation
+from confplane.store.session.multiread import MultiRead
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from app.store.session.access import Access
+    from confplane.store.session.access import Access
 
     Watcher = Callable[[Any], None]
 
 logger = logging.getLogger(__name__)
-_kazoo_logger = logging.getLogger("app.store.kazoo")
+_kazoo_logger = logging.getLogger("confplane.store.kazoo")
 # kazoo logs every try to connect; the keeper logs the important events once.
 _kazoo_logger.setLevel(logging.CRITICAL)
 
@@ -63,7 +63,7 @@ _FAILURE_TOLD_SECONDS: Final = 900.0
 """Seconds for which a failure of kazoo's thread is a warning."""
 LONGEST_TIMEOUT_MS: Final = 45_000
 """The longest session timeout that settling allows: a settler acts on a read of up to 15 s before, and markers are
-dropped a minute after their outcome (app/store/write/markers.py)."""
+dropped a minute after their outcome (store/write/markers.py)."""
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -98,9 +98,9 @@ async def answered(name: str, deadline: float) -> AsyncIterator[None]:
 class Session:
     """One client of one ZooKeeper session. All methods must be called on the event loop.
 
-    Paths are below the chroot. Calls return a :class:`~app.store.session.bridge.Reply`; awaiting it raises kazoo's
-    exceptions. The calls themselves raise UnavailableError while the connection is down, and ValueError for a path that
-    no znode can have.
+    Paths are below the chroot. Calls return a :class:`~confplane.store.session.bridge.Reply`; awaiting it raises
+    kazoo's exceptions. The calls themselves raise UnavailableError while the connection is down, and ValueError for a
+    path that no znode can have.
 
     Attributes:
         writer: The name of this session's ephemeral node, new for every session.

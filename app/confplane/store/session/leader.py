@@ -1,6 +1,6 @@
 """The leader of a cluster: the process whose session made ``/confplane/leader``, an ephemeral node.
 
-The leader settles the open changes of other processes and sweeps markers (app/services/upkeep/reconcile.py). All its
+The leader settles the open changes of other processes and sweeps markers (services/upkeep/reconcile.py). All its
 decisions are made in ZooKeeper or are unique in Postgres, so two leaders for a moment do no harm, and leading needs no
 fence.
 
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
-from app.store import znodes
-from app.store.session.keeper import answered
+from confplane.store import znodes
+from confplane.store.session.keeper import answered
 
 if TYPE_CHECKING:
-    from app.store.session.keeper import Keeper, Session
+    from confplane.store.session.keeper import Keeper, Session
 
 UNREADABLE: Final = "an unreadable node"
 

@@ -23,7 +23,7 @@ from kazoo.protocol.states import ZnodeStat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.store.session.access import Access
+    from confplane.store.session.access import Access
 
 Operation = tuple[Any, ...]
 """``("set", path, data, version)``, ``("check", path, version)``, ``("create", path, data)``, ``("sequence", path,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from app.store.session.multiread import CHILDREN, DATA, READ_BYTES
+from confplane.store.session.multiread import CHILDREN, DATA, READ_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from app.store.session.bridge import Reply
-    from app.store.session.keeper import Session
+    from confplane.store.session.bridge import Reply
+    from confplane.store.session.keeper import Session
 
     Taken = Callable[[Any], None]
     TakenAll = Callable[[Sequence[str], Sequence[Any]], None]

@@ -6,13 +6,13 @@ import logging
 import ssl
 from typing import TYPE_CHECKING
 
-from app.client_tls import context_of
-from app.settings import UnusableSettingsError
+from confplane.client_tls import context_of
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     import socket
 
-    from app.connection_settings import ClientTlsSettings
+    from confplane.connection_settings import ClientTlsSettings
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.errors import (
+from confplane.domain.errors import (
     CorruptZnodeError,
     FrozenError,
     ListFullError,
@@ -19,23 +19,23 @@ from app.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from app.domain.facets import Tree
-from app.domain.texts import clipped
-from app.services.ports.transactions import EntityWrite, Guarded
-from app.store import warnings, znodes
-from app.store.mirror import metadata
-from app.store.session.keeper import answered, unavailable
-from app.store.write import transactions
-from app.store.write.purge import PERIOD_SECONDS
+from confplane.domain.facets import Tree
+from confplane.domain.texts import clipped
+from confplane.services.ports.transactions import EntityWrite, Guarded
+from confplane.store import warnings, znodes
+from confplane.store.mirror import metadata
+from confplane.store.session.keeper import answered, unavailable
+from confplane.store.write import transactions
+from confplane.store.write.purge import PERIOD_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from app.domain.entities import Entity
-    from app.services.ports.transactions import Transaction, Write
-    from app.store.mirror.follower import Follower
-    from app.store.session.keeper import Keeper, Session
-    from app.store.write.guard import Guard
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.transactions import Transaction, Write
+    from confplane.store.mirror.follower import Follower
+    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.write.guard import Guard
 
 
 class Admission:

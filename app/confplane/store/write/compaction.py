@@ -1,4 +1,4 @@
-"""Finds empty config nodes for their removal (app/services/upkeep/compact.py)."""
+"""Finds empty config nodes for their removal (services/upkeep/compact.py)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
-from app.domain.entities import Entity, EntityType
-from app.services.ports.transactions import Removal
-from app.store import znodes
+from confplane.domain.entities import Entity, EntityType
+from confplane.services.ports.transactions import Removal
+from confplane.store import znodes
 
 if TYPE_CHECKING:
-    from app.domain.facets import Tree
-    from app.store.mirror.nodes import Mirror
-    from app.store.session.keeper import Session
+    from confplane.domain.facets import Tree
+    from confplane.store.mirror.nodes import Mirror
+    from confplane.store.session.keeper import Session
 
 _TYPES: Final = (EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value)
 _CLIENTS: Final = EntityType.CLIENT_ID.plural

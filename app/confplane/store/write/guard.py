@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.errors import (
+from confplane.domain.errors import (
     CorruptZnodeError,
     FrozenError,
     ObservedError,
@@ -32,19 +32,19 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.domain.facets import Tree
-from app.services.notices import Notice
-from app.services.ports.kafka import area_of
-from app.services.ports.transactions import EntityWrite, Guarded
-from app.store import znodes
+from confplane.domain.facets import Tree
+from confplane.services.notices import Notice
+from confplane.services.ports.kafka import area_of
+from confplane.services.ports.transactions import EntityWrite, Guarded
+from confplane.store import znodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from app.services.ports.cluster_states import Freeze, Target
-    from app.services.ports.transactions import Write
-    from app.store.session.keeper import Session
-    from app.store.write.layout import LayoutNode
+    from confplane.services.ports.cluster_states import Freeze, Target
+    from confplane.services.ports.transactions import Write
+    from confplane.store.session.keeper import Session
+    from confplane.store.write.layout import LayoutNode
 
 logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kazoo.exceptions import NoNodeError
 
-from app.domain.errors import UnavailableError
-from app.domain.facets import Tree
-from app.services.notices import Notice
-from app.services.ports.cluster_states import Place
-from app.store import znodes
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import Tree
+from confplane.services.notices import Notice
+from confplane.services.ports.cluster_states import Place
+from confplane.store import znodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.store.session.bridge import Reply
-    from app.store.session.keeper import Session
+    from confplane.store.session.bridge import Reply
+    from confplane.store.session.keeper import Session
 
 
 class Copy(Protocol):

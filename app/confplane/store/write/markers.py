@@ -5,8 +5,8 @@ ctime are the commit's revision and time. A settler creates the same node with t
 decides: if the settler's succeeds, the change's transaction can't any more, however late it arrives.
 
 A commit's marker is dropped a minute after the outcome was written, once the outcome is durable: by the process that
-wrote it (app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
-(app/services/upkeep/reconcile.py). An abort marker stays as long as the writer that it blocks.
+wrote it (services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
+(services/upkeep/reconcile.py). An abort marker stays as long as the writer that it blocks.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import ZnodeStat
 
-from app.domain.errors import CorruptZnodeError
-from app.services.metrics import Sample
-from app.services.ports.store import Marker
-from app.services.ports.transactions import Removal
-from app.store import znodes
-from app.store.mirror import loader
-from app.store.session.keeper import answered, unavailable
-from app.store.session.reads import FORBIDDEN, Reads
+from confplane.domain.errors import CorruptZnodeError
+from confplane.services.metrics import Sample
+from confplane.services.ports.store import Marker
+from confplane.services.ports.transactions import Removal
+from confplane.store import znodes
+from confplane.store.mirror import loader
+from confplane.store.session.keeper import answered, unavailable
+from confplane.store.session.reads import FORBIDDEN, Reads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-    from app.services.ports.transactions import ChangeWrites
-    from app.store.session.keeper import Keeper, Session
+    from confplane.services.ports.transactions import ChangeWrites
+    from confplane.store.session.keeper import Keeper, Session
 
 RELEASE_SECONDS: Final = 60.0
-"""Seconds from the writing of an outcome to the drop of its marker. app/services/changes/settle.py relies on half of
+"""Seconds from the writing of an outcome to the drop of its marker. services/changes/settle.py relies on half of
 it."""
 _DROP_SECONDS: Final = 10.0
 _YIELD: Final = 1_000

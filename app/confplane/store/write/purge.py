@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import ZookeeperError
 
-from app.domain.errors import UnavailableError
-from app.services.background import Background, Running
-from app.store import znodes
-from app.store.mirror import loader
+from confplane.domain.errors import UnavailableError
+from confplane.services.background import Background, Running
+from confplane.store import znodes
+from confplane.store.mirror import loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.store.mirror.follower import Follower
-    from app.store.session.keeper import Keeper, Session
-    from app.store.write.guard import Guard
+    from confplane.store.mirror.follower import Follower
+    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.write.guard import Guard
 
 logger = logging.getLogger(__name__)
 

@@ -22,23 +22,23 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 
-from app.domain.changes import Node
-from app.domain.entities import EntityType
-from app.domain.errors import BodyTooLargeError, WriteOutcome
-from app.domain.facets import Tree
-from app.services.ports.cluster_states import Layout, LayoutCheck
-from app.services.ports.transactions import Committed, Conflict, EntityWrite, Removal, SessionEnded, StateWrite
-from app.store import znodes
-from app.store.write import markers
+from confplane.domain.changes import Node
+from confplane.domain.entities import EntityType
+from confplane.domain.errors import BodyTooLargeError, WriteOutcome
+from confplane.domain.facets import Tree
+from confplane.services.ports.cluster_states import Layout, LayoutCheck
+from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Removal, SessionEnded, StateWrite
+from confplane.store import znodes
+from confplane.store.write import markers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from app.domain.entities import Entity
-    from app.services.ports.transactions import ChangeWrites, Transaction, Write
-    from app.store.session.access import Access
-    from app.store.session.multi import Operation
+    from confplane.domain.entities import Entity
+    from confplane.services.ports.transactions import ChangeWrites, Transaction, Write
+    from confplane.store.session.access import Access
+    from confplane.store.session.multi import Operation
 
 WRITER_GONE: Final = "the writer node is gone"
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.entities import DEFAULT_NODE, EntityType
-from app.store import znodes
-from app.store.session.keeper import answered, unavailable
-from app.store.session.reads import FORBIDDEN, Window
+from confplane.domain.entities import DEFAULT_NODE, EntityType
+from confplane.store import znodes
+from confplane.store.session.keeper import answered, unavailable
+from confplane.store.session.reads import FORBIDDEN, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.domain.facets import Tree
-    from app.store.mirror.follower import Follower
-    from app.store.mirror.nodes import Mirror
-    from app.store.session.keeper import Keeper, Session
-    from app.store.write.guard import Guard
+    from confplane.domain.facets import Tree
+    from confplane.store.mirror.follower import Follower
+    from confplane.store.mirror.nodes import Mirror
+    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.write.guard import Guard
 
 UNNOTIFIED_AGE_S = 60.0
 """Seconds that a write may be without its notification: its author may be about to write it."""

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from app.client import AsyncConfplane
-from app.client.dynamic import Service
-from app.client.dynamic.source import Poll, Registration
-from app.domain.entities import Entity
+from confplane.client import AsyncConfplane
+from confplane.client.dynamic import Service
+from confplane.client.dynamic.source import Poll, Registration
+from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.client.dynamic.source import Update
+    from confplane.client.dynamic.source import Update
 
 SERVICE: Final = Service("http://confplane.test", "alice", "secret")
 OWN: Final = {"client.id": "billing"}

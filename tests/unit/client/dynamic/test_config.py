@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client.dynamic import (
+from confplane.client.dynamic import (
     CONFLUENT_KAFKA,
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
     DynamicProducerConfig,
     Service,
 )
-from app.client.dynamic import config as module
-from app.client.dynamic.kept import Kept
-from app.client.dynamic.source import Away, Lacking, Unchanged, Values
+from confplane.client.dynamic import config as module
+from confplane.client.dynamic.kept import Kept
+from confplane.client.dynamic.source import Away, Lacking, Unchanged, Values
 from tests.support.waiting import until, wait_for
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from pathlib import Path
 
-    from app.client.dynamic.source import Update
+    from confplane.client.dynamic.source import Update
 
 ALL, ONE = Values({"acks": "all"}), Values({"acks": "1"})
 BOUND = ("http://confplane.test", "default", "user=alice,client-id=billing")
@@ -67,7 +67,7 @@ async def followed(*updates: Update, taken: Taken | None = None, **options: Any)
 
 
 async def test_settings_follow_and_a_removed_key_goes_back(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "app.client.dynamic")
+    caplog.set_level(logging.INFO, "confplane.client.dynamic")
     taken = Taken()
     dynamic = await followed(ALL, ALL, Unchanged(), ONE, Values({}), taken=taken)
     assert taken.acks == ["all", "1", "-1"]
@@ -341,8 +341,8 @@ def test_in_a_process_that_was_forked_settings_follow_once_they_are_started_agai
 
 _FORKS = """
 import os, threading
-from app.client.dynamic import CONFLUENT_KAFKA, DynamicProducerConfig
-from app.client.dynamic.source import Values
+from confplane.client.dynamic import CONFLUENT_KAFKA, DynamicProducerConfig
+from confplane.client.dynamic.source import Values
 from tests.unit.client.dynamic.scripted import SERVICE, Script
 
 source = Script(Values({"acks": "all"}))

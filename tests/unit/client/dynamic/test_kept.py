@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.client.dynamic.kept import Kept
+from confplane.client.dynamic.kept import Kept
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,15 +12,15 @@ import kafka
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from app.client.dynamic import (
+from confplane.client.dynamic import (
     AIOKAFKA,
     CONFLUENT_KAFKA,
     KAFKA_PYTHON,
     AsyncDynamicProducerConfig,
     DynamicConsumerConfig,
 )
-from app.client.dynamic.adapters import aiokafka as aiokafka_adapter
-from app.client.dynamic.adapters import confluent_kafka as confluent_adapter
+from confplane.client.dynamic.adapters import aiokafka as aiokafka_adapter
+from confplane.client.dynamic.adapters import confluent_kafka as confluent_adapter
 from tests.unit.client.dynamic.scripted import SERVICE, Script
 
 TIMEOUTS = {"session.timeout.ms": "20000", "heartbeat.interval.ms": "4000"}

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
-from app.client.dynamic.rules import decide, max_age_s
-from app.domain.client_configs import SESSION_TIMEOUT
-from app.domain.definitions import Kind
+from confplane.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
+from confplane.client.dynamic.rules import decide, max_age_s
+from confplane.domain.client_configs import SESSION_TIMEOUT
+from confplane.domain.definitions import Kind
 
 TIMEOUTS = {"session.timeout.ms": "20000", "heartbeat.interval.ms": " 4000 "}
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from app.client.dynamic import CONFLUENT_KAFKA
-from app.client.dynamic.follower import Follower
-from app.client.dynamic.source import Away, Lacking, Unchanged, Values
-from app.domain.definitions import Kind
+from confplane.client.dynamic import CONFLUENT_KAFKA
+from confplane.client.dynamic.follower import Follower
+from confplane.client.dynamic.source import Away, Lacking, Unchanged, Values
+from confplane.domain.definitions import Kind
 from tests.unit.client.dynamic.scripted import OWN, Served, body, values
 
 PROBLEM = {"title": "Refused", "detail": "for a reason"}
@@ -123,7 +123,7 @@ async def test_an_hour_away_then_back_with_other_values(caplog: pytest.LogCaptur
         seen.append((served.now, follower.settings["acks"]))
     assert {acks for at, acks in seen if at < 4200} == {"all"}
     assert {acks for at, acks in seen if at >= 4200} == {"1"}
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("app.")] == [
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("confplane.")] == [
         "producer: accepted the dynamic config acks=all",
         "producer: dynamic configs can't be read, those in force stay: 503 Refused: for a reason",
         "producer: dynamic configs can be read again",

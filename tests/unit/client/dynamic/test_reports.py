@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.client.dynamic import (
+from confplane.client.dynamic import (
     CONFLUENT_KAFKA,
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
@@ -15,8 +15,8 @@ from app.client.dynamic import (
     Library,
     reports,
 )
-from app.client.dynamic.swap import SwappedConsumer
-from app.client.dynamic.swap_async import AsyncSwappedConsumer
+from confplane.client.dynamic.swap import SwappedConsumer
+from confplane.client.dynamic.swap_async import AsyncSwappedConsumer
 from tests.support.waiting import until
 from tests.unit.client.dynamic.scripted import OWN, Answering, body, values
 
@@ -240,7 +240,7 @@ async def test_a_service_without_reports_hears_no_more_of_them(
 
 
 async def test_an_outage_of_reports_disturbs_nothing_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "app.client")
+    caplog.set_level(logging.WARNING, "confplane.client")
     told = Told(acks="all")
     told.reports_refused = httpx.Response(503, json=PROBLEM)
     async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:

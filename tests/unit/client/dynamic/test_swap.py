@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.client.dynamic import (
+from confplane.client.dynamic import (
     CONFLUENT_KAFKA,
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
     DynamicConsumerConfig,
     DynamicProducerConfig,
 )
-from app.client.dynamic.source import Values
-from app.client.dynamic.steps import REST_S
-from app.client.dynamic.swap import SwappedConsumer, SwappedProducer
-from app.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
+from confplane.client.dynamic.source import Values
+from confplane.client.dynamic.steps import REST_S
+from confplane.client.dynamic.swap import SwappedConsumer, SwappedProducer
+from confplane.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
 from tests.support.waiting import until
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 

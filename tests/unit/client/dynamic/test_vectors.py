@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import pytest
 
-from app.client.dynamic import JAVA
-from app.client.dynamic.reports import due
-from app.client.dynamic.rules import decide, enabled
-from app.client.dynamic.source import lacking, pause_s
-from app.domain.definitions import Kind
+from confplane.client.dynamic import JAVA
+from confplane.client.dynamic.reports import due
+from confplane.client.dynamic.rules import decide, enabled
+from confplane.client.dynamic.source import lacking, pause_s
+from confplane.domain.definitions import Kind
 
 VECTORS: Final[dict[str, Any]] = json.loads((Path(__file__).parents[3] / "vectors/clients.json").read_text())
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.remote import applied
-from app.cli.remote.changes import Change, Terms, refuse_unset
-from app.cli.remote.configs import lines
-from app.cli.remote.configs.describe import of_clients, of_resources, own
-from app.domain.client_configs import SUPPORTED_CONFIGS
-from app.domain.facets import FacetName
+from confplane.cli.remote import applied
+from confplane.cli.remote.changes import Change, Terms, refuse_unset
+from confplane.cli.remote.configs import lines
+from confplane.cli.remote.configs.describe import of_clients, of_resources, own
+from confplane.domain.client_configs import SUPPORTED_CONFIGS
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from app.cli.remote.configs.arguments import Command
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.configs.arguments import Command
+    from confplane.client import AsyncConfplane
 
 
 def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any, int]]:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from app.cli.remote import profiles
-from app.cli.remote.configs import pairs
-from app.cli.remote.configs.options import REPLACED
-from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError
-from app.domain.quotas import SCRAM_KEYS, ClientQuotas
+from confplane.cli.remote import profiles
+from confplane.cli.remote.configs import pairs
+from confplane.cli.remote.configs.options import REPLACED
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.quotas import SCRAM_KEYS, ClientQuotas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.cli.remote.configs.options import Given
+    from confplane.cli.remote.configs.options import Given
 
 _LOGGERS: Final = "broker-loggers"
 TYPES: Final = {kind.plural: kind for kind in EntityType}

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-import app as package
-from app.cli.remote import session
-from app.cli.remote.configs import arguments, options, usage
-from app.cli.remote.configs.alter import altering
-from app.cli.remote.configs.describe import describe
+import confplane
+from confplane.cli.remote import session
+from confplane.cli.remote.configs import arguments, options, usage
+from confplane.cli.remote.configs.alter import altering
+from confplane.cli.remote.configs.describe import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from app.cli.remote.configs.arguments import Command
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.configs.arguments import Command
+    from confplane.client import AsyncConfplane
 
 
 def run(words: Sequence[str]) -> int:
@@ -36,7 +36,7 @@ def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:
         if given.has("help"):
             typer.echo(usage.text(), nl=False)
         elif given.has("version"):
-            typer.echo(f"confplane {package.__version__}")
+            typer.echo(f"confplane {confplane.__version__}")
         elif not words:
             typer.echo(usage.text(), nl=False, err=True)
             return session.FAILED

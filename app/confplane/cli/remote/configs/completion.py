@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from app.cli.remote.configs import arguments, options
+from confplane.cli.remote.configs import arguments, options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
-from app.cli.remote.configs import lines
-from app.cli.remote.configs.arguments import TYPES
-from app.cli.remote.session import DONE, FAILED
-from app.domain.entities import Entity
-from app.domain.facets import FacetName
+from confplane.cli.remote.configs import lines
+from confplane.cli.remote.configs.arguments import TYPES
+from confplane.cli.remote.session import DONE, FAILED
+from confplane.domain.entities import Entity
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from app.cli.remote.configs.arguments import Command
-    from app.client import AsyncConfplane
-    from app.client.types import ConfigResource
+    from confplane.cli.remote.configs.arguments import Command
+    from confplane.client import AsyncConfplane
+    from confplane.client.types import ConfigResource
 
 _Type = Literal["TOPIC", "BROKER", "GROUP", "CLIENT_METRICS"]
 _RESOURCES: Final = 100

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.numbers import java_double
+from confplane.domain.numbers import java_double
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from app.cli.remote.configs.arguments import Command
+    from confplane.cli.remote.configs.arguments import Command
 
 _KINDS: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 _FEW: Final = ("consumer_byte_rate", "controller_mutation_rate", "request_percentage", "producer_byte_rate")

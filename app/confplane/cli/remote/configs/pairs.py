@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
-from app.domain.errors import InvalidRequestError
-from app.domain.numbers import java_trim
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.numbers import java_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.cli.remote import profiles, session
-from app.cli.remote.configs import command, usage
-from app.cli.remote.configs.completion import DELIMITERS, Completion
-from app.cli.remote.configs.runner import Runner
-from app.cli.remote.definitions import keys_of_type
-from app.domain.errors import InvalidRequestError
+from confplane.cli.remote import profiles, session
+from confplane.cli.remote.configs import command, usage
+from confplane.cli.remote.configs.completion import DELIMITERS, Completion
+from confplane.cli.remote.configs.runner import Runner
+from confplane.cli.remote.definitions import keys_of_type
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.cli.remote.configs.arguments import Command
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.configs.arguments import Command
+    from confplane.client import AsyncConfplane
 
 _PROMPT: Final = "confplane> "
 _ENDS: Final = ("exit", "quit")

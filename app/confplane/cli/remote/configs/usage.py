@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from app.cli.remote.configs.options import GROUPS
+from confplane.cli.remote.configs.options import GROUPS
 
 _WIDTH: Final = 110
 _COLUMN: Final = 26

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.remote.export import kafka_configs, terraform, yaml_form
-from app.cli.remote.export.destination import opened
-from app.cli.remote.selection import Source
-from app.cli.remote.session import DONE, FAILED
+from confplane.cli.remote.export import kafka_configs, terraform, yaml_form
+from confplane.cli.remote.export.destination import opened
+from confplane.cli.remote.selection import Source
+from confplane.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from app.cli.remote.selection import Selection
-    from app.client import AsyncConfplane
+    from confplane.cli.remote.selection import Selection
+    from confplane.client import AsyncConfplane
 
     Form = Callable[[Source], AsyncIterator[str]]
     """Writes a source piece by piece."""

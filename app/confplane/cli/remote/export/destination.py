@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from app.files import replacing
+from confplane.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
-from app.domain.facets import FacetName
-from app.domain.quotas import MAX_LONG
+from confplane.domain.facets import FacetName
+from confplane.domain.quotas import MAX_LONG
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from app.cli.remote.selection import Listed, Source, Value
+    from confplane.cli.remote.selection import Listed, Source, Value
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'
 """The words of each command in front of its options."""

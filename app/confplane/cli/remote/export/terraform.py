@@ -9,13 +9,13 @@ import json
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import EntityType
-from app.domain.facets import FacetName
+from confplane.domain.entities import EntityType
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from app.cli.remote.selection import Listed, Source, Value
+    from confplane.cli.remote.selection import Listed, Source, Value
 
 _HEAD: Final = """\
 # Configs of the cluster {cluster}, for Terraform and OpenTofu from 1.7 on. A secret is null, and stays as it is.

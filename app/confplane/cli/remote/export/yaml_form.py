@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from app.domain.facets import FacetName
+from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.cli.remote.selection import Source
+    from confplane.cli.remote.selection import Source
 
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The one in C, many times as fast, where PyYAML is built with it."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from app.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
+from confplane.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from app.client.dynamic.config import AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig
+    from confplane.client.dynamic.config import AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig
 
 
 def swapped_producer(dynamic: AsyncDynamicProducerConfig) -> AsyncSwappedProducer[AIOKafkaProducer]:

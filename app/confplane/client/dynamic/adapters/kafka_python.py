@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, KafkaProducer
 
-from app.client.dynamic.swap import SwappedConsumer, SwappedProducer
+from confplane.client.dynamic.swap import SwappedConsumer, SwappedProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from app.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
+    from confplane.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
 
 
 def swapped_producer(dynamic: DynamicProducerConfig) -> SwappedProducer[KafkaProducer]:

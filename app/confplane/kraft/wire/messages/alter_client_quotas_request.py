@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from app.kraft.wire.message import Message
+from confplane.kraft.wire.message import Message
 
 if TYPE_CHECKING:
-    from app.kraft.wire.codec import Writer
+    from confplane.kraft.wire.codec import Writer
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from app.kraft.wire.codec import ZERO_UUID, Writer
-from app.kraft.wire.message import Message
+from confplane.kraft.wire.codec import ZERO_UUID, Writer
+from confplane.kraft.wire.message import Message
 
 if TYPE_CHECKING:
     from uuid import UUID

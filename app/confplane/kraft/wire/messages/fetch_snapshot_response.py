@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.message import Message
+from confplane.kraft.wire.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from app.kraft.wire.codec import Reader
+    from confplane.kraft.wire.codec import Reader
 
 
 @dataclass(frozen=True, slots=True)

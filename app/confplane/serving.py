@@ -36,13 +36,13 @@ from confplane.security.events import EventLog
 from confplane.services.access import AccessControl
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService
+from confplane.services.kraft.notices import Unobserved
+from confplane.services.kraft.standing import Standings
 from confplane.services.limits import Limit, LimitClass, Limiter, Limits, Override
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
 from confplane.services.reverts.service import RevertService
-from confplane.services.target.notices import Unobserved
-from confplane.services.target.standing import Standings
 from confplane.services.upkeep.files import WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler

@@ -44,10 +44,10 @@ from confplane.services.changes.config_drafts import ConfigDrafter
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.clusters import Cluster, Clusters
 from confplane.services.collections import Collection
+from confplane.services.kraft.fresh import look_first
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
 from confplane.services.redaction import facets_by_tree, redactor
-from confplane.services.target.fresh import look_first
 from confplane.services.upkeep.dropping import Dropper
 from confplane.services.upkeep.rotate import RotateService
 from confplane.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls

@@ -16,9 +16,9 @@ from confplane.domain.errors import NotFoundError, ObservedError, UnavailableErr
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft import enforce
+from confplane.services.kraft.standing import Standings
 from confplane.services.ports.applying import Held, Refused, Sending
-from confplane.services.target import enforce
-from confplane.services.target.standing import Standings
 from tests.audit.rows import run
 from tests.support.adopting import (
     ALICE,

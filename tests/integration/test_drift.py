@@ -11,9 +11,9 @@ import pytest
 
 from confplane.domain.access.ranges import Ranges
 from confplane.domain.errors import ForbiddenError, UnavailableError
+from confplane.services.kraft import drift as drift_module
+from confplane.services.kraft.drifted import Chosen, KeyState
 from confplane.services.ports.applying import Refused
-from confplane.services.target import drift as drift_module
-from confplane.services.target.drifted import Chosen, KeyState
 from tests.support.adopting import (
     ADMIN,
     ALICE,

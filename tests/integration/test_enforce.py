@@ -11,8 +11,8 @@ import pytest
 
 from confplane.domain.facets import Tree
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft import enforce
 from confplane.services.ports.applying import Refused
-from confplane.services.target import enforce
 from tests.support.adopting import (
     ALICE,
     BOB,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.entities import Entity
+from confplane.services.kraft import enforce
+from confplane.services.kraft.drifted import Chosen
 from confplane.services.ports.applying import Refused
-from confplane.services.target import enforce
-from confplane.services.target.drifted import Chosen
 from tests.support.adopting import (
     ADMIN,
     DEFAULT,

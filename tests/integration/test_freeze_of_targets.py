@@ -13,10 +13,10 @@ import pytest
 
 from confplane.domain.errors import ForbiddenError
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft import applier, resting
+from confplane.services.kraft.resting import NOT_SAID, Rest, Resting
+from confplane.services.kraft.standing import Standings
 from confplane.services.ports.cluster_states import Freeze
-from confplane.services.target import applier, resting
-from confplane.services.target.resting import NOT_SAID, Rest, Resting
-from confplane.services.target.standing import Standings
 from tests.support.adopting import (
     ALICE,
     BOB,

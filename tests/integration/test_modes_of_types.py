@@ -14,10 +14,10 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import ObservedError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
+from confplane.services.kraft.drifted import Chosen
+from confplane.services.kraft.standing import Standings
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import Area, area_of
-from confplane.services.target.drifted import Chosen
-from confplane.services.target.standing import Standings
 from tests.support.adopting import (
     ADMIN,
     ALICE,

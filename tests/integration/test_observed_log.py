@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.entities import Entity
+from confplane.services.kraft.verdicts import Seen
 from confplane.services.ports.trail import Sighting
-from confplane.services.target.verdicts import Seen
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following
 from tests.support.replicas import assert_chains

@@ -15,8 +15,8 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
+from confplane.services.kraft.verdicts import Seen
 from confplane.services.ports.trail import Sighting
-from confplane.services.target.verdicts import Seen
 from tests.kraft.outside.judge import Happening, Kind, Row, judge
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following, members

@@ -12,9 +12,9 @@ import pytest
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft import enforce
+from confplane.services.kraft.drifted import KeyState
 from confplane.services.ports.applying import Refused
-from confplane.services.target import enforce
-from confplane.services.target.drifted import KeyState
 from tests.support.adopting import (
     ALICE,
     BOB,

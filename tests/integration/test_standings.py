@@ -16,9 +16,9 @@ from confplane.client.errors import ProblemError
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
+from confplane.services.kraft import line as lines
+from confplane.services.kraft.standing import Applied, Standing, Standings
 from confplane.services.ports.applying import Refused, Sending, Unknown
-from confplane.services.target import line as lines
-from confplane.services.target.standing import Applied, Standing, Standings
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.stores import kafka_writes, soon, until

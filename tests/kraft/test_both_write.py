@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 _CLUSTER = "/v1/clusters/default"
 SOON = {
-    "confplane.services.target.areas.QUOTAS_S": 0.5,
-    "confplane.services.target.areas.INTERVALS_S": {
+    "confplane.services.kraft.areas.QUOTAS_S": 0.5,
+    "confplane.services.kraft.areas.INTERVALS_S": {
         "brokers": 1.0,
         "groups": 1.0,
         "client-metrics": 1.0,
         "topics": 1.0,
     },
-    "confplane.services.target.areas.SHARE": 2,
+    "confplane.services.kraft.areas.SHARE": 2,
 }
 """Looks come so often that many are made in a few seconds."""
 
@@ -105,11 +105,11 @@ class Both:
         self._constants: dict[str, Any] = dict(SOON)
         # A freeze finds changes that wait.
         self._constants |= {
-            "confplane.services.target.applier.EVERY_S": 0.25,
-            "confplane.services.target.resting.BEFORE_S": 0.0,
+            "confplane.services.kraft.applier.EVERY_S": 0.25,
+            "confplane.services.kraft.resting.BEFORE_S": 0.0,
         }
         # Others write the same few keys all the time, and are not to be let alone for that.
-        self._constants["confplane.services.target.enforce.TIMES"] = 1_000_000 if most is None else most
+        self._constants["confplane.services.kraft.enforce.TIMES"] = 1_000_000 if most is None else most
 
     async def run(
         self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int, freezes: int = 2

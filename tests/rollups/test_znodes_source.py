@@ -18,8 +18,8 @@ from confplane.rollups import schemas
 from confplane.rollups.carrying import carrying
 from confplane.rollups.origin import Origin
 from confplane.rollups.sources import znodes as source
+from confplane.services.kraft.report import Report
 from confplane.services.ports.cluster_states import Target
-from confplane.services.target.report import Report
 from confplane.settings import ClusterSettings, UnusableSettingsError
 from confplane.store import scan
 from confplane.store.mirror import loader

@@ -23,8 +23,8 @@ from tests.support.stores import soon, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from confplane.services.kraft.drifted import Chosen, Drifted
     from confplane.services.ports.trail import AuditRecord
-    from confplane.services.target.drifted import Chosen, Drifted
     from tests.support.kafka_double import KafkaDouble
     from tests.support.stage import Stage
 

@@ -29,12 +29,12 @@ from confplane.services.changes.alter import Part
 from confplane.services.changes.draft import Draft, Unchanged
 from confplane.services.changes.edits import Edit, EntityDraft
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft.following import Following
+from confplane.services.kraft.importer import Importer
+from confplane.services.kraft.state import TargetService
 from confplane.services.ports.kafka import Area
 from confplane.services.ports.trail import AuditQuery
 from confplane.services.reverts.service import Selection
-from confplane.services.target.following import Following
-from confplane.services.target.importer import Importer
-from confplane.services.target.state import TargetService
 from confplane.services.upkeep.compact import CompactService
 from confplane.services.upkeep.layout import LayoutService
 from confplane.services.upkeep.renames import RenameService

@@ -16,16 +16,16 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import Rules
 from confplane.domain.quotas import ClientQuotas
 from confplane.services.changes.callers import Caller
+from confplane.services.kraft.applier import Applier
+from confplane.services.kraft.asking import Asking
+from confplane.services.kraft.drift import DriftService
+from confplane.services.kraft.following import Following
+from confplane.services.kraft.fresh import Freshener, look_first
+from confplane.services.kraft.importer import Importer
+from confplane.services.kraft.observer import Observer
+from confplane.services.kraft.secrets import Secrets
+from confplane.services.kraft.state import TargetService
 from confplane.services.ports.cluster_states import Target
-from confplane.services.target.applier import Applier
-from confplane.services.target.asking import Asking
-from confplane.services.target.drift import DriftService
-from confplane.services.target.following import Following
-from confplane.services.target.fresh import Freshener, look_first
-from confplane.services.target.importer import Importer
-from confplane.services.target.observer import Observer
-from confplane.services.target.secrets import Secrets
-from confplane.services.target.state import TargetService
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:

@@ -26,6 +26,9 @@ from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService, Run
 from confplane.services.clusters import Cluster, Clusters
 from confplane.services.collections import Collection
+from confplane.services.kraft.drift import DriftService
+from confplane.services.kraft.fresh import Freshener
+from confplane.services.kraft.standing import Standings
 from confplane.services.limits import Allowance, LimitClass
 from confplane.services.ports.applied import AppliedReports
 from confplane.services.ports.registrations import RegistrationLog
@@ -36,9 +39,6 @@ from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
 from confplane.services.reverts.service import RevertService
-from confplane.services.target.drift import DriftService
-from confplane.services.target.fresh import Freshener
-from confplane.services.target.standing import Standings
 from confplane.services.upkeep.readiness import Readiness
 
 T = TypeVar("T")

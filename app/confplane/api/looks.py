@@ -13,8 +13,8 @@ from confplane.api.incoming import INCOMING
 from confplane.domain.access.operations import Operation
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import FacetName
+from confplane.services.kraft.fresh import no_brokers
 from confplane.services.ports.kafka import Area
-from confplane.services.target.fresh import no_brokers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confplane.api.context import while_valid
 from confplane.api.incoming import INCOMING
 from confplane.domain.errors import ConfplaneError, UnavailableError
-from confplane.services.target.standing import FACETS, PENDING
+from confplane.services.kraft.standing import FACETS, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.services.changes.edits import EditResult
     from confplane.services.collections import Collection
-    from confplane.services.target.standing import Standing, Standings
+    from confplane.services.kraft.standing import Standing, Standings
 
 
 async def of(call: Call, collection: Collection, nodes: Sequence[Node]) -> dict[str, dict[str, Any]]:

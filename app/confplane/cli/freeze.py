@@ -8,12 +8,12 @@ import typer
 
 from confplane.cli import callers
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.target.resting import Resting
-from confplane.services.target.standing import Standings
+from confplane.services.kraft.resting import Resting
+from confplane.services.kraft.standing import Standings
 from confplane.wiring import opened
 
 if TYPE_CHECKING:
-    from confplane.services.target.resting import Rest
+    from confplane.services.kraft.resting import Rest
     from confplane.settings import Settings
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli import callers
-from confplane.services.target.state import TargetService
+from confplane.services.kraft.state import TargetService
 from confplane.wiring import opened
 
 if TYPE_CHECKING:

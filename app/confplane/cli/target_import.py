@@ -18,7 +18,7 @@ from confplane.services.ports.kafka import Area, Permission
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.services.target.importer import AreaSurvey, Importer, Survey
+    from confplane.services.kraft.importer import AreaSurvey, Importer, Survey
     from confplane.settings import Settings
 
 _SURVEY_S: Final = 600.0

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli import callers
+from confplane.services.kraft import notices
+from confplane.services.kraft.report import parse
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import Permission
-from confplane.services.target import notices
-from confplane.services.target.report import parse
 from confplane.wiring import opened
 
 if TYPE_CHECKING:
+    from confplane.services.kraft.report import Applying, AreaReport, Names, Report
     from confplane.services.ports.kafka import Area
-    from confplane.services.target.report import Applying, AreaReport, Names, Report
     from confplane.settings import Settings
 
 

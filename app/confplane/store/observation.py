@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.releases import newest
-from confplane.services.target.report import parse
+from confplane.services.kraft.report import parse
 from confplane.store import znodes
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from confplane.kraft.views import Resource, ResourceType
+from confplane.services.kraft.asking import Asking
 from confplane.services.ports.applying import Applied
-from confplane.services.target.asking import Asking
 from tests.interop.admin import JavaCalls
 from tests.interop.differential.sides import SOURCE
 from tests.kraft.verdicts.cases import RARE, ROUND, TOPICS, Cases

@@ -10,10 +10,10 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
+from confplane.services.kraft import asking as asking_module
+from confplane.services.kraft.asking import Asking
 from confplane.services.ports.applying import Applied, Asked, Held, Unknown
 from confplane.services.ports.cluster_states import Target, TargetMode
-from confplane.services.target import asking as asking_module
-from confplane.services.target.asking import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

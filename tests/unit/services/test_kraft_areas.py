@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from confplane.services.kraft.areas import AreaState, Topics
+from confplane.services.kraft.looks import Looked
+from confplane.services.kraft.report import AreaReport
 from confplane.services.ports.kafka import Area, Permission
-from confplane.services.target.areas import AreaState, Topics
-from confplane.services.target.looks import Looked
-from confplane.services.target.report import AreaReport
 
 _NOW = 1_000.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from confplane.services.kraft.report import Applying, AreaReport, Names, Report, parse
 from confplane.services.ports.kafka import Area, Permission
-from confplane.services.target.report import Applying, AreaReport, Names, Report, parse
 
 _LONG = "\x01\U0001f600" * 100_000
 

@@ -15,9 +15,9 @@ from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.changes.alter import Part
+from confplane.services.kraft.drift import DriftService
+from confplane.services.kraft.drifted import Chosen, Drifted, DriftedKey
 from confplane.services.limits import LimitClass
-from confplane.services.target.drift import DriftService
-from confplane.services.target.drifted import Chosen, Drifted, DriftedKey
 
 routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
 

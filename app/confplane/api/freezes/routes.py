@@ -10,9 +10,9 @@ from confplane.api.responses import json_response, timestamp
 from confplane.api.routing.operations import change
 from confplane.api.routing.routes import Routes
 from confplane.services.changes.freeze import FreezeResult
+from confplane.services.kraft.resting import Rest, Resting
 from confplane.services.limits import LimitClass
 from confplane.services.ports.cluster_states import Freeze
-from confplane.services.target.resting import Rest, Resting
 
 routes = Routes("/v1/clusters/{cluster}", tag="freezes")
 

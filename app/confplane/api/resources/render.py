@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import number, timestamp
 from confplane.domain.entities import Entity
-from confplane.services.target.fresh import observed_at
+from confplane.services.kraft.fresh import observed_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,11 +19,11 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, RevertConflictError
 from confplane.domain.facets import FacetName
 from confplane.services.changes.edits import EntryResult
+from confplane.services.kraft.standing import FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.pace import in_slices
 from confplane.services.ports.trail import MOST_REVERTS
 from confplane.services.reverts.service import Reversal, Selection
-from confplane.services.target.standing import FACETS
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import timestamp
+from confplane.services.kraft.report import parse
 from confplane.services.ports.kafka import Area
-from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
+    from confplane.services.kraft.report import Applying, AreaReport, Names
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.report import Applying, AreaReport, Names
 
 
 def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Callers' writes name their keys in the member ``altered`` of the znode (:mod:`confplane.services.altered`). The applier
 finds the znodes whose newest revision the cluster has not taken yet, and puts each into its line
-(:mod:`confplane.services.target.line`). A line makes durable what it will send, sends everything together, and writes
+(:mod:`confplane.services.kraft.line`). A line makes durable what it will send, sends everything together, and writes
 down the ends behind a barrier. While an end is unknown, the values are sent again: they are absolute, so that twice is
 as good as once.
 """
@@ -21,20 +21,20 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.altered import altered
 from confplane.services.background import Background
+from confplane.services.kraft.frontier import Frontier
+from confplane.services.kraft.line import Counts, Line, Parts, line_of
+from confplane.services.kraft.report import Applying, Names
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.journal import TooOld
-from confplane.services.target.frontier import Frontier
-from confplane.services.target.line import Counts, Line, Parts, line_of
-from confplane.services.target.report import Applying, Names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
+    from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.secrets import Secrets
     from confplane.services.ports.applying import AlteredCluster, TargetStates
     from confplane.services.ports.journal import Cursor
-    from confplane.services.target.ports import ObservedStore
-    from confplane.services.target.secrets import Secrets
 
 logger = logging.getLogger(__name__)
 

@@ -20,22 +20,22 @@ from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import AT_ONCE
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.runner import Job
+from confplane.services.kraft import topics
+from confplane.services.kraft.enforce import SOURCE, Enforcer
+from confplane.services.kraft.overwritten import Overwritten
+from confplane.services.kraft.verdicts import LEFT, Verdict
 from confplane.services.ports.kafka import area_of
 from confplane.services.recorder.recorded import PRINCIPAL
-from confplane.services.target import topics
-from confplane.services.target.enforce import SOURCE, Enforcer
-from confplane.services.target.overwritten import Overwritten
-from confplane.services.target.verdicts import LEFT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from confplane.services.changes.change import Ended
     from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.kraft.follow import Decisions
+    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import Correction, TargetStates
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.follow import Decisions
-    from confplane.services.target.verdicts import Seen
 
 _MOST: Final = 200
 """The greatest number of entities in a load. A change of a user's client-id takes a kilobyte of the shared transaction,

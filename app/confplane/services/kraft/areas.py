@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity, EntityType
+from confplane.services.kraft.looks import PIECE
+from confplane.services.kraft.report import AreaReport, Names
 from confplane.services.ports.kafka import Area, Permission, area_of
-from confplane.services.target.looks import PIECE
-from confplane.services.target.report import AreaReport, Names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confplane.services.target.looks import Looked
+    from confplane.services.kraft.looks import Looked
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0

@@ -24,18 +24,18 @@ from confplane.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
+from confplane.services.kraft import topics
+from confplane.services.kraft.line import line_of
+from confplane.services.kraft.secrets import without
 from confplane.services.ports.applying import Alteration, Applied, Asked, Refused, Unknown
 from confplane.services.ports.kafka import area_of
-from confplane.services.target import topics
-from confplane.services.target.line import line_of
-from confplane.services.target.secrets import without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from confplane.services.kraft.secrets import Secrets
     from confplane.services.ports.applying import AlteredCluster, End
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.secrets import Secrets
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
+from confplane.services.kraft.drifted import Candidate, differing_keys, drifted
 from confplane.services.ports.applying import Cause
 from confplane.services.ports.kafka import area_of
-from confplane.services.target.drifted import Candidate, differing_keys, drifted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from confplane.domain.facets import FacetName
     from confplane.domain.observed import Rules
     from confplane.services.access import Access
+    from confplane.services.kraft.drifted import Chosen, Drifted
+    from confplane.services.kraft.looks import Looks
+    from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import TargetState, TargetStates
-    from confplane.services.target.drifted import Chosen, Drifted
-    from confplane.services.target.looks import Looks
-    from confplane.services.target.ports import ObservedStore
-    from confplane.services.target.verdicts import Seen
 
 logger = logging.getLogger(__name__)
 

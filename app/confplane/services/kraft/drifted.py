@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.domain.observed import Rules
+    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import Author, Refused, TargetState
-    from confplane.services.target.verdicts import Seen
 
 
 class KeyState(StrEnum):

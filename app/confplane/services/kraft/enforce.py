@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confplane.domain.changes import Node
+    from confplane.services.kraft.follow import Decisions
+    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.follow import Decisions
-    from confplane.services.target.verdicts import Seen
 
 SOURCE: Final = "kafka"
 """The source, in the trail, of writes to a Kafka cluster whose principal nobody knows."""

@@ -2,7 +2,7 @@
 
 A decision reads the mirror first, and ZooKeeper after a conflict.
 
-No decision removes a znode: the bounds of an emptied one keep out what is older (services/target/members.py).
+No decision removes a znode: the bounds of an emptied one keep out what is older (services/kraft/members.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from confplane.domain.facets import Tree, full_path
 from confplane.domain.observed import Sight
 from confplane.domain.ops import OpType, op_as_json
 from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.kraft import members
+from confplane.services.kraft.verdicts import LEFT, Judge, Verdict, known_of
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
 from confplane.services.ports.transactions import EntityWrite, Guarded
-from confplane.services.target import members
-from confplane.services.target.verdicts import LEFT, Judge, Verdict, known_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.domain.observed import Rules
+    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import TargetState
     from confplane.services.ports.store import ClusterStore
     from confplane.services.redaction import Redact
-    from confplane.services.target.verdicts import Seen
 
 
 class Decisions:

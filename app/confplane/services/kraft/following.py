@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.services.target.apply import Follower
-from confplane.services.target.follow import Decisions
-from confplane.services.target.looks import Looks
+from confplane.services.kraft.apply import Follower
+from confplane.services.kraft.follow import Decisions
+from confplane.services.kraft.looks import Looks
 
 if TYPE_CHECKING:
     from confplane.domain.observed import Rules

@@ -6,17 +6,17 @@ import time
 from typing import TYPE_CHECKING
 
 from confplane.domain.errors import UnavailableError
+from confplane.services.kraft.report import parse
 from confplane.services.ports.kafka import Permission, area_of
-from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.domain.entities import Entity
+    from confplane.services.kraft.following import Following
+    from confplane.services.kraft.report import Report
     from confplane.services.ports.kafka import Area
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.following import Following
-    from confplane.services.target.report import Report
 
 
 class Freshener:

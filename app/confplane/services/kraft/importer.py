@@ -15,19 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.facets import Tree
+from confplane.services.kraft.report import AreaReport, Names, Report
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import Area, Permission
-from confplane.services.target.report import AreaReport, Names, Report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from confplane.services.changes.callers import Caller
+    from confplane.services.kraft.following import Following
+    from confplane.services.kraft.looks import Looked
+    from confplane.services.kraft.state import TargetService
     from confplane.services.ports.kafka import ClusterIdentity
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.following import Following
-    from confplane.services.target.looks import Looked
-    from confplane.services.target.state import TargetService
 
 ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
 _LOOK_S: Final = 120.0

@@ -16,19 +16,19 @@ from confplane.domain.changes import Node
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
+from confplane.services.kraft import topics
+from confplane.services.kraft.sendings import Unsent
 from confplane.services.ports.applying import Applied, Ending, Held, Refused, Unknown
 from confplane.services.ports.kafka import Area, area_of
-from confplane.services.target import topics
-from confplane.services.target.sendings import Unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.secrets import Secrets
+    from confplane.services.kraft.sendings import Sent
     from confplane.services.ports.applying import Alteration, AlteredCluster, End, TargetState, TargetStates
     from confplane.services.ports.cluster_states import Target
-    from confplane.services.target.ports import ObservedStore
-    from confplane.services.target.secrets import Secrets
-    from confplane.services.target.sendings import Sent
 
 MOST: Final = 1_000
 """Entities in one sending."""

@@ -2,7 +2,7 @@
 
 Each record is a change of its own, in the order of the log. Where more than a hundred records wait, the records of one
 entity in a fetch become one change that counts them. A znode says which record was written last
-(services/target/members.py), so a page that is applied twice leaves no second row.
+(services/kraft/members.py), so a page that is applied twice leaves no second row.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.errors import UnavailableError
 from confplane.domain.observed import Sight
 from confplane.services.background import Background
+from confplane.services.kraft.verdicts import Seen
 from confplane.services.ports.trail import Sighting
-from confplane.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from confplane.domain.entities import Entity
+    from confplane.services.kraft.apply import Follower
     from confplane.services.ports.kafka import KafkaCluster, LogChange, LogPage
-    from confplane.services.target.apply import Follower
 
 logger = logging.getLogger(__name__)
 

@@ -14,22 +14,22 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.altered import altered
+from confplane.services.kraft.apply import Followed
+from confplane.services.kraft.areas import AGAIN_S, AreaState, Topics
+from confplane.services.kraft.log import LogFollower
+from confplane.services.kraft.report import AreaReport
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.journal import TooOld
 from confplane.services.ports.kafka import Area, NotPermittedError, Permission, area_of
-from confplane.services.target.apply import Followed
-from confplane.services.target.areas import AGAIN_S, AreaState, Topics
-from confplane.services.target.log import LogFollower
-from confplane.services.target.report import AreaReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from confplane.services.kraft.following import Following
+    from confplane.services.kraft.looks import Looked
+    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import Drift
     from confplane.services.ports.journal import Cursor, Entry
-    from confplane.services.target.following import Following
-    from confplane.services.target.looks import Looked
-    from confplane.services.target.ports import ObservedStore
 
 CALL_S: Final = 30.0
 """Seconds for one look."""

@@ -12,11 +12,11 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import Sight
 from confplane.services.altered import altered
+from confplane.services.kraft import members
+from confplane.services.kraft.verdicts import Seen
 from confplane.services.pace import Pace, free_in_slices
 from confplane.services.ports.kafka import KINDS, Area, area_of
 from confplane.services.ports.trail import Sighting
-from confplane.services.target import members
-from confplane.services.target.verdicts import Seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.observed import Rules
+    from confplane.services.kraft.follow import Decisions
     from confplane.services.ports.kafka import KafkaCluster, Look, Unmanaged
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.follow import Decisions
 
 PIECE: Final = 100
 """Topics in one look."""

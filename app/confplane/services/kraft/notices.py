@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from confplane.services.kraft.report import parse
 from confplane.services.notices import Notice
 from confplane.services.ports.kafka import Permission
-from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
+    from confplane.services.kraft.report import Applying, Names, Report
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.report import Applying, Names, Report
 
 _FEW: Final = 3
 SILENT_S: Final = 60.0

@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.texts import rfc3339
 from confplane.services.background import Background
+from confplane.services.kraft import notices
+from confplane.services.kraft.looking import CALL_S, Looking
+from confplane.services.kraft.report import Names, Report, parse
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.applying import Cause
 from confplane.services.ports.kafka import OtherClusterError
-from confplane.services.target import notices
-from confplane.services.target.looking import CALL_S, Looking
-from confplane.services.target.report import Names, Report, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from confplane.services.kraft.applier import Applier
+    from confplane.services.kraft.following import Following
+    from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.report import Applying
     from confplane.services.notices import Notice
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.kafka import ClusterIdentity
-    from confplane.services.target.applier import Applier
-    from confplane.services.target.following import Following
-    from confplane.services.target.ports import ObservedStore
-    from confplane.services.target.report import Applying
 
 logger = logging.getLogger(__name__)
 
@@ -287,7 +287,7 @@ class Observer:
                 yield Sample("observation_unmanaged", report.unmanaged.count, (area.value,))
 
     def warnings(self) -> list[Notice]:
-        """Return notices for operators, the same in every process: see :mod:`confplane.services.target.notices`."""
+        """Return notices for operators, the same in every process: see :mod:`confplane.services.kraft.notices`."""
         return notices.of(self._store.name, self._store.target(), self.report)
 
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
 from confplane.services.altered import altered
+from confplane.services.kraft import members
+from confplane.services.kraft.enforce import intent_of
 from confplane.services.ports.applying import Noted, Overwriting
-from confplane.services.target import members
-from confplane.services.target.enforce import intent_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confplane.domain.changes import Node
+    from confplane.services.kraft.follow import Decisions
+    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.follow import Decisions
-    from confplane.services.target.verdicts import Seen
 
 
 class Overwritten:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import UnavailableError
+from confplane.services.kraft.report import parse
 from confplane.services.ports.cluster_states import Freeze
-from confplane.services.target.report import parse
 
 if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.freeze import FreezeResult, FreezeService
+    from confplane.services.kraft.standing import Standings
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.target.standing import Standings
 
 BEFORE_S: Final = 2.0
 """Seconds that a freeze waits for what was committed, at most."""

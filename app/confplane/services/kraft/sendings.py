@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.services.altered import altered
+from confplane.services.kraft import members
+from confplane.services.kraft.secrets import Secret, without
 from confplane.services.ports.applying import Alteration, Held, Refused, Sending, Unknown
-from confplane.services.target import members
-from confplane.services.target.secrets import Secret, without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

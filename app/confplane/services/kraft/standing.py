@@ -1,6 +1,6 @@
 """The standing of callers' changes in the Kafka cluster: applied, pending or refused; and waits for it, in any process.
 
-The states in Postgres know each entity. The revision that the leader tells (:mod:`confplane.services.target.frontier`)
+The states in Postgres know each entity. The revision that the leader tells (:mod:`confplane.services.kraft.frontier`)
 wakes all waits of a process at once, and one query answers them together.
 """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.entities import EntityType
 from confplane.services.altered import altered
-from confplane.services.target import members
+from confplane.services.kraft import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

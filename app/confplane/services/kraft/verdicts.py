@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import stored
 from confplane.services.altered import altered
+from confplane.services.kraft import members
 from confplane.services.ports.kafka import area_of
-from confplane.services.target import members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.observed import Rules, Sight
+    from confplane.services.kraft.members import Members
     from confplane.services.ports.applying import TargetState
     from confplane.services.ports.kafka import Area
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import Sighting
-    from confplane.services.target.members import Members
 
 
 class Verdict(Enum):

@@ -55,10 +55,10 @@ WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 EXTERNAL: Final = "external"
 """The kind of a change that others made, and that the recorder found."""
 PUT_BACK: Final = "put-back"
-"""The kind of a write by others to a Kafka cluster that was put back (services/target/enforce.py). It never was a
+"""The kind of a write by others to a Kafka cluster that was put back (services/kraft/enforce.py). It never was a
 version of an entity here, so it is no committed change."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
-"""The kinds of changes that follow an observed cluster (services/target)."""
+"""The kinds of changes that follow an observed cluster (services/kraft)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ class AuditRecord:
 
     @property
     def kind(self) -> str:
-        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (services/target); ``put-back``:
-        made there by others, and replaced (services/target/enforce.py); ``external``: made by others, and found by
+        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (services/kraft); ``put-back``:
+        made there by others, and replaced (services/kraft/enforce.py); ``external``: made by others, and found by
         the recorder (services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's rows
         and found by its marker.
         """  # noqa: D205 - one list

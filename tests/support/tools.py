@@ -304,6 +304,15 @@ def openapi_typescript() -> Path:
     return _typescript_program("openapi-typescript")
 
 
+def pyright() -> Path:
+    """Have npm fetch the type checker of Python that editors use; return its program.
+
+    Raises:
+        ToolMissingError: No Node.js or no npm, or no registry that it can reach.
+    """
+    return _typescript_program("pyright")
+
+
 def _typescript_program(name: str) -> Path:
     if shutil.which("node") is None:
         raise ToolMissingError("Node.js, which runs the tools of TypeScript, is not on PATH")

@@ -36,6 +36,8 @@ from confplane.client.errors import (
     UnsupportedVersionError,
 )
 from confplane.client.families.bodies import Change, ClientChange
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError as InvalidEntityError
 
 __all__ = [
     "Answer",
@@ -48,10 +50,13 @@ __all__ = [
     "Confplane",
     "ConnectionFailedError",
     "DuplicateResourceError",
+    "Entity",
+    "EntityType",
     "FrozenError",
     "GoneError",
     "GroupAuthorizationFailedError",
     "InvalidConfigError",
+    "InvalidEntityError",
     "InvalidRequestError",
     "InvalidTopicError",
     "InvalidUpdateVersionError",

@@ -197,6 +197,37 @@ async def test_the_resources_of_a_facet_are_those_of_its_family() -> None:
             client.resources("quotas")
 
 
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda client, etag: client.client_quotas.put("user=alice", {"producer_byte_rate": 1}, if_match=etag),
+        lambda client, etag: client.configs.delete("topic=orders", if_match=etag),
+        lambda client, etag: client.grants.delete("g", if_match=etag),
+    ],
+)
+async def test_a_write_on_an_etag_that_a_proxy_removed_is_not_sent(send: Callable[[AsyncConfplane, Any], Any]) -> None:
+    sent: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, json={"id": "user=alice"})
+
+    async with _client(answer) as client:
+        found = await client.client_quotas.get("user=alice")
+        assert found.etag is None
+        with pytest.raises(ValueError, match="if_match is None: the response that it was taken from had no ETag"):
+            await send(client, found.etag)
+    assert [request.method for request in sent] == ["GET"]
+
+
+async def test_what_users_need_of_entities_is_in_the_package() -> None:
+    with pytest.raises(package.InvalidEntityError):
+        package.Entity.of(user="")
+    async with _client(lambda _: httpx.Response(200, json={})) as client:
+        with pytest.raises(package.InvalidEntityError):
+            await client.client_quotas.alter([Change("nothing=alice", {"producer_byte_rate": 1})])
+
+
 def test_what_the_package_exports() -> None:
     assert sorted(package.__all__) == package.__all__
     raised = {name for name, kind in inspect.getmembers(client_errors, inspect.isclass) if issubclass(kind, Exception)}

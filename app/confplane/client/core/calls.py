@@ -103,6 +103,14 @@ class Texts(Trial, total=False):
     """The reason, for the trail."""
 
 
+class IfMatch(Texts, total=False):
+    """The terms of a write of one resource that takes no Idempotency-Key."""
+
+    if_match: str | None
+    """The ETag that the resource must have, as :attr:`Answer.etag` returned it. A write with None fails with ValueError
+    before anything is sent: leave the argument out to write unconditionally."""
+
+
 class Terms(Texts, total=False):
     """The terms of a write that takes an Idempotency-Key."""
 
@@ -116,8 +124,8 @@ class Terms(Texts, total=False):
 class Conditions(Terms, total=False):
     """The terms of a write of one resource."""
 
-    if_match: str
-    """The ETag that the resource must have."""
+    if_match: str | None
+    """As of :class:`IfMatch`."""
     if_none_match: str
     """``*``: the resource must not be there."""
 
@@ -160,7 +168,15 @@ def call(
         json: The body.
         params: The query; None counts as absent.
         **facts: As of :class:`Call`. A GET reads, and what reads or is given a key is repeatable, unless it is said.
+
+    Raises:
+        ValueError: ``if_match`` is None. Sent without the ETag, the write would overwrite changes that it should not.
     """
+    if terms is not None and terms.get("if_match", "") is None:
+        raise ValueError(
+            "if_match is None: the response that it was taken from had no ETag. Leave if_match out to write"
+            " unconditionally."
+        )
     given = {
         name: _text(name, value) for name, value in (terms or {}).items() if value is not None and value is not False
     }

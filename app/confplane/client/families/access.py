@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confplane.client.core.calls import call, segment
 from confplane.client.core.operations import Family, S, listing, operation, tagged
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, Texts
+    from confplane.client.core.calls import Call, IfMatch, Texts
     from confplane.client.types import (
         AccessChangeData,
         AccessChangePage,
@@ -102,16 +102,14 @@ class Grants(Family[S]):
         return call("GET", f"{_GRANTS}/{segment(grant_id)}")
 
     @operation
-    def put(
-        self, grant_id: str, grant: GrantBody, *, if_match: str | None = None, **terms: Unpack[Texts]
-    ) -> Call[GrantData]:
+    def put(self, grant_id: str, grant: GrantBody, **terms: Unpack[IfMatch]) -> Call[GrantData]:
         """Replace a grant."""
-        return call("PUT", f"{_GRANTS}/{segment(grant_id)}", _conditional(terms, if_match), json=grant)
+        return call("PUT", f"{_GRANTS}/{segment(grant_id)}", terms, json=grant)
 
     @operation
-    def delete(self, grant_id: str, *, if_match: str | None = None, **terms: Unpack[Texts]) -> Call[GrantData]:
+    def delete(self, grant_id: str, **terms: Unpack[IfMatch]) -> Call[GrantData]:
         """Delete a grant."""
-        return call("DELETE", f"{_GRANTS}/{segment(grant_id)}", _conditional(terms, if_match))
+        return call("DELETE", f"{_GRANTS}/{segment(grant_id)}", terms)
 
 
 class Access(Family[S]):
@@ -167,7 +165,3 @@ class Access(Family[S]):
         """
         filters = {"kind": kind, "principal": principal, "subject": subject, "since": since, "until": until}
         return Paged(call("GET", "/v1/audit", params=filters | page_params(page_size, page_token)))
-
-
-def _conditional(terms: Texts, if_match: str | None) -> dict[str, Any]:
-    return {**terms, "if_match": if_match}

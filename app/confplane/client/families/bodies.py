@@ -11,15 +11,15 @@ from confplane.domain.entities import Entity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Change(Generic[V]):
+class Change(Generic[V_co]):
     """New values of an entity: key to value, None to remove the key."""
 
     entity: Entity | str
-    values: Mapping[str, V | None]
+    values: Mapping[str, V_co | None]
     etag: str | None = None
     """The ETag that the entity must have; None for any."""
 

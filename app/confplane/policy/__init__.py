@@ -1,6 +1,18 @@
-"""Alter policies from settings: the built-in rules of a YAML file, and plug-ins of installed distributions."""
+"""Alter policies from settings: the built-in rules of a YAML file, and plug-ins of installed distributions.
+
+Plug-ins import :class:`Policy`, :class:`PolicyRequest` and :class:`PolicyViolationError` from here (docs/policies.md).
+"""
 
 from confplane.policy.document import PolicySettingsError, parse_rules
 from confplane.policy.loading import GROUP, load_policies
+from confplane.services.policies import Policy, PolicyRequest, PolicyViolationError
 
-__all__ = ["GROUP", "PolicySettingsError", "load_policies", "parse_rules"]
+__all__ = [
+    "GROUP",
+    "Policy",
+    "PolicyRequest",
+    "PolicySettingsError",
+    "PolicyViolationError",
+    "load_policies",
+    "parse_rules",
+]

@@ -19,7 +19,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from tests.support import servers, spark_classes, tools, zygote
+from tests.support import fork_server, servers, spark_classes, tools
 from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
 from tests.support.sampling import FULL_SIZE
@@ -101,7 +101,7 @@ def pytest_collection() -> Iterator[None]:
     """Collect all tests without the garbage collector, which would look at them again and again, then and later."""
     gc.disable()
     try:
-        with _one_before_the_others():
+        with _one_worker_first():
             return (yield)
     finally:
         gc.freeze()
@@ -116,7 +116,7 @@ def pytest_unconfigure() -> None:
 
 
 @contextmanager
-def _one_before_the_others() -> Iterator[None]:
+def _one_worker_first() -> Iterator[None]:
     """Let one of parallel processes collect first; the others load the files that it has compiled."""
     with Path(__file__).open("rb") as file:
         if "PYTEST_XDIST_WORKER" in os.environ:
@@ -177,7 +177,7 @@ def _drop_failures() -> None:
             gc.collect()
 
 
-class Restless:
+class IdleReaper:
     """Ends fixtures that take processor time while nobody uses them, and all that uses these, behind their work.
 
     A plugin of its own: the hooks of a conftest file are not called for the fixtures of a session.
@@ -212,7 +212,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Servers that tests start inherit the policy, under which processes are switched half as often.
     """
-    config.pluginmanager.register(Restless(), "restless")
+    config.pluginmanager.register(IdleReaper(), "idle_reaper")
     if sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
@@ -220,7 +220,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _forks() -> Iterator[None]:
     """Confplane's services and commands are forks of one process, but for those that a test wants as shipped."""
-    with zygote.used():
+    with fork_server.enabled():
         yield
 
 
@@ -280,7 +280,7 @@ def chroot(zookeeper: ZooKeeper) -> str:
 
 
 @pytest.fixture
-async def line(zookeeper: ZooKeeper) -> AsyncIterator[Proxy]:
+async def zk_proxy(zookeeper: ZooKeeper) -> AsyncIterator[Proxy]:
     """A line to ZooKeeper that can be cut, held and slowed."""
     async with proxy(zookeeper.hosts) as running:
         yield running

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from confplane.connection_settings import ClientTlsSettings
 
 
-def context_of(settings: ClientTlsSettings) -> ssl.SSLContext:
+def ssl_context(settings: ClientTlsSettings) -> ssl.SSLContext:
     """Read the files, and return the context of one connection.
 
     Raises:
@@ -20,10 +20,10 @@ def context_of(settings: ClientTlsSettings) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = settings.verify_hostname
     if settings.certificate_file is not None:
-        context.load_cert_chain(settings.certificate_file, settings.key_file, password=no_password)
+        context.load_cert_chain(settings.certificate_file, settings.key_file, password=refuse_key_password)
     return context
 
 
-def no_password() -> str:
+def refuse_key_password() -> str:
     """Refuse to ask for the password of a key; without this, OpenSSL would ask at the terminal."""
     raise ValueError("the key is encrypted; give one that is not, in a file that nobody else can read")

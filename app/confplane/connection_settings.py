@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from confplane.identity_settings import Group
+from confplane.identity_settings import SettingsGroup
 
 Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[1-9][0-9]{0,4}$")]
 """``host:port``; an IPv6 address is in brackets."""
 
 
-class ClientTlsSettings(Group):
+class ClientTlsSettings(SettingsGroup):
     """TLS to other servers. The files are read again for each connection."""
 
     ca_file: Path | None = Field(
@@ -34,7 +34,7 @@ class ClientTlsSettings(Group):
         return self
 
 
-class KafkaSaslSettings(Group):
+class KafkaSaslSettings(SettingsGroup):
     """The login at a Kafka cluster. The file is read again for each login."""
 
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"] = Field(
@@ -58,7 +58,7 @@ class KafkaSaslSettings(Group):
         return self
 
 
-class KafkaSettings(Group):
+class KafkaSettings(SettingsGroup):
     """The brokers of a Kafka cluster without ZooKeeper, which are asked and never written to (docs/kafka4.md)."""
 
     bootstrap: tuple[Address, ...] = Field(

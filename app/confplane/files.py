@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
+def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
     r"""Open a new file that takes the place of another one once it is whole; after a failure the other is as it was.
 
     Args:

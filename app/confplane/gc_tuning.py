@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def collect_rarely() -> None:
+def tune_gc() -> None:
     """Have the collector look for cycles less often than by default.
 
     Imports, requests and changes leave next to no cycles behind. At the default the collector takes a tenth of a start,
@@ -15,6 +15,6 @@ def collect_rarely() -> None:
     gc.set_threshold(5_000, 1, 1_000)
 
 
-def collect_seldom() -> None:
+def tune_gc_for_batch() -> None:
     """Have the collector look for cycles still less often: in a command, which holds up nobody."""
     gc.set_threshold(100_000, 1, 1_000)

@@ -35,13 +35,13 @@ Scalar = StrictStr | StrictBool | StrictInt
 """A value of a claim that can be compared."""
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """The base of all groups of settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class OidcSettings(Group):
+class OidcSettings(SettingsGroup):
     """An issuer of OIDC access tokens (docs/authentication.md)."""
 
     issuer: str = Field(max_length=500, description="The issuer, exactly as the claim iss of its tokens has it")
@@ -120,7 +120,7 @@ class OidcSettings(Group):
         return self
 
 
-class TlsSettings(Group):
+class TlsSettings(SettingsGroup):
     """TLS of the listener. The files are read again when they change."""
 
     certificate_file: Path = Field(description="The server's certificate and those between it and the root, in PEM")

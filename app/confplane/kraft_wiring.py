@@ -5,20 +5,20 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from confplane.domain.configs import Configs
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
-from confplane.domain.observed import Rules
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.observed import ObservedRules
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.kraft.cluster import KraftCluster
 from confplane.services.kraft.applier import Applier
-from confplane.services.kraft.asking import Asking
 from confplane.services.kraft.drift import DriftService
-from confplane.services.kraft.following import Following
-from confplane.services.kraft.fresh import Freshener
+from confplane.services.kraft.dry_run import DryRunValidator
+from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.observer import Observer
-from confplane.services.kraft.secrets import Secrets
-from confplane.services.kraft.state import TargetService
+from confplane.services.kraft.refresh import Refresher
+from confplane.services.kraft.secrets import FingerprintedSecrets
+from confplane.services.kraft.target_service import TargetService
 from confplane.services.metrics import of_cluster
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from confplane.store import ZooKeeperStore
 
 
-def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> Rules:
+def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> ObservedRules:
     """Return the rules of a cluster of a release, which keeps eligible leader replicas unless it is said."""
 
     def catalog() -> Catalog:
         return catalog_of(release())
 
-    return Rules(ClientQuotas(), Configs(catalog), catalog, keeps_eligible_replicas)
+    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(catalog), catalog, keeps_eligible_replicas)
 
 
-class Observation:
+class KraftWiring:
     """The parts of one cluster, made when they are needed.
 
     Args:
@@ -83,7 +83,7 @@ class Observation:
         self._rules = rules
         self._redact = redact
         self._states = states
-        self._secrets = Secrets(rules, cipher)
+        self._secrets = FingerprintedSecrets(rules, cipher)
         self._follows_log = bool(settings.controllers)
 
     def metrics(self) -> Iterator[Sample]:
@@ -96,33 +96,35 @@ class Observation:
         return Applier(self.kafka, self._store, self._states, self._secrets)
 
     @cached_property
-    def asking(self) -> Asking:
+    def dry_run_validator(self) -> DryRunValidator:
         """The questions before a commit."""
-        return Asking(self.kafka, self._store, self._secrets)
+        return DryRunValidator(self.kafka, self._store, self._secrets)
 
     @cached_property
     def observer(self) -> Observer:
         """The observer, not started."""
-        return Observer(self._following(), self._store, self.applier, log=self._follows_log, beside=self._at_the_moment)
+        return Observer(
+            self._follow_parts(), self._store, self.applier, log=self._follows_log, refresh_parts=self._refresh_parts
+        )
 
     @cached_property
-    def freshener(self) -> Freshener:
+    def refresher(self) -> Refresher:
         """The looks of reads with ``consistency=strong``, and of conditional writes."""
-        return Freshener(self._at_the_moment, self._store)
+        return Refresher(self._refresh_parts, self._store)
 
     @cached_property
     def importer(self) -> Importer:
         """The import."""
-        return Importer(self._following(), self._store, self.target)
+        return Importer(self._follow_parts(), self._store, self.target)
 
     @cached_property
     def drift(self) -> DriftService:
         """The drift."""
-        return DriftService(self._store, self._states, self._rules, self._following().looks)
+        return DriftService(self._store, self._states, self._rules, self._follow_parts().poller)
 
     @cached_property
-    def _at_the_moment(self) -> Following:
-        return self._following()
+    def _refresh_parts(self) -> FollowParts:
+        return self._follow_parts()
 
-    def _following(self) -> Following:
-        return Following(self.kafka, self._store, self._runner, self._rules, self._redact, self._states)
+    def _follow_parts(self) -> FollowParts:
+        return FollowParts(self.kafka, self._store, self._runner, self._rules, self._redact, self._states)

@@ -12,12 +12,12 @@ import yaml
 
 from confplane import listener
 from confplane.api.app import create_api, specification
-from confplane.api.context import Services
 from confplane.api.cors import Cors
-from confplane.api.edge import Terms
-from confplane.api.refusals import Refusals
-from confplane.api.rendered.entries import Entries
-from confplane.api.rendered.resolutions import Resolutions
+from confplane.api.dependencies import Services
+from confplane.api.listener_errors import ListenerErrorRenderer
+from confplane.api.middleware import MiddlewareOptions
+from confplane.api.rendering.effective_values import EffectiveValueRenderer
+from confplane.api.rendering.entries import EntryRenderer
 from confplane.api.resource import ProtectedResource
 from confplane.api.traffic import Traffic
 from confplane.audit import (
@@ -29,16 +29,16 @@ from confplane.audit import (
     PostgresRollups,
     PostgresTrailHistory,
 )
-from confplane.audit.exchange import close_together
-from confplane.security.book import Book
-from confplane.security.entrance import Entrance
+from confplane.audit.write_behind_buffer import close_together
+from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.events import EventLog
+from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService
-from confplane.services.kraft.notices import Unobserved
-from confplane.services.kraft.standing import Standings
-from confplane.services.limits import Limit, LimitClass, Limiter, Limits, Override
+from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.warnings import UnobservedWarnings
+from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from confplane.listener import Connections
-    from confplane.services.metrics import Measured
+    from confplane.services.metrics import MetricsSource
     from confplane.settings import (
         LimitOverrideSettings,
         LimitSettings,
@@ -74,16 +74,16 @@ def serve(settings: Settings) -> None:
     connections = listener.make_connections(settings.http)
     tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
     files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
-    app, refuse, readiness = create_app(settings, connections, files)
+    app, render_error, readiness = create_app(settings, connections, files)
     # Later collections need not walk the modules; mirrors exempt themselves (store/mirror/memory.py).
     gc.collect()
     gc.freeze()
-    listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness, tls=tls)
+    listener.serve(app, settings.http, connections=connections, render_error=render_error, readiness=readiness, tls=tls)
 
 
 def create_app(
     settings: Settings, connections: Connections, files: Sequence[WatchedFiles] = ()
-) -> tuple[ASGIApp, Refusals, Readiness]:
+) -> tuple[ASGIApp, ListenerErrorRenderer, Readiness]:
     """Build the service. Its stores start with the application's lifespan, and need not be up by then.
 
     Args:
@@ -96,13 +96,13 @@ def create_app(
     """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
-    applied = PostgresAppliedReports(parts.database, lane=registrations.lane)
+    applied = PostgresAppliedReports(parts.database, partition=registrations.partition)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     access_store = PostgresAccessStore(parts.database)
-    book = Book(access_store, settings.access.max_age_s)
+    token_cache = TokenCache(access_store, settings.access.max_age_s)
     events = EventLog(access_store)
-    control = AccessControl(book, events)
-    entrance = Entrance(settings, book, control, files)
+    control = AccessControl(token_cache, events)
+    authentication = AuthenticationSetup(settings, token_cache, control, files)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [
         Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
@@ -116,23 +116,23 @@ def create_app(
 
     rollups = PostgresRollups(parts.database)
     rollup_watch = RollupWatch(list(parts.stores), rollups)
-    observers = [observation.observer for observation in parts.observations.values()]
-    appliers = [observation.applier for observation in parts.observations.values()]
-    unobserved = [Unobserved(store) for name, store in parts.stores.items() if name not in parts.observations]
+    observers = [observation.observer for observation in parts.kraft_wirings.values()]
+    appliers = [observation.applier for observation in parts.kraft_wirings.values()]
+    unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
-            exchanges = (registrations, applied)
-            stack.push_async_callback(close_together, exchanges)
-            for exchange in exchanges:
-                await exchange.start()
+            buffers = (registrations, applied)
+            stack.push_async_callback(close_together, buffers)
+            for buffer in buffers:
+                await buffer.start()
             for work in (
-                book,
+                token_cache,
                 events,
                 idempotency,
                 *reconcilers,
-                *entrance.background,
+                *authentication.background,
                 *recorders.values(),
                 rollup_watch,
                 # In front of the appliers, which are stopped first: the observer closes the connections.
@@ -148,11 +148,18 @@ def create_app(
     cors = Cors(settings.http.cors_origins) if settings.http.cors_origins else None
     issuers = tuple(dict.fromkeys(each.issuer for each in settings.oidc))
     resource = None if settings.http.public_url is None else ProtectedResource(settings.http.public_url, issuers)
-    watchful = (book, *reconcilers, *recorders.values(), *entrance.background, *observers, *unobserved)
-    readiness = Readiness(parts.clusters, parts.audit, watchful)
+    warning_sources = (
+        token_cache,
+        *reconcilers,
+        *recorders.values(),
+        *authentication.background,
+        *observers,
+        *unobserved,
+    )
+    readiness = Readiness(parts.clusters, parts.audit, warning_sources)
     traffic = Traffic()
-    measured: list[Measured] = [
-        book,
+    measured: list[MetricsSource] = [
+        token_cache,
         events,
         readiness,
         traffic,
@@ -170,8 +177,8 @@ def create_app(
         rollup_watch,
         *observers,
         *appliers,
-        *parts.observations.values(),
-        *entrance.background,
+        *parts.kraft_wirings.values(),
+        *authentication.background,
         parts.database,
         parts.audit,
         registrations,
@@ -188,8 +195,8 @@ def create_app(
             describe=describe,
             history=history,
             reverts=RevertService(parts.audit, trail, history, parts.alter),
-            entries=Entries(describe),
-            resolutions=Resolutions(describe),
+            entry_renderer=EntryRenderer(describe),
+            effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,
             registrations=registrations,
             applied=applied,
@@ -198,19 +205,19 @@ def create_app(
             metrics=Telemetry(measured),
             resource=resource,
             recorders=recorders,
-            standings={name: Standings(store, parts.target_states) for name, store in parts.stores.items()},
-            fresheners={name: observation.freshener for name, observation in parts.observations.items()},
-            drifts={name: observation.drift for name, observation in parts.observations.items()},
-            tokens_and_grants=tokens_and_grants(settings, access_store, control, book.refresh),
+            apply_waiters={name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()},
+            refreshers={name: observation.refresher for name, observation in parts.kraft_wirings.items()},
+            drifts={name: observation.drift for name, observation in parts.kraft_wirings.items()},
+            tokens_and_grants=tokens_and_grants(settings, access_store, control, token_cache.refresh),
         ),
-        door=entrance.door,
+        authenticator=authentication.authenticator,
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,
-        terms=Terms(limiter, cors, resource, events),
+        options=MiddlewareOptions(limiter, cors, resource, events),
         lifespan=lifespan,
     )
-    return api, Refusals(traffic, cors), readiness
+    return api, ListenerErrorRenderer(traffic, cors), readiness
 
 
 def _limiter(settings: LimitsSettings) -> Limiter | None:
@@ -218,12 +225,12 @@ def _limiter(settings: LimitsSettings) -> Limiter | None:
     if not settings.enabled:
         return None
 
-    def classes(given: LimitsSettings | LimitOverrideSettings) -> dict[LimitClass, Limit]:
+    def classes(given: LimitsSettings | LimitOverrideSettings) -> dict[LimitClass, RateLimit]:
         found: dict[LimitClass, LimitSettings | None] = {kind: getattr(given, kind) for kind in LimitClass}
-        return {kind: Limit(each.per_second, each.burst) for kind, each in found.items() if each is not None}
+        return {kind: RateLimit(each.per_second, each.burst) for kind, each in found.items() if each is not None}
 
-    overrides = {name: Override(classes(given), given.waiting) for name, given in settings.overrides.items()}
-    return Limiter(Limits(classes(settings), settings.waiting), overrides)
+    overrides = {name: LimitOverride(classes(given), given.waiting) for name, given in settings.overrides.items()}
+    return Limiter(RateLimits(classes(settings), settings.waiting), overrides)
 
 
 def openapi_yaml() -> str:

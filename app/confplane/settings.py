@@ -23,8 +23,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from confplane.connection_settings import ClientTlsSettings, KafkaSettings
 from confplane.domain.errors import NotFoundError
 from confplane.domain.facets import ClientConfigsLayout
-from confplane.identity_settings import Group as _Group
 from confplane.identity_settings import OidcSettings, TlsSettings, check_sources
+from confplane.identity_settings import SettingsGroup as _SettingsGroup
 
 
 class UnusableSettingsError(ValueError):
@@ -59,7 +59,7 @@ def _as_network(value: object) -> IPv4Network | IPv6Network:
     return network
 
 
-class BrokerEncoderSettings(_Group):
+class BrokerEncoderSettings(_SettingsGroup):
     """A broker's static ``password.encoder.*`` settings, which only the broker and its operators know.
 
     The files hold a secret each, alone on one line. A setting that is left out has Kafka's default.
@@ -124,14 +124,14 @@ class PasswordEncoderSettings(BrokerEncoderSettings):
         return self
 
 
-class PolicySettings(_Group):
+class PolicySettings(_SettingsGroup):
     """A policy plug-in (docs/policies.md)."""
 
     name: str = Field(min_length=1, description="Its name in the entry point group confplane.policies")
     options: dict[str, Any] = Field(default={}, description="What the plug-in is given; its own to define")
 
 
-class SecureAclSettings(_Group):
+class SecureAclSettings(_SettingsGroup):
     """Nodes that only the brokers and this service may change, as with the brokers' ``zookeeper.set.acl=true``.
 
     Nodes that hold secrets, below /config/users and /config/brokers, are readable only by them, too.
@@ -147,7 +147,7 @@ class SecureAclSettings(_Group):
     )
 
 
-class ClusterSettings(_Group):
+class ClusterSettings(_SettingsGroup):
     """One Kafka cluster."""
 
     zookeeper: str = Field(
@@ -229,7 +229,7 @@ class ClusterSettings(_Group):
         return self
 
 
-class PostgresSettings(_Group):
+class PostgresSettings(_SettingsGroup):
     """The database of the trail."""
 
     dsn: SecretStr = Field(description="postgresql://user:password@host/database, the role that the service runs as")
@@ -255,7 +255,7 @@ def _as_origin(value: object) -> str:
     return text
 
 
-class HttpSettings(_Group):
+class HttpSettings(_SettingsGroup):
     """The settings of the listener."""
 
     host: str = "127.0.0.1"
@@ -312,7 +312,7 @@ class HttpSettings(_Group):
     )
 
     @property
-    def takes_certificates(self) -> bool:
+    def accepts_certificates(self) -> bool:
         """True where clients may have certificates."""
         direct = self.tls is not None and self.tls.client_certificates != "none"
         return direct or self.client_certificate_header is not None
@@ -324,7 +324,7 @@ class HttpSettings(_Group):
         return self
 
 
-class TokenSettings(_Group):
+class TokenSettings(_SettingsGroup):
     """The lifetimes of API tokens."""
 
     default_days: int = Field(default=90, ge=1, le=3_650, description="Of a token whose maker asks for none")
@@ -333,7 +333,7 @@ class TokenSettings(_Group):
     )
 
 
-class AccessSettings(_Group):
+class AccessSettings(_SettingsGroup):
     """The settings of tokens and grants."""
 
     tokens: TokenSettings = TokenSettings()
@@ -347,14 +347,14 @@ class AccessSettings(_Group):
     )
 
 
-class LimitSettings(_Group):
+class LimitSettings(_SettingsGroup):
     """The pace of one class of operations, for each principal and process."""
 
     per_second: float = Field(gt=0, le=1_000_000, description="Units a second")
     burst: int = Field(ge=1, le=10_000_000, description="Units that may be used at once after a pause")
 
 
-class LimitOverrideSettings(_Group):
+class LimitOverrideSettings(_SettingsGroup):
     """Other limits for one principal or group; what is left out stays as it is."""
 
     read: LimitSettings | None = None
@@ -364,7 +364,7 @@ class LimitOverrideSettings(_Group):
     waiting: int | None = Field(default=None, ge=1, le=60_000)
 
 
-class LimitsSettings(_Group):
+class LimitsSettings(_SettingsGroup):
     """Limits of pace, for each principal and class of operations (docs/operations.md)."""
 
     enabled: bool = True
@@ -401,7 +401,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _sources(self) -> Settings:
-        check_sources(self.oidc, certificates=self.http.takes_certificates)
+        check_sources(self.oidc, certificates=self.http.accepts_certificates)
         return self
 
     @model_validator(mode="after")

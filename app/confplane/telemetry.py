@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from confplane.services.metrics import Measured
+    from confplane.services.metrics import MetricsSource
 
 PREFIX: Final = "confplane_"
-KEPT_S: Final = 1.0
+CACHE_S: Final = 1.0
 """Seconds for which a rendering is reused: the page is open to anybody, and rendering costs milliseconds."""
 _Kind = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
 
@@ -242,19 +242,19 @@ class Telemetry:
         parts: All parts with metrics.
     """
 
-    def __init__(self, parts: Iterable[Measured]) -> None:
+    def __init__(self, parts: Iterable[MetricsSource]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Metrics([_Build(), *parts]))
+        self._registry.register(_Metrics([_BuildInfo(), *parts]))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
-        self._kept: dict[bool, tuple[float, bytes]] = {}
+        self._cache: dict[bool, tuple[float, bytes]] = {}
 
     def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
         """Return all metrics, at most a second old, and their content type: OpenMetrics or Prometheus' text format."""
-        until, body = self._kept.get(openmetrics, (0.0, b""))
+        until, body = self._cache.get(openmetrics, (0.0, b""))
         if time.monotonic() >= until:
             body = self._rendered(openmetrics=openmetrics)
-            self._kept[openmetrics] = time.monotonic() + KEPT_S, body
+            self._cache[openmetrics] = time.monotonic() + CACHE_S, body
         kind = openmetrics_exposition.CONTENT_TYPE_LATEST if openmetrics else exposition.CONTENT_TYPE_PLAIN_0_0_4
         return body, kind
 
@@ -265,7 +265,7 @@ class Telemetry:
         return exposition.generate_latest(self._registry)
 
 
-class _Build:
+class _BuildInfo:
     """The version that runs."""
 
     def metrics(self) -> Iterator[Sample]:
@@ -275,7 +275,7 @@ class _Build:
 class _Metrics(Collector):
     """Collects metrics as families, one for each name."""
 
-    def __init__(self, parts: Sequence[Measured]) -> None:
+    def __init__(self, parts: Sequence[MetricsSource]) -> None:
         self._parts = parts
 
     def collect(self) -> Iterator[Family]:

@@ -22,35 +22,35 @@ from confplane.audit import (
 )
 from confplane.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
 from confplane.domain.broker_keys import is_password, is_sensitive
-from confplane.domain.client_configs import ClientConfigs
-from confplane.domain.configs import Configs
+from confplane.domain.client_configs import ClientConfigsFacet
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.facets import ClientConfigsLayout, FacetName, Tree
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.domain.releases import ON_ZOOKEEPER
-from confplane.observation import Observation
+from confplane.kraft_wiring import KraftWiring
 from confplane.policy import load_policies
 from confplane.security import api_tokens
-from confplane.security.book import Book
+from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.access_admin.grants import GrantService
 from confplane.services.access_admin.overview import OverviewService
 from confplane.services.access_admin.services import AccessServices
-from confplane.services.access_admin.tokens import Known, Lifetimes, TokenService
-from confplane.services.changes.alter import AlterService, Rules
+from confplane.services.access_admin.tokens import KnownNames, Lifetimes, TokenService
+from confplane.services.changes.alter import AlterRules, AlterService
 from confplane.services.changes.client_drafts import ClientDrafter
 from confplane.services.changes.config_drafts import ConfigDrafter
 from confplane.services.changes.runner import ChangeRunner
-from confplane.services.clusters import Cluster, Clusters
-from confplane.services.collections import Collection
-from confplane.services.kraft.fresh import look_first
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.clusters import Cluster, ClusterRegistry
+from confplane.services.kraft.refresh import refresh_first
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
 from confplane.services.redaction import facets_by_tree, redactor
 from confplane.services.upkeep.dropping import Dropper
 from confplane.services.upkeep.rotate import RotateService
-from confplane.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
+from confplane.store import FacetIndex, ZooKeeperAccess, ZooKeeperStore, ZooKeeperTls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -75,17 +75,17 @@ _DRAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ServiceParts:
     """All parts below the API, built from settings and not started."""
 
     database: Database
     audit: PostgresAuditLog
     changes: PostgresOpenChanges
     stores: Mapping[str, ZooKeeperStore]
-    clusters: Clusters
+    clusters: ClusterRegistry
     runner: ChangeRunner
     alter: AlterService
-    observations: Mapping[str, Observation]
+    kraft_wirings: Mapping[str, KraftWiring]
     """Of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
     target_states: PostgresTargetStates
 
@@ -96,7 +96,7 @@ class Parts:
             await self.database.start()
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self.audit.close)
-            for observation in self.observations.values():
+            for observation in self.kraft_wirings.values():
                 stack.push_async_callback(observation.kafka.close)
             for store in self.stores.values():
                 await store.start()
@@ -108,7 +108,7 @@ class Parts:
             yield
 
 
-def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
+def build(settings: Settings, names: Iterable[str] | None = None) -> ServiceParts:
     """Build all clusters of the settings, or the named ones.
 
     Raises:
@@ -118,17 +118,17 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
     audit = PostgresAuditLog(database)
     stores: dict[str, ZooKeeperStore] = {}
     clusters: dict[str, Cluster] = {}
-    rules: dict[tuple[str, FacetName], Rules] = {}
+    rules: dict[tuple[str, FacetName], AlterRules] = {}
     for name in settings.clusters if names is None else names:
         cluster = settings.clusters[name]
         store = stores[name] = _store(name, cluster)
         clusters[name], drafters = _cluster(name, cluster, store)
         policies = load_policies(name, cluster)
-        rules |= {(name, facet): Rules(drafter, policies) for facet, drafter in drafters.items()}
+        rules |= {(name, facet): AlterRules(drafter, policies) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     target_states = PostgresTargetStates(database)
-    observations = {
-        name: Observation(
+    kraft_wirings = {
+        name: KraftWiring(
             store,
             kafka,
             runner,
@@ -139,18 +139,20 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         for name, store in stores.items()
         if (kafka := settings.clusters[name].kafka) is not None
     }
-    asked = {(name, FacetName.CONFIGS): each.asking.ask for name, each in observations.items()}
-    looks = {
-        name: partial(look_first, store, observations[name].freshener if name in observations else None)
+    dry_runs = {(name, FacetName.CONFIGS): each.dry_run_validator.validate for name, each in kraft_wirings.items()}
+    refreshes = {
+        name: partial(refresh_first, store, kraft_wirings[name].refresher if name in kraft_wirings else None)
         for name, store in stores.items()
     }
-    alter = AlterService(runner, rules, asked, looks)
+    alter = AlterService(runner, rules, dry_runs, refreshes)
     changes = PostgresOpenChanges(database)
-    return Parts(database, audit, changes, stores, Clusters(clusters), runner, alter, observations, target_states)
+    return ServiceParts(
+        database, audit, changes, stores, ClusterRegistry(clusters), runner, alter, kraft_wirings, target_states
+    )
 
 
 @asynccontextmanager
-async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> AsyncIterator[Parts]:
+async def open_cluster(settings: Settings, name: str, *, timeout_s: float = 30.0) -> AsyncIterator[ServiceParts]:
     """Open one cluster and the trail for a command, its configs loaded.
 
     Raises:
@@ -166,14 +168,14 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
         yield parts
 
 
-def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
+def rotation(settings: Settings, name: str, parts: ServiceParts) -> RotateService:
     """Return the service that replaces the encoder secrets of a cluster's brokers.
 
     Raises:
         UnusableSettingsError: A file with a secret can't be used.
     """
     keyring = Keyring.from_settings(name, settings.clusters[name].password_encoder)
-    configs = parts.clusters.get(name).collections[FacetName.CONFIGS]
+    configs = parts.clusters.get(name).facets[FacetName.CONFIGS]
     return RotateService(parts.alter, configs, KafkaRotator(keyring, encoded=is_password))
 
 
@@ -181,7 +183,7 @@ def tokens_and_grants(
     settings: Settings, store: AccessStore, control: AccessControl, refresh: Callable[[], Awaitable[None]]
 ) -> AccessServices:
     """Return the services for tokens and grants."""
-    known = Known(settings.clusters, [issuer.prefix for issuer in settings.oidc if issuer.prefix])
+    known = KnownNames(settings.clusters, [issuer.prefix for issuer in settings.oidc if issuer.prefix])
     lifetimes = Lifetimes(settings.access.tokens.default_days, settings.access.tokens.longest_days)
     return AccessServices(
         TokenService(store, control, api_tokens.mint, known, lifetimes),
@@ -193,7 +195,7 @@ def tokens_and_grants(
 
 
 @asynccontextmanager
-async def opened_access(settings: Settings) -> AsyncIterator[AccessServices]:
+async def open_access(settings: Settings) -> AsyncIterator[AccessServices]:
     """Open tokens and grants for a command, which needs no grant.
 
     Raises:
@@ -203,7 +205,7 @@ async def opened_access(settings: Settings) -> AsyncIterator[AccessServices]:
     await database.start()
     try:
         store = PostgresAccessStore(database)
-        book = Book(store, settings.access.max_age_s)
+        book = TokenCache(store, settings.access.max_age_s)
         await book.refresh()
         yield tokens_and_grants(settings, store, AccessControl(book), book.refresh)
     finally:
@@ -226,7 +228,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         max_packet=cluster.max_packet,
         notifications_max=cluster.notifications_max,
         jute_maxbuffer=cluster.jute_maxbuffer,
-        access=Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl, tls),
+        access=ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl, tls),
         facets={
             facet.name.value: FacetIndex(
                 Tree.CONFIG,
@@ -234,7 +236,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
                 _covers(facet),
                 Tree.CLIENT_CONFIGS if facet.name is FacetName.CLIENT_CONFIGS else None,
             )
-            for facet in (*_client_facets(cluster), Configs(_oldest))
+            for facet in (*_client_facets(cluster), ConfigsFacet(_oldest))
         },
         layout=None if cluster.layout is None else _TREES[cluster.layout],
     )
@@ -247,7 +249,7 @@ def _cluster(
     redact = redaction(cluster, store)
     facets = _client_facets(cluster)
     collections = {
-        facet.name: Collection(
+        facet.name: ClusterFacet(
             facet,
             Tree.CONFIG,
             store,
@@ -266,7 +268,7 @@ def _cluster(
         sensitive=lambda key: is_sensitive(catalog_of(store.kafka_release()), key),
         encoded=is_password,
     )
-    configs = Collection(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
+    configs = ClusterFacet(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
     return Cluster(name, store, {**collections, configs.name: configs}, reader), drafters
 
@@ -290,12 +292,12 @@ def _oldest() -> Catalog:
     return catalog_of(ON_ZOOKEEPER)
 
 
-def _configs(store: ClusterStore) -> Configs:
-    return Configs(lambda: catalog_of(store.kafka_release()))
+def _configs(store: ClusterStore) -> ConfigsFacet:
+    return ConfigsFacet(lambda: catalog_of(store.kafka_release()))
 
 
-def _client_facets(cluster: ClusterSettings) -> tuple[ClientQuotas, ClientConfigs]:
-    return ClientQuotas(), ClientConfigs(
+def _client_facets(cluster: ClusterSettings) -> tuple[ClientQuotasFacet, ClientConfigsFacet]:
+    return ClientQuotasFacet(), ClientConfigsFacet(
         catalog_of(ON_ZOOKEEPER),
         extra_keys=cluster.dynamic_client_configs,
         min_session_timeout_ms=cluster.group_min_session_timeout_ms,

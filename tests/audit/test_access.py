@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.audit import Database, PostgresAccessStore
 from confplane.domain.access.grants import Grant
-from confplane.domain.access.identities import Narrowing
+from confplane.domain.access.identities import CredentialNarrowing
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.errors import AlreadyExistsError, UnavailableError
 from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
@@ -59,13 +59,13 @@ WHOLE = token(
     groups=frozenset({"Group:b", "Group:a"}),
     owner="team payments",
     note="'; DROP TABLE tokens; --",
-    narrowing=Narrowing(
+    narrowing=CredentialNarrowing(
         read_only=True, clusters=frozenset({"payments"}), operations=frozenset({Operation.DESCRIBE_CONFIGS})
     ),
 )
 
 
-@pytest.mark.parametrize("made", [token(), WHOLE, token(narrowing=Narrowing())])
+@pytest.mark.parametrize("made", [token(), WHOLE, token(narrowing=CredentialNarrowing())])
 async def test_a_token_is_read_as_it_was_written(store: PostgresAccessStore, made: Token) -> None:
     made = replace(made, id=uuid7())
     await added(store, made)

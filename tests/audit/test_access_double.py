@@ -14,7 +14,7 @@ from confplane.audit import Database, PostgresAccessStore
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
 from confplane.domain.errors import ConfplaneError
-from confplane.services.ports.access import AccessChange, AccessQuery, Loaded, StoredGrant, Token
+from confplane.services.ports.access import AccessChange, AccessDelta, AccessQuery, StoredGrant, Token
 from tests.support.access_store import MemoryAccessStore
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _comparable(answer: Any) -> Any:
         case AccessChange():
             assert answer.recorded_at is not None
             return replace(answer, recorded_at=None)
-        case Loaded():
+        case AccessDelta():
             tokens = {digest: _comparable(token) for digest, token in answer.tokens.items()}
             return replace(answer, tokens=tokens, grants=sorted(answer.grants, key=lambda each: each.grant.id))
         case tuple() | list():

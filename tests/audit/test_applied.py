@@ -8,7 +8,7 @@ import pytest
 
 from confplane.audit import Database, PostgresAppliedReports
 from confplane.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance
-from confplane.audit.exchange import Pace
+from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import UnavailableError
 from confplane.services.metrics import Sample
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.support import servers
 
 NOON = 1_700_000_000.0
-QUICK = Pace(write_interval_s=0.05, read_interval_s=0.05)
-NEVER = Pace(write_interval_s=600, read_interval_s=600)
+QUICK = WriteBehindOptions(write_interval_s=0.05, read_interval_s=0.05)
+NEVER = WriteBehindOptions(write_interval_s=600, read_interval_s=600)
 ALICE = "user=alice"
 
 
@@ -42,10 +42,10 @@ def applied(revision: int = 7, *refused: Refusal) -> AppliedReport:
 
 @asynccontextmanager
 async def running(
-    database: servers.Database, pace: Pace = QUICK, **options: Any
+    database: servers.Database, buffer_options: WriteBehindOptions = QUICK, **options: Any
 ) -> AsyncIterator[PostgresAppliedReports]:
     pool = Database(database.service_dsn, 4)
-    reports = PostgresAppliedReports(pool, pace=pace, **options)
+    reports = PostgresAppliedReports(pool, options=buffer_options, **options)
     await reports.start()
     try:
         yield reports
@@ -95,7 +95,7 @@ async def test_a_restart_knows_what_was_reported_and_a_stop_writes_all_of_it(mig
         assert reports.of_entity("payments", "user=u0") == [applied(0)]
 
 
-async def test_repeated_reports_are_written_every_two_minutes_whatever_their_pace(migrated: servers.Database) -> None:
+async def test_repeated_reports_are_written_every_two_minutes_whatever_their_rate(migrated: servers.Database) -> None:
     clock = Clock()
     async with running(migrated, NEVER, clock=clock) as reports:
         versions = []
@@ -103,12 +103,12 @@ async def test_repeated_reports_are_written_every_two_minutes_whatever_their_pac
             clock.now = NOON + second
             for user in range(20):
                 reports.report("payments", f"user=u{user}", "a", applied())
-            await reports._exchange.flush()
+            await reports._buffer.flush()
             versions.append(fetch(migrated.owner_dsn, "SELECT max(version) FROM applied_reports")[0][0])
         assert versions == [*[20] * 12, *[40] * 12]
         # A change is written at once.
         reports.report("payments", "user=u0", "a", applied(8))
-        await reports._exchange.flush()
+        await reports._buffer.flush()
         assert fetch(migrated.owner_dsn, "SELECT max(version) FROM applied_reports") == [(41,)]
 
 
@@ -157,7 +157,7 @@ async def test_without_postgres_reports_wait_and_without_room_they_are_refused(
         reports.report("payments", ALICE, "i9", applied(8))  # one that waits already
         assert len(reports.of_entity("payments", ALICE)) == 10
         with pytest.raises(UnavailableError):
-            await reports._exchange.flush()
+            await reports._buffer.flush()
         run(migrated.owner_dsn, "GRANT INSERT, SELECT, UPDATE ON applied_reports TO confplane")
         # A row makes room a moment after it is in Postgres.
         await until(lambda: count(migrated.owner_dsn, "applied_reports") == 10 and written(reports))

@@ -10,7 +10,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRequestKeys, open_changes
 from confplane.domain.errors import UnavailableError
-from confplane.services.ports.request_keys import Answer
+from confplane.services.ports.request_keys import StoredAnswer
 from confplane.services.ports.trail import Claim
 from tests.audit.rows import committed, fetch, intent, rejected
 from tests.support import servers
@@ -77,7 +77,7 @@ async def test_the_outcome_of_a_commit_is_shown_at_once_and_lost_with_a_crash(
     assert outcomes(migrated) == {done.change_id}
 
 
-async def test_an_outcome_that_no_marker_tells_in_full_is_durable_at_once(
+async def test_an_outcome_without_a_complete_marker_is_durable_at_once(
     forgetful: Forgetful, log: PostgresAuditLog, migrated: servers.Database, crash: Callable[[], None]
 ) -> None:
     """Outcomes of the same statement and earlier outcomes become durable with it."""
@@ -93,7 +93,7 @@ async def test_an_outcome_that_no_marker_tells_in_full_is_durable_at_once(
     assert remade.change_id in outcomes(migrated)
 
 
-async def test_what_a_look_for_markers_found_is_durable(
+async def test_outcomes_found_by_a_scan_for_markers_are_durable(
     forgetful: Forgetful,
     log: PostgresAuditLog,
     changes: PostgresOpenChanges,
@@ -136,7 +136,7 @@ async def test_a_stored_answer_is_durable_and_the_outcome_with_it(
     done, key = intent(), uuid7()
     await log.intend([done], [Claim("k", key, key, fresh=True, body="b", seconds=60.0, results=[])])
     assert await log.conclude([committed(done)])
-    assert await PostgresRequestKeys(pool).store(key, key, Answer(200, {}, "{}"))
+    assert await PostgresRequestKeys(pool).store(key, key, StoredAnswer(200, {}, "{}"))
     crash()
     assert outcomes(migrated) == {done.change_id}
     assert fetch(migrated.owner_dsn, "SELECT id, status FROM request_keys") == [(key, 200)]

@@ -62,7 +62,7 @@ def frozen(server: Postgres) -> Iterator[None]:
             process.send_signal(signal.SIGCONT)
 
 
-async def eventually_kept(log: PostgresAuditLog, number: int) -> None:
+async def eventually_buffered(log: PostgresAuditLog, number: int) -> None:
     async with asyncio.timeout(EVENTUALLY_S):
         # A wait of many processes' doing: there is no event to wait for.
         while log.kept != number or (log._resending is not None and not log._resending.done()):  # noqa: ASYNC110 - so
@@ -116,7 +116,7 @@ async def test_a_stopped_server_refuses_writes_keeps_outcomes_and_recovers_by_it
                 await log.check()
         finally:
             server.start()
-        await eventually_kept(log, 0)
+        await eventually_buffered(log, 0)
         for one in before:
             record = await log.get(one.cluster, one.change_id)
             assert record is not None
@@ -151,7 +151,7 @@ async def test_a_frozen_server_makes_calls_fail_and_thaws_unnoticed(server: Post
                 assert not await log.conclude([committed(one)])
                 with pytest.raises(UnavailableError):
                     await log.get(one.cluster, one.change_id)
-            await eventually_kept(log, 0)
+            await eventually_buffered(log, 0)
         record = await log.get(one.cluster, one.change_id)
         assert record is not None
         assert record.outcome == committed(one)
@@ -184,11 +184,11 @@ async def test_a_locked_table_delays_an_outcome_and_loses_nothing(
         other.execute("LOCK TABLE outcomes")
         assert not await log.conclude([committed(one)])
         assert log.kept == 1
-    await eventually_kept(log, 0)
+    await eventually_buffered(log, 0)
     assert count(migrated.owner_dsn, "outcomes") == 1
 
 
-async def test_kept_outcomes_are_bounded_and_a_bad_one_does_not_hold_up_the_others(
+async def test_buffered_outcomes_are_bounded_and_a_bad_one_does_not_hold_up_the_rest(
     log: PostgresAuditLog,
     migrated: servers.Database,
     monkeypatch: pytest.MonkeyPatch,
@@ -205,12 +205,12 @@ async def test_kept_outcomes_are_bounded_and_a_bad_one_does_not_hold_up_the_othe
     assert log.kept == 5
     assert "1 kept outcomes were dropped" in caplog.text
     run(migrated.owner_dsn, "GRANT INSERT ON outcomes TO confplane")
-    await eventually_kept(log, 0)
+    await eventually_buffered(log, 0)
     assert count(migrated.owner_dsn, "outcomes") == 4
     assert "Postgres refused a kept outcome" in caplog.text
 
 
-async def test_closing_sends_what_was_kept(migrated: servers.Database) -> None:
+async def test_closing_writes_buffered_outcomes(migrated: servers.Database) -> None:
     one = intent()
     async with log_on(migrated.service_dsn) as log:
         await log.intend([one])
@@ -241,7 +241,7 @@ async def test_closing_sends_what_was_kept(migrated: servers.Database) -> None:
         (TimeoutError(), False),
     ],
 )
-def test_faults_of_the_server_are_told_from_those_of_the_data(error: Exception, *, again: bool) -> None:
+def test_faults_of_the_server_are_distinguished_from_those_of_the_data(error: Exception, *, again: bool) -> None:
     fault = faults.classify(error)
     assert fault is not None
     assert fault.again is again

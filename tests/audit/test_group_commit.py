@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from confplane.audit import Database, PostgresAuditLog, group_commit
-from confplane.audit.group_commit import Lane
+from confplane.audit.group_commit import WritePartition
 from confplane.services.ports.trail import AuditQuery, Claim
 from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
@@ -66,7 +66,7 @@ async def test_a_row_that_is_no_json_fails_its_own_call(log: PostgresAuditLog, m
     assert fetch(migrated.owner_dsn, "SELECT change_id FROM intents") == [(good.change_id,)]
 
 
-async def test_a_bad_outcome_does_not_take_others_of_its_call_along(
+async def test_a_bad_outcome_does_not_fail_the_rest_of_its_call(
     log: PostgresAuditLog, migrated: servers.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     intents = [intent() for _ in range(5)]
@@ -143,14 +143,14 @@ async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
 ) -> None:
     """The batches of many rows are held until the call of few rows has ended."""
     held = asyncio.Event()
-    execute = Lane.execute
+    execute = WritePartition.execute
 
-    async def hold(lane: Lane, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
+    async def hold(partition: WritePartition, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
         if len(orjson.loads(parameters["rows"])) > 1:
             await held.wait()
-        return await execute(lane, statement, parameters)
+        return await execute(partition, statement, parameters)
 
-    monkeypatch.setattr(Lane, "execute", hold)
+    monkeypatch.setattr(WritePartition, "execute", hold)
 
     def intend(count: int) -> asyncio.Task[None]:
         intents = [intent() for _ in range(count)]
@@ -265,7 +265,7 @@ async def test_a_statement_is_prepared_where_one_process_of_postgres_runs_all_of
         log = PostgresAuditLog(pool)
         for _ in range(3):
             await write(log, batches=1)
-        cursor = log._intents._few._lane._cursor
+        cursor = log._intents._few._partition._cursor
         assert cursor is not None
         connection = cursor.connection
         assert (await prepared(connection) == []) is pooled

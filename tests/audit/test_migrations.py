@@ -156,7 +156,7 @@ def test_nobody_but_the_service_may_call_what_has_the_rights_of_the_owner(
         assert connection.execute(callable_by, {"of": function}).fetchone() == (True, False)
 
 
-def test_an_owner_that_is_the_service_keeps_its_rights_and_is_told(database: servers.Database) -> None:
+def test_an_owner_that_is_the_service_keeps_its_rights_and_is_reported(database: servers.Database) -> None:
     for _ in range(2):
         told: list[str] = []
         migrate.upgrade(database.owner_dsn, "confplane_owner", progress=told.append)

@@ -129,7 +129,7 @@ async def test_a_different_second_outcome_is_counted_and_an_equal_one_is_not(
     assert fetch(migrated.owner_dsn, "SELECT count(*) FROM outcomes WHERE revision = 5") == [(0,)]
 
 
-def test_the_index_is_built_while_others_write_and_a_broken_one_is_built_anew(database: servers.Database) -> None:
+def test_the_index_is_built_while_others_write_and_a_broken_one_is_rebuilt(database: servers.Database) -> None:
     migrate.upgrade(database.owner_dsn, "confplane")
     run(
         database.owner_dsn,

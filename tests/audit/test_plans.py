@@ -21,9 +21,9 @@ from confplane.audit import (
     open_changes,
     trail_queries,
 )
-from confplane.domain.access.ranges import Ranges
+from confplane.domain.access.ranges import NameRanges
 from confplane.domain.facets import Tree
-from confplane.services.ports.history import Touched, Znode
+from confplane.services.ports.history import TouchedKeys, Znode
 from confplane.services.ports.trail import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
@@ -109,7 +109,7 @@ async def plans(large: servers.Database) -> AsyncIterator[Plans]:
     await plans.pool.close()
 
 
-FEW = Ranges.of((f"user=u{number}", f"user=u{number}-") for number in range(1, 20_000, 50))
+FEW = NameRanges.of((f"user=u{number}", f"user=u{number}-") for number in range(1, 20_000, 50))
 """Four hundred users, by name."""
 SEEN = {f"user=u{number}" for number in range(1, 20_000, 50)}
 
@@ -232,8 +232,8 @@ async def test_the_changes_around_a_revision_are_found_by_indexes(plans: Plans, 
         ]  # fmt: skip
 
 
-def touched(revision: int, *, keys: tuple[str, ...] | None, time_ms: int | None) -> list[Touched]:
-    return [Touched(znode.entity_id, keys, revision, time_ms) for znode in ZNODES]
+def touched(revision: int, *, keys: tuple[str, ...] | None, time_ms: int | None) -> list[TouchedKeys]:
+    return [TouchedKeys(znode.entity_id, keys, revision, time_ms) for znode in ZNODES]
 
 
 @pytest.mark.parametrize("revision", [0, 300, 30_000, 59_990])
@@ -260,7 +260,7 @@ async def test_a_search_for_later_changes_is_bounded(plans: Plans, monkeypatch: 
 
 
 @pytest.mark.parametrize("within", [None, FEW])
-async def test_a_list_reads_the_changes_since_its_moment_alone(plans: Plans, within: Ranges | None) -> None:
+async def test_a_list_reads_the_changes_since_its_moment_alone(plans: Plans, within: NameRanges | None) -> None:
     history = PostgresTrailHistory(plans.pool)
     found = await history.changed("payments", Tree.CONFIG, 59_900, after="user=u49", size=20, within=within)
     [plan] = plans.explained()
@@ -272,7 +272,7 @@ async def test_a_list_reads_the_changes_since_its_moment_alone(plans: Plans, wit
     assert found == expected[:20]
 
 
-async def test_the_first_revision_behind_a_time_is_found_by_indexes(plans: Plans) -> None:
+async def test_the_first_revision_after_a_time_is_found_by_indexes(plans: Plans) -> None:
     history = PostgresTrailHistory(plans.pool)
     for seconds in (-1_000, 0, 100, 590):
         found = await history.first_after("payments", at(seconds))

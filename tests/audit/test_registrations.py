@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.audit import Database, PostgresRegistrationLog
-from confplane.audit.exchange import Pace
-from confplane.audit.registration_view import MAX_PER_ENTITY, RegistrationView, Software
+from confplane.audit.registration_view import MAX_PER_ENTITY, RegistrationView, SoftwareVersion
+from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import InvalidRequestError, UnavailableError
-from confplane.services.ports.registrations import Registration
+from confplane.services.ports.registrations import ClientRegistration
 from tests.audit.rows import count, fetch, run
 from tests.support.waiting import until
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EVENTUALLY_S = 60
 DAY_S = 86_400
 NOON = 20_000.5 * DAY_S
-QUICK = Pace(write_interval_s=0.05, read_interval_s=0.05)
+QUICK = WriteBehindOptions(write_interval_s=0.05, read_interval_s=0.05)
 
 
 class Clock:
@@ -36,7 +36,9 @@ class Clock:
         return self.now
 
 
-def registration(entity_id: str = "user=alice", version: str = "1.0", *configs: str, **overrides: Any) -> Registration:
+def registration(
+    entity_id: str = "user=alice", version: str = "1.0", *configs: str, **overrides: Any
+) -> ClientRegistration:
     given: dict[str, Any] = {
         "cluster": "payments",
         "entity_id": entity_id,
@@ -44,15 +46,15 @@ def registration(entity_id: str = "user=alice", version: str = "1.0", *configs: 
         "software_version": version,
         "supported_configs": configs or ("acks",),
     }
-    return Registration(**{**given, **overrides})
+    return ClientRegistration(**{**given, **overrides})
 
 
 @asynccontextmanager
 async def running(
-    database: servers.Database, pace: Pace = QUICK, **options: Any
+    database: servers.Database, buffer_options: WriteBehindOptions = QUICK, **options: Any
 ) -> AsyncIterator[PostgresRegistrationLog]:
     pool = Database(database.service_dsn, 4)
-    log = PostgresRegistrationLog(pool, pace=pace, **options)
+    log = PostgresRegistrationLog(pool, options=buffer_options, **options)
     await log.start()
     try:
         yield log
@@ -61,7 +63,7 @@ async def running(
         await pool.close()
 
 
-async def found(log: PostgresRegistrationLog, **filters: Any) -> list[tuple[Registration, datetime, datetime]]:
+async def found(log: PostgresRegistrationLog, **filters: Any) -> list[tuple[ClientRegistration, datetime, datetime]]:
     page, cursor = await log.search(
         **{"cluster": "payments", "entity_id": None, "page_size": 100, "after": None, **filters}
     )
@@ -71,7 +73,7 @@ async def found(log: PostgresRegistrationLog, **filters: Any) -> list[tuple[Regi
 
 async def written(log: PostgresRegistrationLog) -> None:
     await until(lambda: log.loaded)
-    await log._exchange.flush()
+    await log._buffer.flush()
 
 
 async def test_a_registration_is_answered_at_once_and_written_once(migrated: servers.Database) -> None:
@@ -94,7 +96,7 @@ async def test_a_registration_is_answered_at_once_and_written_once(migrated: ser
     assert count(migrated.owner_dsn, "registrations") == 3
 
 
-async def test_it_is_written_again_on_another_day_only_so_that_first_and_last_seen_can_be_told(
+async def test_it_is_written_again_only_on_another_day_to_keep_first_and_last_seen(
     migrated: servers.Database,
 ) -> None:
     clock = Clock()
@@ -130,7 +132,7 @@ async def test_two_replicas_see_each_other_and_write_a_row_of_the_day_once(migra
     # The second is slow to read: it does not know yet what the first one wrote.
     async with (
         running(migrated, clock=clock) as one,
-        running(migrated, clock=clock, pace=replace(QUICK, read_interval_s=600)) as other,
+        running(migrated, clock=clock, buffer_options=replace(QUICK, read_interval_s=600)) as other,
     ):
         await until(lambda: one.loaded and other.loaded)
         one.record(registration())
@@ -196,7 +198,7 @@ async def test_pages_are_in_order_whatever_their_size(migrated: servers.Database
         for entity_id in ("user=0", "user=b", "user=c"):
             await log.clear("payments", entity_id=entity_id, principal="p", request_id="r")
         for page_size in (1, 2, 7, 30, 100):
-            pages: list[Registration] = []
+            pages: list[ClientRegistration] = []
             after = None
             while True:
                 page, after = await log.search("payments", entity_id=None, page_size=page_size, after=after)
@@ -246,7 +248,7 @@ async def test_without_postgres_they_wait_up_to_a_bound_and_are_taken_when_they_
     migrated: servers.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(migrated.owner_dsn, "REVOKE INSERT, SELECT ON registrations FROM confplane")
-    async with running(migrated, pace=replace(QUICK, max_pending=10)) as log:
+    async with running(migrated, buffer_options=replace(QUICK, max_pending=10)) as log:
         for number in range(15):
             log.record(registration(f"user=u{number:02}"))
         assert log.dropped == 5
@@ -254,7 +256,7 @@ async def test_without_postgres_they_wait_up_to_a_bound_and_are_taken_when_they_
         assert log.compatibility("payments", "user=u09") == [registration("user=u09")]
         assert log.compatibility("payments", "user=u10") == []
         with pytest.raises(UnavailableError):
-            await log._exchange.flush()
+            await log._buffer.flush()
         with pytest.raises(UnavailableError):
             await found(log)
         run(migrated.owner_dsn, "GRANT INSERT, SELECT ON registrations TO confplane")
@@ -293,17 +295,17 @@ async def test_a_registration_that_postgres_refuses_does_not_hold_up_the_others(
 def test_the_view_is_bounded_in_all_and_by_entity() -> None:
     view = RegistrationView(MAX_PER_ENTITY + 1)
     for number in range(MAX_PER_ENTITY):
-        assert view.add("c", "user=a", Software("s", str(number), ()), 100 + number)
+        assert view.add("c", "user=a", SoftwareVersion("s", str(number), ()), 100 + number)
     # The one seen least recently makes room.
-    assert view.add("c", "user=a", Software("s", "new", ()), 500)
-    assert view.last_seen("c", "user=a", Software("s", "0", ())) is None
-    assert view.last_seen("c", "user=a", Software("s", "1", ())) == 101
+    assert view.add("c", "user=a", SoftwareVersion("s", "new", ()), 500)
+    assert view.last_seen("c", "user=a", SoftwareVersion("s", "0", ())) is None
+    assert view.last_seen("c", "user=a", SoftwareVersion("s", "1", ())) == 101
     assert len(view) == len(view.of_entity("c", "user=a")) == MAX_PER_ENTITY
-    assert view.add("c", "user=b", Software("s", "1", ()), 1)
-    assert not view.add("c", "user=c", Software("s", "1", ()), 1)
-    assert view.add("c", "user=b", Software("s", "1", ()), 7)
-    assert view.add("c", "user=b", Software("s", "1", ()), 5)
-    assert view.last_seen("c", "user=b", Software("s", "1", ())) == 7
+    assert view.add("c", "user=b", SoftwareVersion("s", "1", ()), 1)
+    assert not view.add("c", "user=c", SoftwareVersion("s", "1", ()), 1)
+    assert view.add("c", "user=b", SoftwareVersion("s", "1", ()), 7)
+    assert view.add("c", "user=b", SoftwareVersion("s", "1", ()), 5)
+    assert view.last_seen("c", "user=b", SoftwareVersion("s", "1", ())) == 7
     assert view.clear("c", "user=a") == MAX_PER_ENTITY
     assert view.clear("c", None) == 1
     assert (len(view), view.clear("c", None), view.clear("nowhere", "user=a")) == (0, 0, 0)

@@ -14,7 +14,7 @@ from confplane.audit import Database, PostgresAuditLog, PostgresRequestKeys
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.errors import IdempotencyKeyBusyError
 from confplane.services.changes.idempotency import RequestKey
-from confplane.services.ports.request_keys import Answer
+from confplane.services.ports.request_keys import StoredAnswer
 from confplane.services.ports.trail import Claim
 from tests.audit.rows import committed, count, intent, rejected, run
 from tests.support.stalls import stalled
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.request_keys import KeyRow
     from tests.support import servers
 
-ANSWER = Answer(200, {"etag": '"a"'}, '{"id":"user=Zoë"}', ("ALTER_CONFIGS user=Zo~C3~AB",))
+ANSWER = StoredAnswer(200, {"etag": '"a"'}, '{"id":"user=Zoë"}', ("ALTER_CONFIGS user=Zo~C3~AB",))
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_an_intent_and_a_taking_over_at_once_are_one_after_the_other(
         assert len(await keys.changes(row.id)) == seen
 
 
-async def test_a_key_is_not_taken_over_amid_an_intent_of_its_holder(
+async def test_a_key_is_not_taken_over_during_an_intent_of_its_holder(
     keys: PostgresRequestKeys, log: PostgresAuditLog, migrated: servers.Database
 ) -> None:
     """Whoever takes it over looks for the changes made under it once, so none may come after that."""
@@ -150,7 +150,7 @@ async def test_a_key_is_not_taken_over_amid_an_intent_of_its_holder(
     assert len(await keys.changes(row.id)) == 2
 
 
-async def test_one_that_was_forgotten_is_not_made_again_by_who_took_it_over(
+async def test_a_forgotten_key_is_not_recreated_by_its_new_holder(
     keys: PostgresRequestKeys, log: PostgresAuditLog, migrated: servers.Database
 ) -> None:
     with pytest.raises(IdempotencyKeyBusyError):
@@ -200,7 +200,7 @@ async def test_a_key_is_handed_on_released_and_purged(
     assert count(migrated.owner_dsn, "intents") == 3
 
 
-def test_a_request_is_told_apart_by_all_but_the_order_of_its_body() -> None:
+def test_a_request_is_distinguished_by_all_but_the_order_of_its_body() -> None:
     given: dict[str, Any] = {
         "cluster": "c",
         "identity": Identity("User:p", Authentication.TOKEN),

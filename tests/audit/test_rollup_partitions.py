@@ -161,7 +161,7 @@ def earlier(dsn: str, run_id: UUID, *statements: str) -> list[Any]:
         return [item for (item,) in cursor] if cursor.description else []
 
 
-async def test_an_earlier_release_beside_this_one_reads_writes_and_removes(
+async def test_an_earlier_release_next_to_this_one_reads_writes_and_removes(
     runs: RollupRuns, rollups: PostgresRollups, migrated: servers.Database
 ) -> None:
     dsn = migrated.service_dsn

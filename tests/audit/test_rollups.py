@@ -19,7 +19,7 @@ from sqlalchemy import event
 from uuid_utils.compat import uuid7
 
 from confplane.audit import Database, PostgresRollups
-from confplane.audit.rollup_parts import Attempt, RunGoneError, check_parts, write_part
+from confplane.audit.rollup_parts import RunAttempt, RunGoneError, check_parts, write_part
 from confplane.audit.rollup_runs import LOST, RollupRuns
 from confplane.domain.errors import ConcurrentChangeError, UnavailableError
 from confplane.services.ports.rollups import RowQuery, RunState
@@ -49,7 +49,7 @@ def runs(migrated: servers.Database) -> RollupRuns:
 
 def begin(
     runs: RollupRuns, run_id: UUID, job: str = "activity", *, minutes: int = 0, previous: UUID | None = None
-) -> Attempt:
+) -> RunAttempt:
     begun = runs.begin(
         run_id,
         job,
@@ -58,11 +58,11 @@ def begin(
         previous=previous,
         principal="User:olga",
     )
-    assert isinstance(begun, Attempt)
+    assert isinstance(begun, RunAttempt)
     return begun
 
 
-def lines(run_id: UUID, attempt: Attempt, part: int, items: list[dict[str, Any]]) -> Iterator[tuple[bytes, int]]:
+def lines(run_id: UUID, attempt: RunAttempt, part: int, items: list[dict[str, Any]]) -> Iterator[tuple[bytes, int]]:
     """Rows, two at a time."""
     for start in range(0, len(items), 2):
         piece = items[start : start + 2]
@@ -137,7 +137,7 @@ async def test_a_run_is_seen_when_it_is_complete_and_all_at_once(
     assert await all_rows(rollups, run_id) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
 
 
-async def test_the_latest_moment_is_current_whoever_ends_last(
+async def test_the_latest_moment_is_current_regardless_of_which_run_ends_last(
     rollups: PostgresRollups, runs: RollupRuns, migrated: servers.Database
 ) -> None:
     newer = publish(runs, migrated.service_dsn, [[{"n": 2}]], minutes=5)

@@ -12,7 +12,7 @@ import pytest
 
 from confplane.audit import trail_queries
 from confplane.services.ports.pages import PAGE_BYTES
-from confplane.services.ports.trail import AuditQuery, Sighting
+from confplane.services.ports.trail import AuditQuery, ObservedRange
 from tests.audit.rows import change_id, committed, entity, intent, rejected
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ async def test_a_record_holds_all_that_was_written(log: PostgresAuditLog) -> Non
 @pytest.mark.parametrize(
     ("kind", "observed"),
     [
-        ("import", Sighting(None, 17, START_MS)),
-        ("observed", Sighting(2**40, 2**40 + 9, START_MS, exact=True, writes=9)),
+        ("import", ObservedRange(None, 17, START_MS)),
+        ("observed", ObservedRange(2**40, 2**40 + 9, START_MS, exact=True, writes=9)),
     ],
 )
 async def test_a_change_that_follows_a_cluster_says_where_in_its_log(
-    log: PostgresAuditLog, kind: str, observed: Sighting
+    log: PostgresAuditLog, kind: str, observed: ObservedRange
 ) -> None:
     one = intent(None, kind=kind, observed=observed)
     await log.intend([one])

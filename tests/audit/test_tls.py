@@ -87,7 +87,7 @@ async def check(dsn: str) -> None:
         await pool.close()
 
 
-async def test_the_options_of_the_connection_string_are_kept_to(migrated: servers.Database, tmp_path: Path) -> None:
+async def test_the_options_of_the_connection_string_are_respected(migrated: servers.Database, tmp_path: Path) -> None:
     authority = Authority("postgres")
     ours = authority.write_own(tmp_path / "ca.pem")
     others = Authority("others").write_own(tmp_path / "others.pem")

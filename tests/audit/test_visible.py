@@ -12,7 +12,7 @@ from sqlalchemy import Text as SqlText
 from sqlalchemy import column, select, values
 
 from confplane.audit import PostgresRegistrationLog, PostgresRollups, registrations, trail_queries, visible
-from confplane.domain.access.ranges import EVERYTHING, NOTHING, Ranges
+from confplane.domain.access.ranges import EVERYTHING, NOTHING, NameRanges
 from confplane.services.ports.rollups import RowQuery
 from confplane.services.ports.trail import AuditQuery
 from tests.audit.rows import change_id, committed, entity, intent, rejected, run
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from tests.support import servers
 
 START_MS = 1_763_682_000_000
-OF_A = Ranges.of([("user=a", "user=a-")])
-MANY = [NOTHING, OF_A, Ranges.of([("user", "user=b"), ("user=c", "user=c-"), ("cluster", "cluster>")]), EVERYTHING]
+OF_A = NameRanges.of([("user=a", "user=a-")])
+MANY = [NOTHING, OF_A, NameRanges.of([("user", "user=b"), ("user=c", "user=c-"), ("cluster", "cluster>")]), EVERYTHING]
 
 
 async def test_the_condition_is_the_search_in_ranges(pool: Database) -> None:
     chance = random.Random(7)  # noqa: S311 - reproducible, not secret
     names = sorted({"".join(chance.choices("ab,-~=.Z0", k=chance.randint(0, 3))) for _ in range(200)})
     for _ in range(30):
-        within = Ranges.of(tuple(sorted(chance.sample(names, 2))) for _ in range(chance.randint(1, 6)))  # type: ignore[misc]  # two of them
+        within = NameRanges.of(tuple(sorted(chance.sample(names, 2))) for _ in range(chance.randint(1, 6)))  # type: ignore[misc]  # two of them
         table = values(column("name", SqlText(collation="C")), name="given").data([(name,) for name in names])
         for hidden in (False, True):
             statement = select(table.c.name).where(visible.clause('given.name COLLATE "C"', within, hidden=hidden))
@@ -112,7 +112,8 @@ async def test_registrations_within_ranges_equal_a_naive_filter(
     )
     log = PostgresRegistrationLog(pool)
     few = [
-        Ranges.of((f"user={user}", f"user={user}-") for user in users) for users in ("", "c", "h", "aceg", "abcdxyz")
+        NameRanges.of((f"user={user}", f"user={user}-") for user in users)
+        for users in ("", "c", "h", "aceg", "abcdxyz")
     ]
     for within, page_size in product([*MANY, *few], (1, 3, 50)):
         found: list[tuple[str, str]] = []

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from confplane.audit.exchange import Exchange, Pace, close_together
+from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions, close_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,12 +49,14 @@ async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    exchange: Exchange[int] = Exchange(cast("Any", None), text("SELECT 1"), kind="rows", pace=Pace())
+    buffer: WriteBehindBuffer[int] = WriteBehindBuffer(
+        cast("Any", None), text("SELECT 1"), kind="rows", options=WriteBehindOptions()
+    )
     slow = Slow(seconds, monkeypatch)
-    monkeypatch.setattr(exchange, "_writer", slow)
+    monkeypatch.setattr(buffer, "_writer", slow)
     for number in range(rows):
-        exchange.add(number, {"number": number})
-    await exchange.close()
+        buffer.add(number, {"number": number})
+    await buffer.close()
     assert slow.rows == written
     lost = [f"{rows - written} rows were not written; clients will send them again"] if rows > written else []
     assert [record.getMessage() for record in caplog.records] == lost
@@ -63,16 +65,17 @@ async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
 async def test_a_stop_with_rows_of_several_kinds_gives_up_all_after_twenty_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    exchanges: list[Exchange[int]] = [
-        Exchange(cast("Any", None), text("SELECT 1"), kind=kind, pace=Pace()) for kind in ("rows", "others")
+    buffers: list[WriteBehindBuffer[int]] = [
+        WriteBehindBuffer(cast("Any", None), text("SELECT 1"), kind=kind, options=WriteBehindOptions())
+        for kind in ("rows", "others")
     ]
     slow = Slow(2.0, monkeypatch)
-    for exchange in exchanges:
-        monkeypatch.setattr(exchange, "_writer", slow)
+    for buffer in buffers:
+        monkeypatch.setattr(buffer, "_writer", slow)
         for number in range(50_000):
-            exchange.add(number, {"number": number})
+            buffer.add(number, {"number": number})
     begun = asyncio.get_running_loop().time()
-    await close_together(exchanges)
+    await close_together(buffers)
     assert 18 <= asyncio.get_running_loop().time() - begun <= 24
     assert 8_000 <= slow.rows <= 12_000
 
@@ -82,7 +85,9 @@ async def test_a_row_waits_for_one_pause_and_one_statement_while_postgres_keeps_
 ) -> None:
     now, pause_s, statement_s, step_s = 0.0, 1.0, 0.3, 0.01
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    exchange: Exchange[int] = Exchange(cast("Any", None), text("SELECT 1"), kind="rows", pace=Pace(pause_s, 600))
+    buffer: WriteBehindBuffer[int] = WriteBehindBuffer(
+        cast("Any", None), text("SELECT 1"), kind="rows", options=WriteBehindOptions(pause_s, 600)
+    )
     waits: list[float] = []
 
     class Writer:
@@ -98,17 +103,17 @@ async def test_a_row_waits_for_one_pause_and_one_statement_while_postgres_keeps_
     async def refresh() -> None:
         pass
 
-    monkeypatch.setattr(exchange, "_writer", Writer())
-    exchange.start(refresh)
+    monkeypatch.setattr(buffer, "_writer", Writer())
+    buffer.start(refresh)
     for number in range(2_000):
         now += step_s
         for each in range(20):
-            exchange.add(20 * number + each, {"added": now})
+            buffer.add(20 * number + each, {"added": now})
         for _ in range(5):  # timers that are due run meanwhile
             await asyncio.sleep(0)
     assert len(waits) > 30_000
     assert max(waits) <= pause_s + statement_s + 5 * step_s
-    closing = asyncio.create_task(exchange.close())
+    closing = asyncio.create_task(buffer.close())
     while not closing.done():
         now += step_s
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from confplane.cli.remote.export.command import export, form_of
-from confplane.cli.remote.selection import Selection
+from confplane.cli.remote.selection import EntitySelection
 from tests.automation import tofu
 from tests.support import odd_configs, servers, tools
 from tests.support.service import Service
@@ -42,7 +42,7 @@ def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterato
 
 async def test_an_export_is_the_recorded_one(service: Service, tmp_path: Path) -> None:
     async with service.client() as client:
-        assert await export(client, form_of("terraform", None), Selection({}), tmp_path / "main.tf") == 0
+        assert await export(client, form_of("terraform", None), EntitySelection({}), tmp_path / "main.tf") == 0
     assert (tmp_path / "main.tf").read_text() == EXPORTED.read_text()
 
 
@@ -53,7 +53,7 @@ async def test_a_plan_of_an_export_imports_everything_and_changes_nothing(servic
     workspace.directory.mkdir()
     file = workspace.directory / "main.tf"
     async with service.client() as client:
-        assert await export(client, form_of("terraform", None), Selection({}), file) == 0
+        assert await export(client, form_of("terraform", None), EntitySelection({}), file) == 0
     workspace.run("init", "-input=false")
     plan = workspace.changes(expected=True)
     assert f"Plan: {_RESOURCES} to import, 0 to add, 0 to change, 0 to destroy" in plan, plan

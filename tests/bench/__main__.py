@@ -20,8 +20,8 @@ from tests.bench import (
     access,
     alters,
     applied,
-    beside,
     bulk,
+    concurrent_work,
     configs,
     describe,
     kafka,
@@ -35,14 +35,14 @@ from tests.bench import (
     sources,
 )
 from tests.bench.rounds import progress, table
-from tests.bench.stage import staged
+from tests.bench.world import running_world
 from tests.support import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.bench.rounds import Figure
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _SMALL = 10_000
 _KAFKA = "kafka"
@@ -68,27 +68,27 @@ def main() -> None:
     )
     options = parser.parse_args()
     rounds: int = options.rounds
-    measures: dict[str, Callable[[Stage], Iterator[Figure]]] = {
-        "reads": lambda stage: reads.measure(stage, rounds=rounds, seconds=options.seconds),
-        "access": lambda stage: access.measure(stage, rounds=rounds, seconds=options.seconds),
-        "applied": lambda stage: applied.measure(
-            stage, rounds=rounds, seconds=options.seconds, entities=options.entities
+    measures: dict[str, Callable[[World], Iterator[Figure]]] = {
+        "reads": lambda world: reads.measure(world, rounds=rounds, seconds=options.seconds),
+        "access": lambda world: access.measure(world, rounds=rounds, seconds=options.seconds),
+        "applied": lambda world: applied.measure(
+            world, rounds=rounds, seconds=options.seconds, entities=options.entities
         ),
-        "alters": lambda stage: alters.measure(stage, rounds=rounds, seconds=options.seconds),
-        "bulk": lambda stage: bulk.measure(stage, rounds=rounds, entities=options.entities, bulk=options.bulk),
-        "bulk-holds": lambda stage: bulk.holds(stage, rounds=rounds, bulk=options.bulk),
-        "beside": lambda stage: beside.measure(
-            stage, rounds=rounds, seconds=options.seconds, entities=options.entities, bulk=options.bulk
+        "alters": lambda world: alters.measure(world, rounds=rounds, seconds=options.seconds),
+        "bulk": lambda world: bulk.measure(world, rounds=rounds, entities=options.entities, bulk=options.bulk),
+        "bulk-holds": lambda world: bulk.holds(world, rounds=rounds, bulk=options.bulk),
+        "beside": lambda world: concurrent_work.measure(
+            world, rounds=rounds, seconds=options.seconds, entities=options.entities, bulk=options.bulk
         ),
-        "load": lambda stage: mirror.load(stage, rounds=rounds, entities=options.entities),
-        "memory": lambda stage: mirror.memory(stage, rounds=rounds, entities=options.entities),
-        "describe": lambda stage: _describe(stage, rounds, options.entities),
-        "latency": lambda stage: latency.measure(stage, rounds=rounds, changes=options.changes),
+        "load": lambda world: mirror.load(world, rounds=rounds, entities=options.entities),
+        "memory": lambda world: mirror.memory(world, rounds=rounds, entities=options.entities),
+        "describe": lambda world: _describe(world, rounds, options.entities),
+        "latency": lambda world: latency.measure(world, rounds=rounds, changes=options.changes),
     }
     measures |= {
-        f"{_ROLLUPS}-jobs": lambda stage: rollups.measure(stage.directory, rounds=rounds, events=options.events),
-        f"{_ROLLUPS}-sources": lambda stage: sources.measure(
-            stage, rounds=rounds, events=options.events, entities=options.entities
+        f"{_ROLLUPS}-jobs": lambda world: rollups.measure(world.directory, rounds=rounds, events=options.events),
+        f"{_ROLLUPS}-sources": lambda world: sources.measure(
+            world, rounds=rounds, events=options.events, entities=options.entities
         ),
     }
     measures |= _side_by_side(options)
@@ -100,10 +100,13 @@ def main() -> None:
     figures: list[Figure] = []
     # A node takes some 600 bytes of ZooKeeper's heap.
     heap = f"{1 + options.entities * 4 // 1_000_000}g"
-    with tempfile.TemporaryDirectory(prefix="confplane-bench-") as directory, staged(Path(directory), heap) as stage:
+    with (
+        tempfile.TemporaryDirectory(prefix="confplane-bench-") as directory,
+        running_world(Path(directory), heap) as world,
+    ):
         for name in wanted:
             progress.print(f"{name} ({time.monotonic() - begun:.0f} s since the start)")
-            figures += measures[name](stage)
+            figures += measures[name](world)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     result = f"{_machine()}\nRounds: {rounds}; load average at the end: {load}.\n\n{table(figures)}\n"
     sys.stdout.write(result)
@@ -114,28 +117,28 @@ def main() -> None:
         picture.draw(beside_kafka, options.picture)
 
 
-def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], Iterator[Figure]]]:
+def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[World], Iterator[Figure]]]:
     """Return what is measured beside a Kafka broker, each with its name; ``kafka`` stands for all of it."""
     rounds: int = options.rounds
     sizes = sorted({min(_SMALL, options.entities), options.entities})
 
     def measured(
         measure: Callable[..., Iterator[Figure]], *, kafka: Callable[[], Path] = tools.kafka_class_path, **sized: Any
-    ) -> Callable[[Stage], Iterator[Figure]]:
-        def run(stage: Stage) -> Iterator[Figure]:
+    ) -> Callable[[World], Iterator[Figure]]:
+        def run(world: World) -> Iterator[Figure]:
             try:
                 class_path = kafka().read_text()
             except tools.ToolMissingError as missing:
                 progress.print(f"  skipped: {missing}")
                 return
-            yield from measure(stage, class_path, rounds=rounds, **sized)
+            yield from measure(world, class_path, rounds=rounds, **sized)
 
         return run
 
     return {
         f"{_KAFKA}-one": measured(kafka.one, seconds=options.seconds),
         f"{_KAFKA}-many": measured(kafka.many, entities=options.bulk),
-        f"{_KAFKA}-seen": measured(kafka.seen, changes=options.changes),
+        f"{_KAFKA}-seen": measured(kafka.visibility, changes=options.changes),
         **{f"{_KAFKA}-all-{size}": measured(kafka.everything, entities=size) for size in sizes},
         f"{_KAFKA}-start": measured(kafka.start, entities=options.entities),
         "configs": measured(configs.measure),
@@ -150,9 +153,9 @@ def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], It
     }
 
 
-def _describe(stage: Stage, rounds: int, entities: int) -> Iterator[Figure]:
+def _describe(world: World, rounds: int, entities: int) -> Iterator[Figure]:
     for count in sorted({min(_SMALL, entities), entities}):
-        yield from describe.measure(stage, rounds=rounds, entities=count)
+        yield from describe.measure(world, rounds=rounds, entities=count)
 
 
 def _machine() -> str:

@@ -25,14 +25,14 @@ from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation, PatternType, ResourceType
 from confplane.security import api_tokens
-from confplane.security.book import Book
+from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
-from confplane.services.ports.access import Loaded, StoredGrant
+from confplane.services.ports.access import AccessDelta, StoredGrant
 from tests.bench.caller import Caller
 from tests.bench.load import Load
 from tests.bench.reads import CONFIGS, DESCRIBE, QUOTAS, RESOLVE
 from tests.bench.rounds import Figure, alternate, column, rates, summary
-from tests.bench.stage import loaded
+from tests.bench.world import loaded
 from tests.support import hostile
 from tests.support.credentials import credentials
 from tests.support.forged import forged
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.access import AccessStore
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _GRANTS: Final = 10_000
 _PRINCIPALS: Final = 1_000
@@ -67,11 +67,11 @@ FROM raised, generate_series(1, {_GRANTS}) AS n
 """  # noqa: S608 - constants of this module
 
 
-def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures of identity and grants."""
     yield from _checks(rounds)
-    yield from _polls(stage, rounds * _FINER, seconds / _FINER)
-    yield from _attacked(stage, rounds, seconds)
+    yield from _polls(world, rounds * _FINER, seconds / _FINER)
+    yield from _attacked(world, rounds, seconds)
 
 
 def _checks(rounds: int) -> Iterator[Figure]:
@@ -102,8 +102,8 @@ def _checks(rounds: int) -> Iterator[Figure]:
     yield Figure("Memory of a grant, with the ranges of its caller", "B", memory)
 
 
-async def _book() -> Book:
-    book = Book(cast("AccessStore", _Tables()), 60)
+async def _book() -> TokenCache:
+    book = TokenCache(cast("AccessStore", _Tables()), 60)
     await book.refresh()
     return book
 
@@ -111,7 +111,7 @@ async def _book() -> Book:
 class _Tables:
     """Tables with many grants."""
 
-    async def load(self, _: int | None) -> Loaded:
+    async def load(self, _: int | None) -> AccessDelta:
         now = datetime.now(UTC)
         patterns = PatternType.LITERAL, PatternType.PREFIXED
         grants = [
@@ -125,15 +125,15 @@ class _Tables:
             )
             for number in range(1, _GRANTS + 1)
         ]
-        return Loaded(1, whole=True, grants=[StoredGrant(grant, now, "User:admin") for grant in grants])
+        return AccessDelta(1, whole=True, grants=[StoredGrant(grant, now, "User:admin") for grant in grants])
 
 
-def _polls(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
-    dsn = stage.database()
+def _polls(world: World, rounds: int, seconds: float) -> Iterator[Figure]:
+    dsn = world.database()
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_FILL)
     text = asyncio.run(_application(dsn))
-    with stage.service(dsn=dsn, settings={"CONFPLANE_LIMITS__OVERRIDES": json.dumps({"User:alice": _ROOM})}) as service:
+    with world.service(dsn=dsn, settings={"CONFPLANE_LIMITS__OVERRIDES": json.dumps({"User:alice": _ROOM})}) as service:
         of_admin, of_alice = ({"Authorization": f"Bearer {token}"} for token in (service.token, text))
         with httpx.Client(base_url=service.url, headers=of_admin, trust_env=False) as client:
             client.put(QUOTAS, json={"quotas": {"producer_byte_rate": 1048576}}).raise_for_status()
@@ -155,8 +155,8 @@ def _polls(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
             )
 
 
-def _attacked(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
-    with stage.service() as service:
+def _attacked(world: World, rounds: int, seconds: float) -> Iterator[Figure]:
+    with world.service() as service:
         caller = Caller(service)
         caller("PUT", QUOTAS, '{"quotas":{"producer_byte_rate":1048576}}')
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tests.bench.load import Load
 from tests.bench.rounds import Figure, alternate, column
-from tests.bench.stage import loaded, probe
 from tests.bench.transactions import entity
+from tests.bench.world import loaded, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
     from tests.support.service import Service
 
 _IN_FLIGHT = 64
@@ -23,11 +23,11 @@ _PER_ROUND = 100_000_000
 """Values set aside for a round, so that no write finds its value stored already."""
 
 
-def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures of alters."""
     path = f"/v1/clusters/default/client-quotas/{entity(0).id.replace('000000', '{entity}')}"
-    references = {mode: stage.chroot() for mode in ("bridge", "threads")}
-    with stage.service() as service, stage.service(cluster={"record_external_changes": False}) as other:
+    references = {mode: world.chroot() for mode in ("bridge", "threads")}
+    with world.service() as service, world.service(cluster={"record_external_changes": False}) as other:
 
         def alter(number: int, service: Service = service) -> Sample:
             load = Load(

@@ -22,7 +22,7 @@ import psycopg
 from tests.bench.load import Load, Loaded
 from tests.bench.reads import DESCRIBE
 from tests.bench.rounds import Figure, alternate, column, progress, rates
-from tests.bench.stage import loaded, probe
+from tests.bench.world import loaded, probe
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import LiteralString
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _POLLING: Final = 30
 _REPORTING: Final = 2
@@ -52,11 +52,11 @@ _ENOUGH: Final = 1.2
 """Replies of a fill for each client, at least: connections are not equally fast."""
 
 
-def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, seconds: float, entities: int) -> Iterator[Figure]:
     """Yield the figures of so many clients."""
     entities -= entities % math.lcm(_POLLING, _REPORTING, _OPEN)
-    dsn = stage.database()
-    with stage.service(dsn=dsn) as service, psycopg.connect(dsn, autocommit=True) as postgres:
+    dsn = world.database()
+    with world.service(dsn=dsn) as service, psycopg.connect(dsn, autocommit=True) as postgres:
         process = psutil.Process(service.pid)
         components = [{"entityType": "user", "matchType": "exact", "match": _USER}]
         supported = {"supportedConfigs": ["acks"], "clientInformation": _SOFTWARE}
@@ -84,7 +84,7 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
         def beside(number: int) -> Sample:
             with ThreadPoolExecutor(1) as pool:
                 # Begins before the polls are counted, and ends after them.
-                reports = pool.submit(_sent, replace(paced, first_value=number * _PER_ROUND, seconds=seconds + 2.0))
+                reports = pool.submit(_send, replace(paced, first_value=number * _PER_ROUND, seconds=seconds + 2.0))
                 sample = loaded(poll, "200", service.pid)
                 return *sample, reports.result().rate
 
@@ -98,13 +98,13 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
         openly = replace(report, rate=_OFFERED / _POLLS_PER_REPORT, connections=_OPEN)
 
         def in_time(_: int) -> Sample:
-            found = _sent(offered)
+            found = _send(offered)
             return found.in_time / found.seconds, found.p99_ms
 
         def in_time_beside(number: int) -> Sample:
             with ThreadPoolExecutor(1) as pool:
                 first = (rounds + number) * _PER_ROUND
-                reports = pool.submit(_sent, replace(openly, first_value=first, seconds=seconds + 2.0))
+                reports = pool.submit(_send, replace(openly, first_value=first, seconds=seconds + 2.0))
                 return *in_time(number), reports.result().rate
 
         openly_ours, openly_reference = alternate(
@@ -128,13 +128,13 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iter
 def _filled(load: Load, entities: int) -> float:
     """Send a load until each client had its turn, and return its rate."""
     with progress.status(f"  {load.method} of {entities:,} clients"):
-        found = _sent(load)
+        found = _send(load)
         while found.all_replies < _ENOUGH * entities:
-            found = _sent(replace(load, seconds=_MARGIN * entities / found.rate))
+            found = _send(replace(load, seconds=_MARGIN * entities / found.rate))
         return found.rate
 
 
-def _sent(load: Load) -> Loaded:
+def _send(load: Load) -> Loaded:
     found = Loaded(**probe("load", **asdict(load)))
     if set(found.statuses) != {"200"}:
         raise AssertionError(f"{load.method} {load.path} was answered {found.statuses}")

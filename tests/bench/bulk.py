@@ -6,13 +6,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tests.bench.caller import Caller
-from tests.bench.held import held
+from tests.bench.event_loop_holds import service_with_longest_hold
 from tests.bench.rounds import Figure, progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _FIRST = 1_000_000_000
 _REQUESTS = 10
@@ -20,13 +20,13 @@ _HOLD_MS = 20.0
 """The goal of the longest hold."""
 
 
-def measure(stage: Stage, *, rounds: int, entities: int, bulk: int) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, entities: int, bulk: int) -> Iterator[Figure]:
     """Yield the figure of requests with ``bulk`` alters each, which create ``entities`` entities."""
     share = max(bulk, entities // 10)
     first: list[float] = []
     last: list[float] = []
     for number in range(1, rounds + 1):
-        with stage.service() as service:
+        with world.service() as service:
             caller = Caller(service)
             rates = [
                 share / sum(caller.alter_many(bulk, _FIRST, at) for at in range(begin, begin + share, bulk))
@@ -42,10 +42,10 @@ def measure(stage: Stage, *, rounds: int, entities: int, bulk: int) -> Iterator[
     yield Figure(name, "/s", last, f"the first {share:,}", first)
 
 
-def holds(stage: Stage, *, rounds: int, bulk: int) -> Iterator[Figure]:
+def holds(world: World, *, rounds: int, bulk: int) -> Iterator[Figure]:
     """Yield the longest hold of the event loop during requests with ``bulk`` alters each."""
     longest_ms: list[float] = []
-    with held(stage) as (service, longest):
+    with service_with_longest_hold(world) as (service, longest):
         caller, values = Caller(service), itertools.count(1)
         caller.alter_many(bulk, next(values))
         for number in range(1, rounds + 1):

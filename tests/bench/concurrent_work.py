@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
     from tests.support.service import Service
 
 _PATH = f"{QUOTAS}/user=alone"
@@ -27,18 +27,18 @@ _PAUSE_S = 0.5
 _FIRST_CONTACT_S = 1800.0
 
 
-def measure(stage: Stage, *, rounds: int, seconds: float, entities: int, bulk: int) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, seconds: float, entities: int, bulk: int) -> Iterator[Figure]:
     """Yield the latencies beside requests with ``bulk`` alters each, and beside loads of ``entities`` entities."""
-    with stage.service() as service:
+    with world.service() as service:
         caller, values = Caller(service), iter(range(1, 1_000_000))
 
         def alter_many() -> None:
             caller.alter_many(bulk, next(values))
 
         alter_many()
-        yield from _beside(f"requests of {bulk:,} alters", service, alter_many, rounds, seconds)
+        yield from _alone_and_during(f"requests of {bulk:,} alters", service, alter_many, rounds, seconds)
 
-    connect = stage.filled(entities)
+    connect = world.filled(entities)
     client = KazooClient(connect)
     client.start()
     client.ensure_path("/config/changes")
@@ -49,16 +49,18 @@ def measure(stage: Stage, *, rounds: int, seconds: float, entities: int, bulk: i
         client.delete("/config/changes/used-up")
         time.sleep(_PAUSE_S)
 
-    dsn = stage.database()
-    with stage.service(connect, dsn) as service:
+    dsn = world.database()
+    with world.service(connect, dsn) as service:
         # The recorder's first contact with all entities is no part of either side.
         wait_for(lambda: fetch(dsn, "SELECT 1 FROM watermarks WHERE complete"), _FIRST_CONTACT_S, pause_s=1)
-        yield from _beside(f"loads of {entities:,} entities", service, load, rounds, seconds)
+        yield from _alone_and_during(f"loads of {entities:,} entities", service, load, rounds, seconds)
     client.stop()
     client.close()
 
 
-def _beside(what: str, service: Service, work: Callable[[], None], rounds: int, seconds: float) -> Iterator[Figure]:
+def _alone_and_during(
+    what: str, service: Service, work: Callable[[], None], rounds: int, seconds: float
+) -> Iterator[Figure]:
     caller = Caller(service)
 
     def alone(number: int) -> Sample:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 REFERENCE: Final = "kafka-configs.sh"
 _LINE: Final = ("--describe", "--entity-type", "users", "--entity-name", "bench")
@@ -28,13 +28,13 @@ _LINE: Final = ("--describe", "--entity-type", "users", "--entity-name", "bench"
 _JVM: Final = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-Djava.awt.headless=true")
 
 
-def measure(stage: Stage, class_path: str, *, rounds: int) -> Iterator[Figure]:
+def measure(world: World, class_path: str, *, rounds: int) -> Iterator[Figure]:
     """Yield wall and processor time, of the whole process from its start to its end."""
-    connect = stage.chroot()
-    directory = stage.directory / "configs"
+    connect = world.chroot()
+    directory = world.directory / "configs"
     with (
         BenchBroker(directory / "broker", class_path=class_path, connect=connect) as broker,
-        stage.service(connect, cluster={"client_configs_layout": "separate"}) as service,
+        world.service(connect, cluster={"client_configs_layout": "separate"}) as service,
     ):
         Caller(service)("PUT", f"{QUOTAS}/user=bench", '{"quotas": {"producer_byte_rate": 1024}}')
         token = directory / "token"

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _DESCRIBE = "/v1/clusters/default/client-quotas:describe"
 
 
-def measure(stage: Stage, *, rounds: int, entities: int) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
     """Yield how fast all entities are described."""
     with (
-        stage.service(stage.filled(entities)) as service,
+        world.service(world.filled(entities)) as service,
         httpx.Client(
             base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=60, trust_env=False
         ) as client,

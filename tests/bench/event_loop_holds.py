@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
     from tests.support.service import Service
 
 _FILE_VARIABLE: Final = "CONFPLANE_BENCH_HOLDS"
@@ -29,10 +29,10 @@ _start = ZooKeeperStore.start
 
 
 @contextmanager
-def held(stage: Stage) -> Iterator[tuple[Service, Callable[[], float]]]:
+def service_with_longest_hold(world: World) -> Iterator[tuple[Service, Callable[[], float]]]:
     """Run a service; yields it, and a function for the seconds of the longest hold since its last call."""
-    file = stage.directory / "holds"
-    with stage.service(module=__name__, settings={_FILE_VARIABLE: str(file)}) as service:
+    file = world.directory / "holds"
+    with world.service(module=__name__, settings={_FILE_VARIABLE: str(file)}) as service:
 
         def longest() -> float:
             file.unlink(missing_ok=True)

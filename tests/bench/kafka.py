@@ -15,14 +15,14 @@ from tests.bench.broker import JUTE_MAXBUFFER, BenchBroker, Peer
 from tests.bench.caller import DESCRIBE_ONE, QUOTAS, Caller
 from tests.bench.load import Load
 from tests.bench.rounds import Figure, alternate, column, progress, summary
-from tests.bench.stage import loaded
+from tests.bench.world import loaded
 from tests.support import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _USER = '{"entityType":"user","entityName":"bench-{entity}"}'
 _ALTER = '{"entries":[{"entity":[' + _USER + '],"ops":[{"key":"producer_byte_rate","value":{value}}]}]}'
@@ -40,12 +40,12 @@ REFERENCE = f"Kafka {tools.KAFKA_VERSION}"
 # ---------------------------------------------------------------- one entity, and many in one request
 
 
-def one(stage: Stage, class_path: str, *, rounds: int, seconds: float) -> Iterator[Figure]:
+def one(world: World, class_path: str, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures of describes and alters of one entity."""
-    connect = stage.chroot()
-    directory = stage.directory / "kafka-one"
+    connect = world.chroot()
+    directory = world.directory / "kafka-one"
     with (
-        stage.service() as service,
+        world.service() as service,
         Peer(directory, class_path=class_path, connect=connect) as peer,
     ):
         headers = {"Authorization": f"Bearer {service.token}"}
@@ -104,12 +104,12 @@ def one(stage: Stage, class_path: str, *, rounds: int, seconds: float) -> Iterat
                 yield from _rates(what, connections, confplane, kafka, goal)
 
 
-def many(stage: Stage, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
+def many(world: World, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
     """Yield the figure of an alter of many entities in one request."""
-    directory = stage.directory / "kafka-many"
+    directory = world.directory / "kafka-many"
     with (
-        stage.service() as service,
-        Peer(directory, class_path=class_path, connect=stage.chroot()) as peer,
+        world.service() as service,
+        Peer(directory, class_path=class_path, connect=world.chroot()) as peer,
     ):
         caller = Caller(service)
 
@@ -152,13 +152,13 @@ def _rates(what: str, connections: int, confplane: list[Sample], kafka: list[Sam
 # ---------------------------------------------------------------- seen by the other readers
 
 
-def seen(stage: Stage, class_path: str, *, rounds: int, changes: int) -> Iterator[Figure]:
+def visibility(world: World, class_path: str, *, rounds: int, changes: int) -> Iterator[Figure]:
     """Yield how soon a change is seen by another service, and by the brokers, which say so in their logs."""
-    connect, dsn = stage.chroot(), stage.database()
+    connect, dsn = world.chroot(), world.database()
     with (
-        stage.service(connect, dsn) as first,
-        stage.service(connect, dsn) as second,
-        Peer(stage.directory / "kafka-seen", class_path=class_path, connect=stage.chroot(), brokers=2) as peer,
+        world.service(connect, dsn) as first,
+        world.service(connect, dsn) as second,
+        Peer(world.directory / "kafka-seen", class_path=class_path, connect=world.chroot(), brokers=2) as peer,
     ):
         writer, reader = Caller(first), Caller(second)
         body = '{"quotas":{"producer_byte_rate":%d}}'
@@ -205,26 +205,26 @@ def _latency(write: Callable[[int], None], see: Callable[[int], float], values: 
     """Make changes one by one; the time from sending each until it was seen: median and 99th percentile in ms."""
     took: list[float] = []
     for value in values:
-        seen: list[float] = []
-        watcher = threading.Thread(target=lambda value=value, seen=seen: seen.append(see(value)))
+        visibility: list[float] = []
+        watcher = threading.Thread(target=lambda value=value, visibility=visibility: visibility.append(see(value)))
         watcher.start()
         time.sleep(_PAUSE_S)
         begun = time.perf_counter()
         write(value)
         watcher.join()
-        took.append(seen[0] - begun)
+        took.append(visibility[0] - begun)
     return summary(took)
 
 
 # ---------------------------------------------------------------- all entities
 
 
-def everything(stage: Stage, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
+def everything(world: World, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
     """Yield the figure of a describe of all entities."""
     with (
-        stage.service(stage.filled(entities)) as service,
+        world.service(world.filled(entities)) as service,
         Peer(
-            stage.directory / f"kafka-{entities}", class_path=class_path, connect=stage.filled(entities, "Kafka's")
+            world.directory / f"kafka-{entities}", class_path=class_path, connect=world.filled(entities, "Kafka's")
         ) as peer,
     ):
         caller = Caller(service)
@@ -254,18 +254,18 @@ def everything(stage: Stage, class_path: str, *, rounds: int, entities: int) -> 
     )  # fmt: skip
 
 
-def start(stage: Stage, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
+def start(world: World, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
     """Yield the figure of a start."""
-    dsn = stage.database()
+    dsn = world.database()
 
     def ours(_: int) -> Sample:
         begun = time.perf_counter()
-        with stage.service(stage.filled(entities), dsn):
+        with world.service(world.filled(entities), dsn):
             return (time.perf_counter() - begun,)
 
     def theirs(number: int) -> Sample:
-        directory = stage.directory / f"kafka-start-{number}"
-        broker = BenchBroker(directory, class_path=class_path, connect=stage.filled(entities, "Kafka's"))
+        directory = world.directory / f"kafka-start-{number}"
+        broker = BenchBroker(directory, class_path=class_path, connect=world.filled(entities, "Kafka's"))
         begun = time.perf_counter()
         with broker:
             return (time.perf_counter() - begun,)

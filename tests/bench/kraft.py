@@ -16,8 +16,8 @@ import psutil
 from tests.bench.broker import LOAD, SHIPPED
 from tests.bench.caller import Caller
 from tests.bench.kraft_describes import all_entities, describe_all, fill, one
-from tests.bench.kraft_seen import latencies
 from tests.bench.kraft_served import served
+from tests.bench.kraft_visibility import latencies
 from tests.bench.rounds import Figure, alternate, column, progress
 from tests.interop.admin import JavaCalls
 from tests.support.kraft import kraft_cluster
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
     from tests.support.kraft import KraftNode
     from tests.support.service import Service
 
@@ -46,34 +46,34 @@ _REQUEST_MS: Final = 120_000
 
 
 def measure(
-    stage: Stage, class_path: str, *, rounds: int, seconds: float, entities: int, changes: int
+    world: World, class_path: str, *, rounds: int, seconds: float, entities: int, changes: int
 ) -> Iterator[Figure]:
     """Yield all figures, on a node with the options that Kafka ships."""
-    directory = stage.directory / "kraft"
+    directory = world.directory / "kraft"
     # The controller's half second between two records, and the threads, are the defaults again.
     properties = {"metadata.max.idle.interval.ms": "500", "num.network.threads": "3", "num.io.threads": "8"}
     with kraft_cluster(directory, class_path, properties=properties, java=SHIPPED) as kraft:
         (node,) = kraft.nodes
         log, options = directory / "load.log", ["-Xmx1G", "-XX:+UseSerialGC"]
         with JavaCalls(LOAD, log, class_path=class_path, bootstrap=node.bootstrap, options=options) as java:
-            yield from _seen(stage, node, changes)
+            yield from _visibility(world, node, changes)
             yield from one(node, java, rounds, seconds)
             fill(node, entities)
             yield from all_entities(node, java, rounds, entities)
-            yield from _import(stage, node, min(rounds, _IMPORTS), entities)
-            with observing(stage, node) as (leader, connect, dsn):
+            yield from _import(world, node, min(rounds, _IMPORTS), entities)
+            with observing(world, node) as (leader, connect, dsn):
                 yield from served(leader, java, rounds=rounds, seconds=seconds, entities=entities)
-                yield from _idle(stage, node, leader, connect, dsn, entities)
+                yield from _idle(world, node, leader, connect, dsn, entities)
 
 
 # ---------------------------------------------------------------- the import
 
 
-def _import(stage: Stage, node: KraftNode, rounds: int, entities: int) -> Iterator[Figure]:
+def _import(world: World, node: KraftNode, rounds: int, entities: int) -> Iterator[Figure]:
     ours, reference = alternate(
         f"import of {entities:,} entities, s: the command | one describe",
         rounds,
-        lambda _: _imported(stage, node, stage.chroot(), stage.database()),
+        lambda _: _imported(world, node, world.chroot(), world.database()),
         lambda _: describe_all(node, entities),
         decimals=2,
     )
@@ -85,16 +85,16 @@ def _import(stage: Stage, node: KraftNode, rounds: int, entities: int) -> Iterat
         )  # fmt: skip
 
 
-def _imported(stage: Stage, node: KraftNode, connect: str, dsn: str, **kafka: Any) -> Sample:
+def _imported(world: World, node: KraftNode, connect: str, dsn: str, **kafka: Any) -> Sample:
     """Import by the command; return its seconds, by the clock and of processor."""
-    return run_target(stage, node, connect, dsn, "import", "--apply", **kafka)
+    return run_target(world, node, connect, dsn, "import", "--apply", **kafka)
 
 
-def run_target(stage: Stage, node: KraftNode, connect: str, dsn: str, *arguments: str, **kafka: Any) -> Sample:
+def run_target(world: World, node: KraftNode, connect: str, dsn: str, *arguments: str, **kafka: Any) -> Sample:
     """Run ``confplane target`` with arguments; return its seconds, by the clock and of processor."""
     cluster = {"zookeeper": connect, "kafka": _kafka(node, **kafka)}
     own = os.environ | {"CONFPLANE_CLUSTERS": json.dumps({"default": cluster}), "CONFPLANE_POSTGRES__DSN": dsn}
-    own |= {"CONFPLANE_ADMIN_TOKEN_FILE": str(_token(stage.directory)), "LOGNAME": "bench"}
+    own |= {"CONFPLANE_ADMIN_TOKEN_FILE": str(_token(world.directory)), "LOGNAME": "bench"}
     command = [sys.executable, "-m", "confplane", "target", *arguments, "--cluster", "default"]
     begun = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.DEVNULL)
@@ -119,9 +119,9 @@ def _token(directory: Path) -> Path:
 # ---------------------------------------------------------------- looks without changes
 
 
-def _idle(stage: Stage, node: KraftNode, leader: Service, connect: str, dsn: str, entities: int) -> Iterator[Figure]:
+def _idle(world: World, node: KraftNode, leader: Service, connect: str, dsn: str, entities: int) -> Iterator[Figure]:
     """Yield the share of a core that the leader takes, and that of a process beside it, which does not look."""
-    with stage.service(connect, dsn, {"kafka": _kafka(node)}) as other:
+    with world.service(connect, dsn, {"kafka": _kafka(node)}) as other:
         pids = leader.pid, other.pid, node.pid
         # The first look compares everything, and the recorder's first contact follows. The import's notifications
         # above the limit are deleted a minute after the start.
@@ -159,7 +159,7 @@ def _spent(pid: int) -> float:
 
 @contextmanager
 def observing(
-    stage: Stage, node: KraftNode, settings: dict[str, str] | None = None, **kafka: Any
+    world: World, node: KraftNode, settings: dict[str, str] | None = None, **kafka: Any
 ) -> Iterator[tuple[Service, str, str]]:
     """Import, run a service, and wait for its first looks; yields it with its chroot and DSN.
 
@@ -169,9 +169,9 @@ def observing(
         settings: More variables of the service.
         kafka: More settings of the cluster.
     """
-    connect, dsn = stage.chroot(), stage.database()
-    _imported(stage, node, connect, dsn, **kafka)
-    with stage.service(connect, dsn, {"kafka": _kafka(node, **kafka)}, settings) as service:
+    connect, dsn = world.chroot(), world.database()
+    _imported(world, node, connect, dsn, **kafka)
+    with world.service(connect, dsn, {"kafka": _kafka(node, **kafka)}, settings) as service:
         caller = Caller(service)
 
         def looked() -> bool:
@@ -190,11 +190,11 @@ def observing(
 # ---------------------------------------------------------------- changes by others
 
 
-def _seen(stage: Stage, node: KraftNode, changes: int) -> Iterator[Figure]:
+def _visibility(world: World, node: KraftNode, changes: int) -> Iterator[Figure]:
     """Yield how soon a change by another client of Kafka is in an answer of the service; beside the broker's own."""
     ways: dict[str, dict[str, Any]] = {"by looks": {}, "by the log": {"controllers": [node.controller]}}
     for name, kafka in ways.items():
-        with observing(stage, node, **kafka) as (service, _, _):
+        with observing(world, node, **kafka) as (service, _, _):
             ours, reference = asyncio.run(latencies(node, service, changes))
         progress.print(
             f"  a change seen {name}, median ms: {ours[0]:.1f}; by the broker's own describe: {reference[0]:.1f}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
     from tests.support.service import Service
 
 _GROUP: Final = 1_000
@@ -42,18 +42,18 @@ _LEAST_S: Final = 10.0
 _SETTLE_S: Final = 60.0
 
 
-def measure(stage: Stage, class_path: str, *, rounds: int, seconds: float) -> Iterator[Figure]:
+def measure(world: World, class_path: str, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures, on a node with the options that Kafka ships."""
     properties = {"metadata.max.idle.interval.ms": "500", "num.network.threads": "3", "num.io.threads": "8"}
-    with kraft_cluster(stage.directory / "kraft-applied", class_path, properties=properties, java=SHIPPED) as kraft:
+    with kraft_cluster(world.directory / "kraft-applied", class_path, properties=properties, java=SHIPPED) as kraft:
         (node,) = kraft.nodes
-        log, options = stage.directory / "load-applied.log", ["-Xmx1G", "-XX:+UseSerialGC"]
+        log, options = world.directory / "load-applied.log", ["-Xmx1G", "-XX:+UseSerialGC"]
         with (
             JavaCalls(LOAD, log, class_path=class_path, bootstrap=node.bootstrap, options=options) as java,
-            observing(stage, node, _PATIENT) as (service, connect, dsn),
-            stage.service(settings=_PATIENT) as plain,
+            observing(world, node, _PATIENT) as (service, connect, dsn),
+            world.service(settings=_PATIENT) as plain,
         ):
-            run_target(stage, node, connect, dsn, "adopt", "--reason", "a bench")
+            run_target(world, node, connect, dsn, "adopt", "--reason", "a bench")
             wait_for(lambda: _applies(service), _SETTLE_S, why="the service does not apply changes")
             yield from _grouped(service, java, rounds, seconds)
             yield from _lags(service, rounds, seconds)

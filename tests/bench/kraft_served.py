@@ -8,7 +8,7 @@ from tests.bench.caller import DESCRIBE_ONE, QUOTAS, Caller
 from tests.bench.kraft_describes import DEADLINE_S, ENTITIES, REFERENCE
 from tests.bench.load import Load
 from tests.bench.rounds import Figure, alternate, column, progress
-from tests.bench.stage import loaded
+from tests.bench.world import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

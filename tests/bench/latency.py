@@ -10,13 +10,13 @@ from kazoo.client import KazooClient
 
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.rounds import Figure, alternate, column, summary
-from tests.bench.stage import data_of
+from tests.bench.world import data_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
     from tests.support.service import Service
 
 _PATH = f"{QUOTAS}/user=bench"
@@ -24,11 +24,11 @@ _PAUSE_S = 0.005
 _POLL_S = 0.0002
 
 
-def measure(stage: Stage, *, rounds: int, changes: int) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, changes: int) -> Iterator[Figure]:
     """Yield the latencies, in milliseconds from sending the change; the reference is kazoo's own write and watch."""
-    connect, dsn = stage.chroot(), stage.database()
-    with stage.service(connect, dsn) as first, stage.service(connect, dsn) as second:
-        watched = stage.chroot()
+    connect, dsn = world.chroot(), world.database()
+    with world.service(connect, dsn) as first, world.service(connect, dsn) as second:
+        watched = world.chroot()
         clients = [KazooClient(watched) for _ in range(2)]
         for client in clients:
             client.start()

@@ -20,14 +20,14 @@ import uvloop
 from kazoo.client import KazooClient
 
 from tests.bench.rounds import Figure, alternate, column
-from tests.bench.stage import paths_of, probe
 from tests.bench.transactions import new_store, until_loaded
+from tests.bench.world import paths_of, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.bench.rounds import Sample
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _IN_FLIGHT = 1000
 """Reads under way at a time, for plain kazoo as for the mirror."""
@@ -38,9 +38,9 @@ _HOLD_MS = 50.0
 """The goal of the longest hold."""
 
 
-def load(stage: Stage, *, rounds: int, entities: int) -> Iterator[Figure]:
+def load(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
     """Yield the rate of a load, and the longest hold of the event loop in a load and a reload."""
-    connect = stage.filled(entities)
+    connect = world.filled(entities)
 
     def mirror(_: int) -> Sample:
         seconds, hold_s = probe("mirror", connect=connect)
@@ -63,19 +63,19 @@ def load(stage: Stage, *, rounds: int, entities: int) -> Iterator[Figure]:
     )
 
 
-def memory(stage: Stage, *, rounds: int, entities: int) -> Iterator[Figure]:
+def memory(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
     """Yield the memory of a service for an entity, at rest and at most, and the time until it is ready."""
-    full, dsn = stage.filled(entities), stage.database()
+    full, dsn = world.filled(entities), world.database()
 
     def started(connect: str) -> Sample:
         begun = time.monotonic()
-        with stage.service(connect, dsn) as service:
+        with world.service(connect, dsn) as service:
             seconds = time.monotonic() - begun
             time.sleep(_SETTLE_S)
             resident = psutil.Process(service.pid).memory_info().rss
             return float(resident), float(_peak(service.pid)), seconds
 
-    empty = stage.chroot()
+    empty = world.chroot()
     loaded, unloaded = alternate(
         "bytes resident with all entities | with none",
         rounds,

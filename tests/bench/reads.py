@@ -9,13 +9,13 @@ import httpx
 
 from tests.bench.load import Load
 from tests.bench.rounds import alternate, rates
-from tests.bench.stage import bare, loaded
+from tests.bench.world import bare, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.bench.rounds import Figure
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 QUOTAS = "/v1/clusters/default/client-quotas/user=alice"
 CONFIGS = "/v1/clusters/default/client-configs/user=alice"
@@ -31,10 +31,10 @@ _FINER = 3
 """A read is so short that many short rounds even out more of what else the machine does than few long ones."""
 
 
-def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures of reads."""
     rounds, seconds = rounds * _FINER, seconds / _FINER
-    with stage.service() as service:
+    with world.service() as service:
         authorization = {"Authorization": f"Bearer {service.token}"}
         with httpx.Client(base_url=service.url, headers=authorization, trust_env=False) as client:
             quotas = {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}

@@ -64,7 +64,7 @@ def measure(directory: Path, *, rounds: int, events: int) -> Iterator[Figure]:
                 f"Rollups: make up {size:,} changes and {size // 2:,} registrations", "rows/s", [1.5 * size / seconds]
             )
             for name in _JOBS:
-                ours, *references = _in_turn(engines, name, sample, cores, rounds, warm=size == sizes[0])
+                ours, *references = _alternating(engines, name, sample, cores, rounds, warm=size == sizes[0])
                 title = f"Rollup `{name}`, {size:,} changes, {cores} cores"
                 for reference_name, reference in zip(
                     ("Spark on one core", "DuckDB, same rows"), references, strict=False
@@ -90,7 +90,7 @@ def _continued(engine: Callable[[str], float], name: str, sample: Path, step: in
     return Figure(title, "s", ours, "from the beginning", whole, decimals=1, less_is_better=True)
 
 
-def _in_turn(
+def _alternating(
     engines: list[Callable[[str], float]], name: str, sample: Path, cores: int, rounds: int, *, warm: bool
 ) -> list[list[float]]:
     """Return the seconds of a job by Spark on all cores, on one, and by DuckDB where it has the reference."""
@@ -194,7 +194,7 @@ def _step(spark: SparkSession, name: str, sample: Path, step: int) -> list[DataF
     """Return the rows, and the fold, of a run that continues where the newest changes were not there yet."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - DuckDB's process has no use for it
 
-    from confplane.rollups.job import Carried  # noqa: PLC0415 - as above
+    from confplane.rollups.job import CarriedFold  # noqa: PLC0415 - as above
     from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
@@ -214,18 +214,18 @@ def _step(spark: SparkSession, name: str, sample: Path, step: int) -> list[DataF
             given["changes"].where(F.col("revision") > settled).agg(F.unix_micros(F.min("created_at"))).collect()
         )
         unfolded = datetime.fromtimestamp(first / 1e6, UTC)
-        carried = Carried(spark.read.schema(job.fold.schema).parquet(str(kept)), settled, unfolded)
+        carried = CarriedFold(spark.read.schema(job.fold.schema).parquet(str(kept)), settled, unfolded)
         later = {**given, "changes": given["changes"].where(F.col("created_at") >= F.lit(unfolded))}
         rows, fold = samples.made(name, later, carried=carried, settled=about["floor"], **about)
         return [rows, fold]
     options = {"teams": samples.TEAMS} if "teams" in job.options else {}
     if not kept.exists():
-        inputs, _ = samples.seen(job, given, None, then)
+        inputs, _ = samples.inputs_of(job, given, None, then)
         job(**inputs, **options, previous=None, since=None).write.parquet(str(kept))
         spark.catalog.clearCache()
     previous = spark.read.schema(job.output).parquet(str(kept))
     # A run asks Postgres' index for the oldest change that is new.
-    inputs, since = samples.seen(job, given, then, None)
+    inputs, since = samples.inputs_of(job, given, then, None)
     return [job(**inputs, **options, previous=previous, since=since)]
 
 

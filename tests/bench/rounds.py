@@ -84,7 +84,7 @@ def column(samples: Sequence[Sample], index: int = 0) -> list[float]:
 def rates(
     name: str, ours: Sequence[Sample], reference_name: str, reference: Sequence[Sample], goal: str = "information"
 ) -> Iterator[Figure]:
-    """Yield the rate of some requests and the processor time of one, from what ``tests.bench.stage.loaded`` returns."""
+    """Yield the rate of some requests and the processor time of one, from what ``tests.bench.world.loaded`` returns."""
     yield Figure(name, "/s", column(ours), reference_name, column(reference), goal)
     spent = column(ours, 1), reference_name, column(reference, 1)
     yield Figure(f"{name}: CPU time of the server", "µs", *spent, less_is_better=True)

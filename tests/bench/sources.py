@@ -17,17 +17,17 @@ from typing import IO, TYPE_CHECKING, Final
 import psycopg
 from pydantic import SecretStr
 
-from confplane.rollups.sources.postgres import connected
-from confplane.rollups.sources.tables import TABLES, Cut, KeyRange
+from confplane.rollups.sources.postgres import open_transaction
+from confplane.rollups.sources.tables import TABLES, KeyRange, TableScope
 from tests.bench.rounds import Figure, alternate, column, progress
-from tests.bench.stage import probe
 from tests.bench.turns import own_output, serve, worker
+from tests.bench.world import probe
 from tests.support.servers import make_migrated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.bench.stage import Stage
+    from tests.bench.world import World
 
 _CLUSTER: Final = "bench"
 _ZNODES: Final = "znodes"
@@ -35,10 +35,10 @@ _MEMORY: Final = "2g"
 _FILL: Final = Path(__file__).with_name("trail.sql")
 
 
-def measure(stage: Stage, *, rounds: int, events: int, entities: int) -> Iterator[Figure]:
+def measure(world: World, *, rounds: int, events: int, entities: int) -> Iterator[Figure]:
     """Yield how fast the frames of Postgres, of so many rows each, and the znodes are read."""
     cores = min(2, os.cpu_count() or 1)
-    dsn, connect = _trail(stage, events), stage.filled(entities)
+    dsn, connect = _trail(world, events), world.filled(entities)
     stores = {"dsn": dsn, "connect": connect}
     with ExitStack() as stack:
         many = stack.enter_context(worker("sources", reader="spark", cores=cores, **stores))
@@ -74,9 +74,9 @@ def _compared(
     yield Figure(f"{title}, one core", "rows/s", column(single), raw_name, column(reference))
 
 
-def _trail(stage: Stage, events: int) -> str:
+def _trail(world: World, events: int) -> str:
     """Make a database with a trail of so many changes and registrations; return the service's DSN."""
-    database = make_migrated(stage.postgres)
+    database = make_migrated(world.postgres)
     with (
         progress.status(f"  writing {events:,} changes and registrations to Postgres"),
         psycopg.connect(database.owner_dsn, autocommit=True) as connection,
@@ -89,9 +89,9 @@ def _trail(stage: Stage, events: int) -> str:
 def _adbc(dsn: str, replies: IO[str]) -> None:
     def run(name: str) -> None:
         table = TABLES[name]
-        with connected(SecretStr(dsn)) as connection:
+        with open_transaction(SecretStr(dsn)) as connection:
             [(last,)] = connection.rows("SELECT coalesce(max(id), 0) FROM registrations")
-            query = table.query(table.schema.names, Cut(_CLUSTER, None, last, datetime.now(UTC)), KeyRange())
+            query = table.query(table.schema.names, TableScope(_CLUSTER, None, last, datetime.now(UTC)), KeyRange())
             if not sum(batch.num_rows for batch in connection.batches(query)):
                 raise AssertionError(f"There are no {name}")
 

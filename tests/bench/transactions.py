@@ -23,7 +23,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.ports.transactions import ChangeWrites, Committed, EntityWrite, Transaction
 from confplane.store import FacetIndex, ZooKeeperStore, znodes
 from confplane.store.write import markers
@@ -63,7 +63,7 @@ def new_store(connect: str) -> ZooKeeperStore:
         max_packet=900_000,
         notifications_max=10_000,
         jute_maxbuffer=0xFFFFF,
-        facets={"client-quotas": FacetIndex(Tree.CONFIG, ClientQuotas().owns, bool)},
+        facets={"client-quotas": FacetIndex(Tree.CONFIG, ClientQuotasFacet().owns, bool)},
     )
 
 

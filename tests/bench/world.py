@@ -33,7 +33,7 @@ _READY_S = 1800.0
 
 
 @dataclass(slots=True)
-class Stage:
+class World:
     """Two servers, and what was made on them."""
 
     directory: Path
@@ -125,13 +125,13 @@ def _check(results: list[Any]) -> None:
 
 
 @contextmanager
-def staged(directory: Path, heap: str) -> Iterator[Stage]:
+def running_world(directory: Path, heap: str) -> Iterator[World]:
     """Start the servers, as ``confplane dev`` does: durable."""
     with ExitStack() as stack:
         with progress.status("starting ZooKeeper and Postgres"):
             zookeeper = stack.enter_context(ZooKeeper(directory / "zookeeper", max_heap=heap))
             postgres = stack.enter_context(Postgres(directory / "postgres"))
-        yield Stage(directory, zookeeper, postgres)
+        yield World(directory, zookeeper, postgres)
 
 
 def probe(module: str, **fields: Any) -> Any:

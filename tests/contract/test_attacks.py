@@ -299,7 +299,7 @@ def test_at_the_cap_connections_without_a_head_go_first_and_the_probe_is_answere
         assert found("http_connections_closed_total", reason="cap") >= 1_000 - CAP - 128
 
 
-def test_at_the_cap_of_requests_under_way_the_probe_is_answered_and_others_are_told(small: Service) -> None:
+def test_at_the_cap_of_concurrent_requests_probes_are_answered_and_other_requests_are_refused(small: Service) -> None:
     head = (
         f"PUT /v1/clusters/default/client-quotas/user=slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {small.token}"
         "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"

@@ -426,7 +426,7 @@ def test_the_service_goes_on_after_all_of_it(service: Service) -> None:
     assert "Traceback" not in service.log.read_text()
 
 
-def test_a_client_that_hangs_up_amid_its_body_is_no_error_of_ours(service: Service) -> None:
+def test_a_client_that_hangs_up_during_its_body_is_not_a_server_error(service: Service) -> None:
     before = len(service.log.read_text())
     with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as connection:
         connection.sendall(

@@ -121,7 +121,7 @@ def test_a_body_of_many_small_items_holds_nobody_up(service: Service, name: str)
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_ten_thousand_entries_are_taken_beside_others(service: Service, *, validate_only: bool) -> None:
+def test_ten_thousand_entries_are_accepted_alongside_other_requests(service: Service, *, validate_only: bool) -> None:
     ops = [{"key": key, "value": 5} for key in ("producer_byte_rate", "consumer_byte_rate", "request_percentage")]
     entries = [{"entity": [{"entityType": "user", "entityName": f"many{n}"}], "ops": ops} for n in range(10_000)]
     with honest(service) as seen:

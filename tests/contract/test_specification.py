@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from confplane.api.app import FAMILIES
-from confplane.api.routing.operations import Effect, Operation
+from confplane.api.routing.operations import Effect, RouteOperation
 from confplane.services.limits import LimitClass
 from confplane.serving import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
@@ -106,10 +106,10 @@ def test_every_answer_is_described(name: str) -> None:
 @pytest.mark.parametrize("fact", ["effect", "limit", "tagged", "problems"])
 def test_no_operation_is_made_without_its_facts(fact: str) -> None:
     facts: dict[str, Any] = {"effect": Effect.NOTHING, "limit": None, "tagged": False, "problems": ()}
-    assert Operation("Who", {}, **facts).effect is Effect.NOTHING
+    assert RouteOperation("Who", {}, **facts).effect is Effect.NOTHING
     del facts[fact]
     with pytest.raises(TypeError, match=fact):
-        Operation("Who", {}, **facts)
+        RouteOperation("Who", {}, **facts)
 
 
 def test_what_operations_do_fits_their_methods_and_paths() -> None:

@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.cli import compact, freeze, import_kip5, layout, secrets, upgrade_keys
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
@@ -26,8 +26,8 @@ from tests.contract.api import FILE
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, caller
 from tests.support.replicas import Backup, Replica
-from tests.support.stage import Stage
 from tests.support.stores import ALICE, BILLING, kafka_writes, soon
+from tests.support.world import World
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 QUOTAS, CLIENTS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS, FacetName.CONFIGS
 TOPIC, BROKER = Entity.of(topic="orders"), Entity.of(broker="3")
 PASSWORD: Final = "listener.name.external.ssl.keystore.password"
-RENAMED: Final = {Kind.TOPIC: {"flush.ms": "segment.ms"}}
+RENAMED: Final = {ConfigKind.TOPIC: {"flush.ms": "segment.ms"}}
 
 
 class Rows:
@@ -60,11 +60,11 @@ class Rows:
         one = Observing(self.replica, kafka)
         await one.import_all()
         kafka.alter(followed, {"producer_byte_rate": "2"})
-        await one.look()
+        await one.poll()
         await one.targets.enforce(one.states, caller())
         await one.aware()
         kafka.alter(followed, {"producer_byte_rate": "3"})
-        await one.look()
+        await one.poll()
         self.zk.set("/confplane/target", b"")
         await one.aware()
 
@@ -139,7 +139,7 @@ class Rows:
         await self._done(facet, [Edit(entity, ops, mode=mode)])
 
     async def _done(self, facet: FacetName, edits: list[Edit], **options: bool) -> None:
-        collection = self.replica.parts.clusters.get("default").collections[facet]
+        collection = self.replica.parts.clusters.get("default").facets[facet]
         caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(60), reason="a reason", ticket="T-1")
         for result in await self.replica.parts.alter.alter(collection, edits, caller, **options):
             assert result.error is None, result
@@ -181,8 +181,8 @@ async def test_every_kind_of_row_is_as_published(
     under_old = PasswordEncoder("old-encoder-secret", EncoderParameters(iterations=1024)).encode("hidden")
     raw_zk.create("/config/brokers/9", f'{{"version":1,"config":{{"{PASSWORD}":"{under_old}"}}}}'.encode())
     cluster: dict[str, Any] = {"password_encoder": encoder, "client_configs_layout": "shared"}
-    async with Stage(tmp_path, chroot, migrated, raw_zk) as stage:
-        replica = await stage.replica(**cluster)
+    async with World(tmp_path, chroot, migrated, raw_zk) as world:
+        replica = await world.replica(**cluster)
         rows = Rows(replica, raw_zk)
         await replica.record()
         await rows.follows()
@@ -192,7 +192,7 @@ async def test_every_kind_of_row_is_as_published(
         await rows.others()
         await rows.lost(migrated.owner_dsn)
         # By this deadline nobody settles the open one meanwhile.
-        async with stage.service(cluster=cluster, deadline_ms=300_000) as service:
+        async with world.service(cluster=cluster, deadline_ms=300_000) as service:
             await rows.opens()
             found = await asyncio.to_thread(_published, service)
     _assert_all_met(found)

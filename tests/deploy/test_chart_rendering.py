@@ -311,7 +311,7 @@ def test_large_numbers_stay_whole(template: Callable[..., str]) -> None:
     assert not re.search(r"\de\+\d", rendered)
 
 
-def test_pods_are_made_anew_when_the_settings_change_and_only_then(manifests: Render) -> None:
+def test_pods_are_recreated_when_the_settings_change_and_only_then(manifests: Render) -> None:
     def checksum(changes: chart.Manifest) -> str:
         template: chart.Manifest = deployment_of(manifests(chart.merged("full", changes)))["spec"]["template"]
         found: str = template["metadata"]["annotations"]["checksum/settings"]

@@ -44,7 +44,7 @@ def test_without_maven_a_test_of_kafka_is_skipped(empty_path: Path) -> None:
         tools.obtain(tools.kafka_class_path)
 
 
-def test_a_class_path_whose_jars_are_gone_is_made_anew(empty_path: Path, tmp_path: Path) -> None:
+def test_a_class_path_whose_jars_are_gone_is_rebuilt(empty_path: Path, tmp_path: Path) -> None:
     code = (
         "import pathlib, sys; given = dict(option.split('=', 1) for option in sys.argv[1:] if '=' in option);"
         "jars = pathlib.Path(given['-DoutputDirectory']); jars.mkdir(); (jars / 'kafka.jar').touch();"

@@ -122,7 +122,7 @@ def test_every_form_of_connect_string_is_accepted(hosts: str, monkeypatch: pytes
     assert settings_errors.load().clusters["a"].zookeeper == hosts
 
 
-def test_migrating_a_database_that_is_away_is_told_in_one_line() -> None:
+def test_migrating_an_unavailable_database_is_reported_in_one_line() -> None:
     answer = CliRunner().invoke(cli, ["migrate"], env=_VALID)
     assert answer.exit_code == 1
     assert answer.output.startswith("Not migrated: ")

@@ -99,7 +99,7 @@ def test_it_serves_survives_its_ends_and_keeps_its_data_whatever_another_system_
         wait_gone(started)
 
 
-def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -143,7 +143,7 @@ def test_it_installs_again_where_the_checkout_was_moved(machine: Machine) -> Non
     assert len(machine.pip_calls()) == 3
 
 
-def test_an_interrupted_install_is_made_anew(machine: Machine) -> None:
+def test_an_interrupted_install_starts_over(machine: Machine) -> None:
     machine.python("python3.12", "3.12.4", pip='case "$*" in *requirements.lock) kill -9 $PPID ;; esac')
     assert machine.install().returncode != 0
     half = machine.checkout / ".venv" / "half-installed"
@@ -163,7 +163,7 @@ def test_a_failing_pip_fails_the_install(machine: Machine) -> None:
     assert machine.install().returncode != 0
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(machine: Machine) -> None:
+def test_an_environment_whose_python_is_gone_is_recreated(machine: Machine) -> None:
     machine.install()
     machine.pip_calls()
     (machine.checkout / ".venv" / "bin" / "python").write_text("#!/nowhere/python\n")

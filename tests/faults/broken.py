@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults import kinds
 from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
 from tests.faults.history import Kind, Mode, PartResult, Strike
@@ -119,7 +119,7 @@ def other_version(world: World) -> None:
     last(world.outcomes, versions={NODE: 77})
 
 
-def unseen(world: World) -> None:
+def unobserved(world: World) -> None:
     """A change planned on the version before another write."""
     world.write(part(value=20))
     [entity] = world.intents[-1].entities
@@ -127,12 +127,12 @@ def unseen(world: World) -> None:
     last(world.intents, entities=(replace(entity, version_read=entity.version_read - 1),))
 
 
-def told_other_before(world: World) -> None:
+def reported_other_before(world: World) -> None:
     world.write(part(value=20))
     last(world.intents, entities=(replace(world.intents[-1].entities[0], before={KEY: "19"}),))
 
 
-def told_other_after(world: World) -> None:
+def reported_other_after(world: World) -> None:
     world.write(part(value=20))
     last(world.intents, entities=(replace(world.intents[-1].entities[0], after={KEY: "21"}),))
 
@@ -359,7 +359,7 @@ def outside_that_never_was(world: World) -> None:
     last(world.outcomes, versions={NODE: 55})
 
 
-def outside_told_otherwise(world: World) -> None:
+def external_change_reported_differently(world: World) -> None:
     world.outside("user=carol", 20)
     last(world.intents, entities=(replace(world.intents[-1].entities[0], after={KEY: "21"}),))
 
@@ -414,7 +414,7 @@ def keys_left_out(world: World) -> None:
     last(world.intents, entities=(replace(world.intents[-1].entities[0], keys=()),))
 
 
-def keys_of_others_left_out(world: World) -> None:
+def external_keys_left_out(world: World) -> None:
     world.outside(value=20)
     last(world.intents, entities=(replace(world.intents[-1].entities[0], keys=("consumer_byte_rate",)),))
 
@@ -476,7 +476,7 @@ def already_there_and_was_not(world: World) -> None:
     world.refuse(world.write(part("user=carol", 20, mode=Mode.CREATE), applied=False), 409, 92)
 
 
-def changed_by_others_that_there_were_not(world: World) -> None:
+def external_changes_that_never_happened(world: World) -> None:
     world.refuse(world.write(part("user=carol", 20), applied=False), 409, 95)
 
 
@@ -491,11 +491,11 @@ def controller_that_did_not_move(world: World) -> None:
     world.faults.append(Strike(kinds.CONTROLLER_MOVED, ("controller",), world.wait(1), world.wait(1)))
 
 
-def revision_not_told(world: World) -> None:
+def revision_not_reported(world: World) -> None:
     world.read().revision = None
 
 
-def behind_and_not_marked(world: World) -> None:
+def stale_and_not_marked(world: World) -> None:
     """A read of a value overwritten a while ago; a copy confirmed since then would show the new one."""
     call = world.read()
     world.write(part(value=20))
@@ -534,9 +534,9 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (marked_as_aborted, trail.UNMARKED),
     (in_another_order, trail.OTHER_ORDER),
     (other_version, trail.OTHER_VERSION),
-    (unseen, trail.UNSEEN),
-    (told_other_before, trail.OTHER_CONTENT),
-    (told_other_after, trail.OTHER_CONTENT),
+    (unobserved, trail.UNSEEN),
+    (reported_other_before, trail.OTHER_CONTENT),
+    (reported_other_after, trail.OTHER_CONTENT),
     (hole, trail.NOT_INCREASING),
     (stored_otherwise, trail.NOT_AS_LOGGED),
     (not_notified, trail.NOT_NOTIFIED),
@@ -575,10 +575,10 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (precondition_failed_of_none, refusals.CAUSELESS),
     (precondition_failed_that_held, refusals.CAUSELESS),
     (already_there_and_was_not, refusals.CAUSELESS),
-    (changed_by_others_that_there_were_not, refusals.CAUSELESS),
+    (external_changes_that_never_happened, refusals.CAUSELESS),
     (body_that_was_late_at_once, refusals.CAUSELESS),
     (controller_that_did_not_move, refusals.CAUSELESS),
-    (revision_not_told, refusals.UNTOLD),
+    (revision_not_reported, refusals.UNTOLD),
     (by_nobody, requests.NOBODYS),
     (by_another, requests.OTHER_CALLER),
     (outside_by_us, requests.OTHER_CALLER),
@@ -588,20 +588,20 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (asked_of_another_facet, requests.OTHER_REQUEST),
     (outside_asked_for, requests.OTHER_REQUEST),
     (keys_left_out, requests.OTHER_KEYS),
-    (keys_of_others_left_out, requests.OTHER_KEYS),
+    (external_keys_left_out, requests.OTHER_KEYS),
     (read_of_nothing, reads.NEVER_WAS),
     (read_of_an_absence, reads.OLDER_THAN_TOLD),
     (read_of_the_future, reads.NEVER_WAS),
     (read_of_less_than_asked, reads.OLDER_THAN_ASKED),
     (read_of_less_than_strong, reads.STALE),
-    (behind_and_not_marked, reads.UNMARKED),
+    (stale_and_not_marked, reads.UNMARKED),
     (cut_off_and_not_marked, reads.UNMARKED),
     (cut_off_for_longer_than_it_says, reads.UNMARKED),
     (outside_untrailed, outside.NO_TRAIL),
     (outside_twice, outside.TWICE),
     (outside_that_was_ours, outside.OURS),
     (outside_that_never_was, outside.NEVER_WAS),
-    (outside_told_otherwise, outside.OTHER_CONTENT),
+    (external_change_reported_differently, outside.OTHER_CONTENT),
     (outside_counted_otherwise, outside.OTHER_COUNT),
     (explained_otherwise, outside.OTHER_STATE),
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.devstack.zookeeper import ZooKeeper
-from tests.faults.scenes import Scene, scene
+from tests.faults.scenes import Scene, set_up_scene
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -24,7 +24,7 @@ def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, logged_zookeeper: ZooKeeper, migrated: Database) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, logged_zookeeper: ZooKeeper, migrated: Database) -> AsyncIterator[Scene]:
     """A scene on a chroot and a database of the test's own."""
-    async with scene(tmp_path, logged_zookeeper, migrated) as found:
+    async with set_up_scene(tmp_path, logged_zookeeper, migrated) as found:
         yield found

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.trail import Claim, Intent
     from confplane.services.ports.transactions import CommitResult, Transaction
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
 VARIABLE: Final = "CONFPLANE_TEST_MUTANT"
 STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"
@@ -70,7 +70,7 @@ def outcome_before_commit() -> None:
         await intend(log, intents, claims)
 
     async def conclude_and_commit(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
-        stat = await store._keeper.current.touch()
+        stat = await store._session_manager.current.touch()
         for change in transaction.changes:
             outcome = Outcome(
                 change.change_id,
@@ -120,7 +120,7 @@ def refused_taken_for_applied() -> None:
 def settled_by_reading() -> None:
     """A settler looks whether there is a marker, and takes its absence for the end."""
 
-    async def settle_by_reading(_self: markers.Markers, session: Session, change_id: UUID) -> Marker | None:
+    async def settle_by_reading(_self: markers.CommitMarkers, session: Session, change_id: UUID) -> Marker | None:
         await session.touch()
         try:
             data, stat = await session.get(znodes.marker_path(change_id))
@@ -128,7 +128,7 @@ def settled_by_reading() -> None:
             return Marker(change_id, committed=False)
         return markers.decode(change_id, data, stat.czxid, stat.ctime)
 
-    _replace(markers.Markers, "_settle", settle_by_reading)
+    _replace(markers.CommitMarkers, "_settle", settle_by_reading)
 
 
 def without_writer_node() -> None:
@@ -203,7 +203,7 @@ def stall(until: Path) -> None:
     async def intend_and_stall(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
         await intend(log, intents, claims)
         if any(intent.reason == REASON for intent in intents) and not stalled(until).exists():
-            client = stores[0]._keeper.current._client
+            client = stores[0]._session_manager.current._client
             before = client.client_id
             stalled(until).touch()
             _wait(lambda: until.exists() and client.client_id != before and client.state == KazooState.CONNECTED)

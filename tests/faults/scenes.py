@@ -16,10 +16,10 @@ from tests.faults.history import Call, Kind, Mode, Part, Run
 from tests.faults.operations import Operations
 from tests.faults.txnlog import read_events
 from tests.support import servers
-from tests.support.stage import Stage
 from tests.support.stepping import REASON
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until_thread
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ class Scene:
 
     def __init__(self, directory: Path, zookeeper: ZooKeeper, database: Database, connect: str, zk: Any) -> None:
         self.directory = directory
-        self._stage = Stage(directory, connect, database, zk)
+        self._world = World(directory, connect, database, zk)
         self.server = zookeeper
         self.zk = zk
         """A plain client, rooted where the services are."""
@@ -78,7 +78,7 @@ class Scene:
         settings: dict[str, str] | None = None,
     ) -> AsyncIterator[Service]:
         """Run one, as it is or as a mutant of it. Wait until it is ready before it is used."""
-        async with self._stage.service(
+        async with self._world.service(
             constants=_QUICK if leads else _NEVER,
             deadline_ms=deadline_ms,
             cluster={"session_timeout_ms": session_timeout_ms, "record_external_changes": records},
@@ -210,7 +210,7 @@ def _part(user: str, mode: Mode, value: int | None = None) -> Part:
 
 
 @asynccontextmanager
-async def scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
+async def set_up_scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
     """Set up a scene on servers that are there."""
     connect = servers.make_chroot(zookeeper.hosts)
     for zk in servers.raw_client(connect):

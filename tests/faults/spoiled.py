@@ -106,12 +106,12 @@ def keys_are_anothers(run: Run) -> Run:
     return _entities(run, lambda entity: {"keys": (*entity.keys[1:], "another.key")})
 
 
-def writes_of_others_are_miscounted(run: Run) -> Run:
+def external_writes_are_miscounted(run: Run) -> Run:
     """Rows of others tell of one write too many."""
     return _intents(run, lambda intent: {} if intent.writes is None else {"writes": intent.writes + 1})
 
 
-def staleness_is_not_told(run: Run) -> Run:
+def staleness_is_not_reported(run: Run) -> Run:
     """No answer says that it may be behind."""
     return _calls(run, lambda _: {"stale_ms": None})
 
@@ -125,6 +125,6 @@ SPOILED: list[tuple[Callable[[Run], Run], str]] = [
     (reasons_are_anothers, requests.OTHER_REASON),
     (ops_are_anothers, requests.OTHER_REQUEST),
     (keys_are_anothers, requests.OTHER_KEYS),
-    (writes_of_others_are_miscounted, outside.OTHER_COUNT),
-    (staleness_is_not_told, reads.UNMARKED),
+    (external_writes_are_miscounted, outside.OTHER_COUNT),
+    (staleness_is_not_reported, reads.UNMARKED),
 ]

@@ -94,7 +94,7 @@ def test_what_nobody_was_notified_of_nobody_has_to_know() -> None:
     assert rules(check(world.run())) == {reads.OLDER_THAN_TOLD}
 
 
-def test_others_may_go_on_with_a_parent_that_we_made() -> None:
+def test_external_writers_may_use_a_parent_that_we_created() -> None:
     world = some()
     world.write(part("user=dora,client-id=billing", 1))
     world.outside("user=dora", 2)
@@ -131,7 +131,7 @@ def test_a_run_that_was_never_quiet() -> None:
     assert rules(check(some().run(quiet_s=None))) == {checker.NOT_QUIET}
 
 
-def test_a_history_of_another_run_can_not_be_judged() -> None:
+def test_a_history_of_another_run_can_not_be_checked() -> None:
     run = some().run()
     with pytest.raises(ValueError, match="request id"):
         check(replace(run, intents=[replace(intent, request_id="else") for intent in run.intents]))
@@ -140,7 +140,7 @@ def test_a_history_of_another_run_can_not_be_judged() -> None:
 # ---------------------------------------------------------------- what is no violation
 
 
-def test_a_run_of_others_may_be_one_row_and_needs_none_without_an_effect() -> None:
+def test_a_run_of_external_changes_may_be_one_row_and_needs_none_without_an_effect() -> None:
     world = World()
     world.write(part(value=1))
     before = world.nodes[NODE]
@@ -165,7 +165,7 @@ def made_again(world: World) -> Znode:
     return old
 
 
-def test_what_others_deleted_and_made_again() -> None:
+def test_external_deletion_and_recreation() -> None:
     world = World()
     world.outside(value=1)
     made_again(world)
@@ -173,7 +173,7 @@ def test_what_others_deleted_and_made_again() -> None:
     assert check(world.run()) == []
 
 
-def test_what_others_deleted_and_made_again_under_a_change_of_ours() -> None:
+def test_external_deletion_and_recreation_during_a_change_of_ours() -> None:
     world = World()
     world.write(part(value=1))
     old = made_again(world)
@@ -190,7 +190,7 @@ def test_what_others_deleted_and_made_again_under_a_change_of_ours() -> None:
     assert check(world.run()) == []
 
 
-def test_without_the_recorder_others_need_no_trail() -> None:
+def test_without_the_recorder_external_changes_need_no_trail() -> None:
     world = World(recording=False)
     world.write(part(value=1))
     world.outside(value=2)

@@ -19,7 +19,7 @@ from tests.faults.ensemble import Ensemble
 from tests.faults.faults import session_password
 from tests.faults.history import load_run
 from tests.faults.report import Report, load_report, merged
-from tests.faults.spoiled import SPOILED, staleness_is_not_told
+from tests.faults.spoiled import SPOILED, staleness_is_not_reported
 from tests.faults.suite import Plan, run
 from tests.faults.txnlog import read_events
 from tests.faults.world import rules
@@ -49,7 +49,7 @@ async def test_twenty_rounds(tmp_path: Path) -> None:
     # What a checker must see in any history. Of staleness a run this short may have too little.
     kept = load_run(plan.directory / "run.json")
     for spoil, rule in SPOILED:
-        if spoil is not staleness_is_not_told:
+        if spoil is not staleness_is_not_reported:
             assert rule in rules(check(spoil(kept))), spoil.__name__
 
 
@@ -84,7 +84,7 @@ async def test_every_long_run_has_what_it_must_have_whatever_its_seed(monkeypatc
         assert set(struck) <= set(kinds.ALL)
 
 
-async def test_what_a_run_must_have_and_never_met_is_told() -> None:
+async def test_required_conditions_that_a_run_never_met_are_reported() -> None:
     chooser = faults.Chooser(cast("Any", None), random.Random(1), rounds=10)  # noqa: S311 - no secret
     tries = 0
     while owed := chooser._owed:
@@ -97,7 +97,7 @@ async def test_what_a_run_must_have_and_never_met_is_told() -> None:
 
 
 @pytest.mark.long
-def test_what_the_logs_tell_is_what_is_stored(tmp_path: Path) -> None:
+def test_the_logs_match_what_is_stored(tmp_path: Path) -> None:
     """Through a killed leader, a refused transaction, and a session that ends."""
     with Ensemble(tmp_path) as ensemble:
         zk = KazooClient(ensemble.hosts, timeout=10)

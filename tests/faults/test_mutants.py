@@ -15,7 +15,7 @@ import pytest
 from tests.faults import mutants
 from tests.faults.checker import check
 from tests.faults.checks import answers, refusals, trail
-from tests.faults.scenes import COMMITS, NODE, ready, scene
+from tests.faults.scenes import COMMITS, NODE, ready, set_up_scene
 from tests.faults.world import rules
 from tests.support import servers
 from tests.support.forgetful import Forgetful
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
-def judge(stage: Scene, mutant: str | None, *expected: str) -> None:
+def expect_findings(scene: Scene, mutant: str | None, *expected: str) -> None:
     """The checker finds what a mutant breaks (one of these at least, what follows from it besides), and else nothing."""
-    found = check(stage.collected())
+    found = check(scene.collected())
     told = "\n".join(map(str, found))
     if mutant is None:
         assert not found, told
@@ -44,166 +44,166 @@ def judge(stage: Scene, mutant: str | None, *expected: str) -> None:
 
 
 @pytest.mark.parametrize("mutant", [None, "no-version-check"])
-async def test_a_write_meets_one_that_its_mirror_has_not_seen(stage: Scene, mutant: str | None) -> None:
-    async with stage.service(mutant) as service:
+async def test_a_write_meets_one_that_its_mirror_has_not_seen(scene: Scene, mutant: str | None) -> None:
+    async with scene.service(mutant) as service:
         await ready(service)
-        await stage.recorded()
-        await stage.put(service, 1)
-        stage.write_outside(2, notified=False)
-        call = await stage.put(service, 3)
+        await scene.recorded()
+        await scene.put(service, 1)
+        scene.write_outside(2, notified=False)
+        call = await scene.put(service, 3)
         assert call.status == 200
-        await stage.recorded()
+        await scene.recorded()
     # It was planned on the first of the three, whatever it says that it left.
-    judge(stage, mutant, trail.UNSEEN, trail.OTHER_VERSION)
+    expect_findings(scene, mutant, trail.UNSEEN, trail.OTHER_VERSION)
 
 
 @pytest.mark.parametrize("mutant", [None, "mirror-decides"])
-async def test_a_write_has_nothing_to_do_on_a_mirror_that_is_behind(stage: Scene, mutant: str | None) -> None:
-    async with stage.service(mutant) as service:
+async def test_a_write_has_nothing_to_do_on_a_lagging_mirror(scene: Scene, mutant: str | None) -> None:
+    async with scene.service(mutant) as service:
         await ready(service)
-        await stage.recorded()
-        await stage.put(service, 1)
-        stage.write_outside(2, notified=False)
-        call = await stage.put(service, 1)
+        await scene.recorded()
+        await scene.put(service, 1)
+        scene.write_outside(2, notified=False)
+        call = await scene.put(service, 1)
         assert call.status == 200
         assert (call.change_id is not None) == (mutant is None)
-        await stage.recorded()
-    judge(stage, mutant, answers.NOT_SO)
+        await scene.recorded()
+    expect_findings(scene, mutant, answers.NOT_SO)
 
 
 @pytest.mark.parametrize("mutant", [None, "mirror-decides"])
-async def test_a_precondition_fails_on_a_mirror_that_is_behind(stage: Scene, mutant: str | None) -> None:
-    async with stage.service(mutant) as service:
+async def test_a_precondition_fails_on_a_lagging_mirror(scene: Scene, mutant: str | None) -> None:
+    async with scene.service(mutant) as service:
         await ready(service)
-        await stage.recorded()
-        wanted = await stage.put(service, 1)
-        await stage.put(service, 2)
-        stage.write_outside(1, notified=False)
-        call = await stage.put(service, 3, if_match=wanted.etag)
+        await scene.recorded()
+        wanted = await scene.put(service, 1)
+        await scene.put(service, 2)
+        scene.write_outside(1, notified=False)
+        call = await scene.put(service, 3, if_match=wanted.etag)
         assert call.status == (200 if mutant is None else 412)
-        await stage.recorded()
-    judge(stage, mutant, refusals.CAUSELESS)
+        await scene.recorded()
+    expect_findings(scene, mutant, refusals.CAUSELESS)
 
 
 @pytest.mark.parametrize("mutant", [None, "outcome-before-commit"])
-async def test_a_process_dies_once_an_outcome_is_durable(stage: Scene, mutant: str | None) -> None:
-    step = stage.directory / "step"
-    async with stage.service(mutant, settings={STEP_FILE_VARIABLE: str(step)}) as one, stage.service() as two:
+async def test_a_process_dies_once_an_outcome_is_durable(scene: Scene, mutant: str | None) -> None:
+    step = scene.directory / "step"
+    async with scene.service(mutant, settings={STEP_FILE_VARIABLE: str(step)}) as one, scene.service() as two:
         await ready(one, two)
-        await stage.put(one, 1)
+        await scene.put(one, 1)
         step.write_text("outcome:SIGKILL")
-        call = await stage.put(one, 2)
+        call = await scene.put(one, 2)
         assert call.status is None
         assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
-        await stage.put(two, 3)
-        await stage.settled(3)
+        await scene.put(two, 3)
+        await scene.settled(3)
     # Where it never went out, another's transaction may have got the revision that was foretold.
-    judge(stage, mutant, trail.NEVER_WAS, trail.UNMARKED)
+    expect_findings(scene, mutant, trail.NEVER_WAS, trail.UNMARKED)
 
 
 @pytest.mark.parametrize("mutant", [None, "no-marker"])
-async def test_the_reply_to_an_applied_write_is_lost(stage: Scene, mutant: str | None) -> None:
-    async with proxy(stage.server.hosts) as line, stage.service(mutant, through=line) as service:
+async def test_the_reply_to_an_applied_write_is_lost(scene: Scene, mutant: str | None) -> None:
+    async with proxy(scene.server.hosts) as line, scene.service(mutant, through=line) as service:
         await ready(service)
-        await stage.put(service, 1)
+        await scene.put(service, 1)
         line.replies.clear()
-        writing = asyncio.create_task(stage.put(service, 2))
-        await until_thread(lambda: stage.zk.exists(NODE).version == 1)
+        writing = asyncio.create_task(scene.put(service, 2))
+        await until_thread(lambda: scene.zk.exists(NODE).version == 1)
         line.cut()
         line.replies.set()
         call = await writing
         assert (call.status == 200) == (mutant is None)
-        await stage.settled(2)
-    judge(stage, mutant, trail.REJECTED_APPLIED)
+        await scene.settled(2)
+    expect_findings(scene, mutant, trail.REJECTED_APPLIED)
 
 
 @pytest.mark.parametrize("mutant", [None, "no-last-marker"])
-async def test_the_reply_to_a_bulk_that_was_applied_is_lost(stage: Scene, mutant: str | None) -> None:
-    async with proxy(stage.server.hosts) as line, stage.service(mutant, through=line) as service:
+async def test_the_reply_to_a_bulk_that_was_applied_is_lost(scene: Scene, mutant: str | None) -> None:
+    async with proxy(scene.server.hosts) as line, scene.service(mutant, through=line) as service:
         await ready(service)
-        call = await stage.alter(service, {"alice": 1, "bob": 1})
+        call = await scene.alter(service, {"alice": 1, "bob": 1})
         assert call.status == 200
         line.replies.clear()
-        writing = asyncio.create_task(stage.alter(service, {"alice": 2, "bob": 2}))
-        await until_thread(lambda: stage.zk.exists(NODE).version == 1)
+        writing = asyncio.create_task(scene.alter(service, {"alice": 2, "bob": 2}))
+        await until_thread(lambda: scene.zk.exists(NODE).version == 1)
         line.cut()
         line.replies.set()
         call = await writing
         # Each is settled by its own marker.
         assert call.status == (200 if mutant is None else 207)
-        await stage.settled(4)
-    judge(stage, mutant, trail.REJECTED_APPLIED, trail.UNMARKED)
+        await scene.settled(4)
+    expect_findings(scene, mutant, trail.REJECTED_APPLIED, trail.UNMARKED)
 
 
 @pytest.mark.parametrize("mutant", [None, "no-last-marker"])
-async def test_each_change_of_a_bulk_has_its_marker(stage: Scene, mutant: str | None) -> None:
-    async with stage.service(mutant) as service:
+async def test_each_change_of_a_bulk_has_its_marker(scene: Scene, mutant: str | None) -> None:
+    async with scene.service(mutant) as service:
         await ready(service)
-        await stage.recorded()
-        call = await stage.alter(service, {"alice": 1, "bob": 1, "carol": 1})
+        await scene.recorded()
+        call = await scene.alter(service, {"alice": 1, "bob": 1, "carol": 1})
         assert len({result.revision for result in call.results}) == 1
-        await stage.recorded()
-    judge(stage, mutant, trail.UNMARKED)
+        await scene.recorded()
+    expect_findings(scene, mutant, trail.UNMARKED)
 
 
 @pytest.mark.parametrize("mutant", [None, "refused-taken-for-applied"])
-async def test_one_of_a_bulk_meets_a_write_that_its_mirror_has_not_seen(stage: Scene, mutant: str | None) -> None:
-    async with stage.service(mutant) as service:
+async def test_one_of_a_bulk_meets_a_write_that_its_mirror_has_not_seen(scene: Scene, mutant: str | None) -> None:
+    async with scene.service(mutant) as service:
         await ready(service)
-        await stage.recorded()
-        await stage.put(service, 1)
-        stage.write_outside(2, notified=False)
-        call = await stage.alter(service, {"bob": 3, "alice": 3, "carol": 3})
+        await scene.recorded()
+        await scene.put(service, 1)
+        scene.write_outside(2, notified=False)
+        call = await scene.alter(service, {"bob": 3, "alice": 3, "carol": 3})
         assert call.status == 200
         bob, alice, carol = call.results
         assert bob.revision == carol.revision
         # What was refused goes alone, later.
         assert (alice.revision == bob.revision) == (mutant is not None)
-        await stage.recorded()
-    judge(stage, mutant, trail.NEVER_WAS)
+        await scene.recorded()
+    expect_findings(scene, mutant, trail.NEVER_WAS)
 
 
 @pytest.mark.parametrize("mutant", [None, "settled-by-reading"])
-async def test_a_transaction_comes_after_its_change_was_settled(stage: Scene, mutant: str | None) -> None:
+async def test_a_transaction_comes_after_its_change_was_settled(scene: Scene, mutant: str | None) -> None:
     # The one takes a change for abandoned after a second, the other is in no hurry.
     async with (
-        stage.service(mutant, deadline_ms=500) as impatient,
-        stage.service(mutant, leads=False, settings={STEP_VARIABLE: "intent:SIGSTOP"}) as slow,
+        scene.service(mutant, deadline_ms=500) as impatient,
+        scene.service(mutant, leads=False, settings={STEP_VARIABLE: "intent:SIGSTOP"}) as slow,
     ):
         await ready(impatient, slow)
-        writing = asyncio.create_task(stage.put(slow, 1, step=True))
+        writing = asyncio.create_task(scene.put(slow, 1, step=True))
         await until_thread(lambda: stopped(slow.pid))
         try:
-            await stage.settled(1)
+            await scene.settled(1)
         finally:
             os.kill(slow.pid, signal.SIGCONT)
         call = await writing
         assert (call.status == 503) == (mutant is None)
-    judge(stage, mutant, trail.REJECTED_APPLIED)
+    expect_findings(scene, mutant, trail.REJECTED_APPLIED)
 
 
 @pytest.mark.parametrize("mutant", [None, "fresh-for-ever"])
-async def test_a_lost_reply_is_settled_after_its_marker_was_swept(stage: Scene, mutant: str | None) -> None:
+async def test_a_lost_reply_is_settled_after_its_marker_was_swept(scene: Scene, mutant: str | None) -> None:
     async with (
-        stage.service(mutant, deadline_ms=500) as impatient,
-        proxy(stage.server.hosts) as line,
-        stage.service(mutant, through=line, leads=False) as slow,
+        scene.service(mutant, deadline_ms=500) as impatient,
+        proxy(scene.server.hosts) as line,
+        scene.service(mutant, through=line, leads=False) as slow,
     ):
         await ready(impatient, slow)
-        await stage.put(slow, 1)
+        await scene.put(slow, 1)
         line.replies.clear()
-        writing = asyncio.create_task(stage.put(slow, 2))
-        await until_thread(lambda: stage.zk.exists(NODE).version == 1)
+        writing = asyncio.create_task(scene.put(slow, 2))
+        await until_thread(lambda: scene.zk.exists(NODE).version == 1)
         line.accepting = False
         line.cut()
         line.replies.set()
         # The other one takes it for abandoned, settles it as committed, and drops its marker after that.
-        await stage.settled(2)
-        await until_thread(lambda: not stage.zk.get_children(COMMITS))
+        await scene.settled(2)
+        await until_thread(lambda: not scene.zk.get_children(COMMITS))
         line.accepting = True
         call = await writing
         assert call.status == (200 if mutant is None else 503)
-    judge(stage, mutant, answers.NOT_APPLIED)
+    expect_findings(scene, mutant, answers.NOT_APPLIED)
 
 
 @pytest.mark.parametrize("mutant", [None, "markers-go-once-read"])
@@ -213,26 +213,26 @@ async def test_postgres_crashes_after_a_marker_was_swept(
     with Forgetful(tmp_path / "postgres") as postgres:
         database = servers.make_migrated(postgres)
         async with (
-            scene(tmp_path, logged_zookeeper, database) as stage,
+            set_up_scene(tmp_path, logged_zookeeper, database) as scene,
             # What a recorder writes would make all durable that came before.
-            stage.service(mutant, records=False) as leader,
+            scene.service(mutant, records=False) as leader,
         ):
             await ready(leader)
-            async with stage.service(leads=False, records=False) as writer:
+            async with scene.service(leads=False, records=False) as writer:
                 await ready(writer)
                 postgres.hold_back()
-                call = await stage.put(writer, 1)
+                call = await scene.put(writer, 1)
                 assert call.status == 200
-            await until_thread(lambda: not stage.zk.get_children(COMMITS))
+            await until_thread(lambda: not scene.zk.get_children(COMMITS))
             await asyncio.to_thread(postgres.crash_and_start)
-            await stage.settled(1)
-            judge(stage, mutant, trail.REJECTED_APPLIED)
+            await scene.settled(1)
+            expect_findings(scene, mutant, trail.REJECTED_APPLIED)
 
 
-async def stalled(stage: Scene, service: Service, reached: Path) -> asyncio.Task[Call]:
+async def stalled(scene: Scene, service: Service, reached: Path) -> asyncio.Task[Call]:
     """Begin a write that stands still at its intent. A session this short may be lost before that, on a busy machine."""
     while True:
-        writing = asyncio.create_task(stage.put(service, 1, step=True))
+        writing = asyncio.create_task(scene.put(service, 1, step=True))
         await until_thread(partial(lambda task: reached.exists() or task.done(), writing))
         if not writing.done():
             return writing
@@ -241,16 +241,16 @@ async def stalled(stage: Scene, service: Service, reached: Path) -> asyncio.Task
 
 @pytest.mark.parametrize("mutant", [None, "no-writer-node"])
 async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itself(
-    stage: Scene, mutant: str | None
+    scene: Scene, mutant: str | None
 ) -> None:
     """Its session has ended, its change was settled, its abort marker was swept, and its client is connected again before
     the event loop has heard of any of it. Only its writer node, which is gone, is left to stand in its way.
     """
-    go_on = stage.directory / "go-on"
+    go_on = scene.directory / "go-on"
     async with (
-        stage.service(mutant) as other,
-        proxy(stage.server.hosts) as line,
-        stage.service(
+        scene.service(mutant) as other,
+        proxy(scene.server.hosts) as line,
+        scene.service(
             mutant,
             through=line,
             session_timeout_ms=2_000,
@@ -259,14 +259,14 @@ async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itsel
         ) as slow,
     ):
         await ready(other, slow)
-        writing = await stalled(stage, slow, mutants.stalled(go_on))
+        writing = await stalled(scene, slow, mutants.stalled(go_on))
         line.accepting = False
         line.cut()
         # The other one leads: settles it once its session is gone, and drops the abort marker after that.
-        await stage.settled(1)
-        await until_thread(lambda: not stage.zk.get_children(COMMITS))
+        await scene.settled(1)
+        await until_thread(lambda: not scene.zk.get_children(COMMITS))
         go_on.touch()
         line.accepting = True
         call = await writing
         assert (call.status == 503) == (mutant is None)
-    judge(stage, mutant, trail.REJECTED_APPLIED)
+    expect_findings(scene, mutant, trail.REJECTED_APPLIED)

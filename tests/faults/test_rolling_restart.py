@@ -31,8 +31,8 @@ DRAIN = {"CONFPLANE_HTTP__DRAIN_MS": "1000"}
 class Client:
     """Writes and reads, each time through the next replica; what fails there is sent once more, through another."""
 
-    def __init__(self, stage: Scene, services: Sequence[Service], number: int, failed: list[Call]) -> None:
-        self._stage = stage
+    def __init__(self, scene: Scene, services: Sequence[Service], number: int, failed: list[Call]) -> None:
+        self._scene = scene
         self._services = services
         self._user = f"u{number}"
         self._turns = itertools.count(number)
@@ -54,16 +54,16 @@ class Client:
     async def _write(self, value: int) -> Call:
         first, other = self._two()
         key = str(uuid.uuid4())
-        call = await self._stage.put(first, value, user=self._user, key=key)
+        call = await self._scene.put(first, value, user=self._user, key=key)
         if not call.acknowledged:
-            call = await self._stage.put(other, value, user=self._user, key=key, resend_of=call)
+            call = await self._scene.put(other, value, user=self._user, key=key, resend_of=call)
         return self._answered(call)
 
     async def _read(self, revision: int | None) -> Call:
         first, other = self._two()
-        call = await self._stage.get(first, user=self._user, min_revision=revision)
+        call = await self._scene.get(first, user=self._user, min_revision=revision)
         if call.status is None or call.status >= 500:
-            call = await self._stage.get(other, user=self._user, min_revision=revision)
+            call = await self._scene.get(other, user=self._user, min_revision=revision)
         return self._answered(call)
 
     def _answered(self, call: Call) -> Call:
@@ -72,12 +72,12 @@ class Client:
         return call
 
 
-async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(stage: Scene) -> None:
+async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(scene: Scene) -> None:
     failed: list[Call] = []
     async with AsyncExitStack() as stack:
-        services = [await stack.enter_async_context(stage.service(settings=DRAIN)) for _ in range(REPLICAS)]
+        services = [await stack.enter_async_context(scene.service(settings=DRAIN)) for _ in range(REPLICAS)]
         await ready(*services)
-        clients = [Client(stage, services, number, failed) for number in range(CLIENTS)]
+        clients = [Client(scene, services, number, failed) for number in range(CLIENTS)]
         stop = asyncio.Event()
         tasks = [asyncio.create_task(client.run(stop)) for client in clients]
         for service in services:
@@ -90,11 +90,11 @@ async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(sta
         stop.set()
         await asyncio.gather(*tasks)
     assert failed == []
-    assert check(stage.collected()) == []
+    assert check(scene.collected()) == []
 
 
-async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(stage: Scene) -> None:
-    async with stage.service(settings={"CONFPLANE_HTTP__DRAIN_MS": "60000"}) as service:
+async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(scene: Scene) -> None:
+    async with scene.service(settings={"CONFPLANE_HTTP__DRAIN_MS": "60000"}) as service:
         await ready(service)
         os.kill(service.pid, signal.SIGTERM)
 
@@ -105,18 +105,18 @@ async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(stage: Scen
         answer = await until_thread(unready)
         assert (answer.status_code, answer.json()["status"]) == (503, "stopping")
         assert answer.headers["Connection"] == "close"
-        assert (await stage.put(service, 1)).status == 200
-        assert (await stage.get(service)).content == {"producer_byte_rate": 1}
+        assert (await scene.put(service, 1)).status == 200
+        assert (await scene.get(service)).content == {"producer_byte_rate": 1}
         assert await asyncio.to_thread(service.stop, kill=True) == -signal.SIGKILL
-    assert check(stage.collected()) == []
+    assert check(scene.collected()) == []
 
 
-async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Scene) -> None:
-    async with proxy(stage.server.hosts) as line, stage.service(through=line) as service:
+async def test_what_is_under_way_when_the_listener_closes_is_answered(scene: Scene) -> None:
+    async with proxy(scene.server.hosts) as line, scene.service(through=line) as service:
         await ready(service)
         line.replies.clear()
-        writing = asyncio.create_task(stage.put(service, 1))
-        await until_thread(lambda: stage.zk.exists(NODE))
+        writing = asyncio.create_task(scene.put(service, 1))
+        await until_thread(lambda: scene.zk.exists(NODE))
         os.kill(service.pid, signal.SIGTERM)
 
         def refused() -> bool:
@@ -130,4 +130,4 @@ async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Sce
         await until_thread(refused)
         line.replies.set()
         assert (await writing).status == 200
-    assert check(stage.collected()) == []
+    assert check(scene.collected()) == []

@@ -14,7 +14,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.ops import Op, OpType
 from confplane.services.etags import etag_of
 from confplane.services.ports.trail import PUT_BACK
-from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults.history import (
     Call,
     EntityState,

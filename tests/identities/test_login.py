@@ -114,7 +114,7 @@ def test_a_person_logs_in_works_on_and_logs_out(provider: OpenIdProvider, capfd:
     assert code == 0, said
     assert wait_for(principal) == "User:people:olga"
     assert "the login of the client people" in run("whoami")[1]
-    profile = profiles.chosen(None, None)
+    profile = profiles.choose_profile(None, None)
     first = logins.read(profile)
     assert first is not None
     assert first.refresh is not None
@@ -137,7 +137,7 @@ def test_a_person_refuses(provider: OpenIdProvider, capfd: pytest.CaptureFixture
     code, said = log_in(provider, capfd, refused="1")
     assert code == 1
     assert "refused on the issuer's page" in said
-    assert logins.read(profiles.chosen(None, None)) is None
+    assert logins.read(profiles.choose_profile(None, None)) is None
 
 
 def test_a_login_needs_a_client_and_the_services_own_url(service: Service) -> None:

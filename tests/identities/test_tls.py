@@ -59,7 +59,7 @@ class Files:
         return context
 
 
-class Stage:
+class World:
     """A service with TLS."""
 
     def __init__(self, service: Service, files: Files) -> None:
@@ -87,7 +87,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterator[Stage]:
+def world(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterator[World]:
     """A service that asks for certificates, and believes those that proxies on loopback's second address pass."""
     files = Files(tmp_path)
     http = {
@@ -102,7 +102,7 @@ def stage(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterator[
         dsn=servers.make_migrated(postgres).service_dsn,
         settings={f"CONFPLANE_HTTP__{key}": value for key, value in http.items()},
     )
-    made = Stage(service, files)
+    made = World(service, files)
     service.start(wait_ready=False)
     try:
         wait_for(lambda: _ready(made), why=service.tail)
@@ -117,80 +117,80 @@ def who(answer: httpx.Response) -> tuple[str, str]:
     return answer.json()["principal"], answer.json()["authenticatedBy"]
 
 
-def _ready(stage: Stage) -> bool:
-    assert stage.service.running, stage.service.tail()
+def _ready(world: World) -> bool:
+    assert world.service.running, world.service.tail()
     try:
-        return stage.get(path="/readyz").status_code == 200
+        return world.get(path="/readyz").status_code == 200
     except httpx.TransportError:
         return False
 
 
-def test_a_client_certificate_is_kafkas_user(stage: Stage) -> None:
-    assert who(stage.get(stage.files.alice)) == ("User:alice", "certificate")
-    assert stage.get().status_code == 401
-    assert stage.get(stage.files.strange).status_code == 401
+def test_a_client_certificate_is_kafkas_user(world: World) -> None:
+    assert who(world.get(world.files.alice)) == ("User:alice", "certificate")
+    assert world.get().status_code == 401
+    assert world.get(world.files.strange).status_code == 401
     # A bearer token decides alone.
-    assert who(stage.get(stage.files.alice, Authorization=f"Bearer {stage.service.token}"))[0] == "User:admin"
-    assert stage.get(stage.files.alice, Authorization="Bearer wrong").status_code == 401
+    assert who(world.get(world.files.alice, Authorization=f"Bearer {world.service.token}"))[0] == "User:admin"
+    assert world.get(world.files.alice, Authorization="Bearer wrong").status_code == 401
     # Nobody else's certificates get as far as a request, and a header of anybody is none.
-    for pair in (stage.files.mallory, stage.files.old):
+    for pair in (world.files.mallory, world.files.old):
         with pytest.raises(httpx.TransportError):
-            stage.get(pair)
-    der = ssl.PEM_cert_to_DER_cert(Path(stage.files.alice[0]).read_text())
-    assert stage.get(Client_Cert=f":{b64encode(der).decode()}:").status_code == 401
+            world.get(pair)
+    der = ssl.PEM_cert_to_DER_cert(Path(world.files.alice[0]).read_text())
+    assert world.get(Client_Cert=f":{b64encode(der).decode()}:").status_code == 401
     # An answer before a request is whole ends such a connection too.
-    assert stage.get(X_Large="x" * 70_000).status_code == 431
+    assert world.get(X_Large="x" * 70_000).status_code == 431
 
 
-def test_files_are_read_again_when_they_change(stage: Stage) -> None:
-    assert stage.subject() == "first"
-    files = stage.files
+def test_files_are_read_again_when_they_change(world: World) -> None:
+    assert world.subject() == "first"
+    files = world.files
     good = [Path(path).read_bytes() for path in files.server]
     Path(files.server[0]).write_bytes(b"no certificate")
-    wait_for(stage.warned)
-    assert stage.subject() == "first"
+    wait_for(world.warned)
+    assert world.subject() == "first"
     Path(files.server[0]).write_bytes(good[0])
-    wait_for(lambda: not stage.warned())
+    wait_for(lambda: not world.warned())
     files.authority.write(files.directory, "server", name((CN, "second")))
-    wait_for(lambda: stage.subject() == "second")
+    wait_for(lambda: world.subject() == "second")
     # Another authority of clients: certificates of the earlier one are refused from now on.
     other = Authority("others")
-    assert stage.get(files.alice).status_code == 200
+    assert world.get(files.alice).status_code == 200
     pair = other.write(files.directory, "bob", name((C, "DE"), (O, "Acme"), (CN, "bob")))
     other.write_own(Path(files.client_ca))
-    wait_for(lambda: _refused(stage, files.alice))
-    assert stage.get(pair).json()["principal"] == "User:bob"
+    wait_for(lambda: _refused(world, files.alice))
+    assert world.get(pair).json()["principal"] == "User:bob"
 
 
-def _refused(stage: Stage, pair: tuple[str, str]) -> bool:
+def _refused(world: World, pair: tuple[str, str]) -> bool:
     try:
-        stage.get(pair)
+        world.get(pair)
     except httpx.TransportError:
         return True
     return False
 
 
-def test_the_admin_token_is_read_again_when_it_changes(stage: Stage) -> None:
-    [path] = stage.service.log.parent.glob("token-*")
-    old = f"Bearer {stage.service.token}"
-    assert stage.get(Authorization=old).status_code == 200
+def test_the_admin_token_is_read_again_when_it_changes(world: World) -> None:
+    [path] = world.service.log.parent.glob("token-*")
+    old = f"Bearer {world.service.token}"
+    assert world.get(Authorization=old).status_code == 200
     path.write_text("short")
-    wait_for(stage.warned)
-    assert stage.get(Authorization=old).status_code == 200
+    wait_for(world.warned)
+    assert world.get(Authorization=old).status_code == 200
     path.write_text("another token of good length")
-    wait_for(lambda: stage.get(Authorization=old).status_code == 401)
-    assert stage.get(Authorization="Bearer another token of good length").status_code == 200
-    assert "another token" not in stage.service.log.read_text()
+    wait_for(lambda: world.get(Authorization=old).status_code == 401)
+    assert world.get(Authorization="Bearer another token of good length").status_code == 200
+    assert "another token" not in world.service.log.read_text()
 
 
-def test_a_proxy_passes_its_clients_certificates(stage: Stage) -> None:
-    der = ssl.PEM_cert_to_DER_cert(Path(stage.files.alice[0]).read_text())
-    pem = urllib.parse.quote(Path(stage.files.alice[0]).read_text(), safe="")
-    transport = httpx.HTTPTransport(verify=stage.files.context(stage.files.proxy), local_address="127.0.0.2")
+def test_a_proxy_passes_its_clients_certificates(world: World) -> None:
+    der = ssl.PEM_cert_to_DER_cert(Path(world.files.alice[0]).read_text())
+    pem = urllib.parse.quote(Path(world.files.alice[0]).read_text(), safe="")
+    transport = httpx.HTTPTransport(verify=world.files.context(world.files.proxy), local_address="127.0.0.2")
     with httpx.Client(transport=transport, timeout=30) as client:
 
         def get(*values: str) -> httpx.Response:
-            return client.get(stage.url + "/v1/whoami", headers=[("Client-Cert", value) for value in values])
+            return client.get(world.url + "/v1/whoami", headers=[("Client-Cert", value) for value in values])
 
         for value in (f":{b64encode(der).decode()}:", b64encode(der).decode(), pem):
             assert who(get(value)) == ("User:alice", "certificate")
@@ -207,6 +207,6 @@ def test_a_proxy_passes_its_clients_certificates(stage: Stage) -> None:
             [":" + "A" * 40_000 + ":"],
         ):
             assert get(*values).status_code == 401, values
-    plain = httpx.HTTPTransport(verify=stage.files.context(), local_address="127.0.0.2")
+    plain = httpx.HTTPTransport(verify=world.files.context(), local_address="127.0.0.2")
     with httpx.Client(transport=plain, timeout=30) as client:
-        assert client.get(stage.url + "/v1/whoami", headers={"Client-Cert": pem}).json()["principal"] == "User:alice"
+        assert client.get(world.url + "/v1/whoami", headers={"Client-Cert": pem}).json()["principal"] == "User:alice"

@@ -12,7 +12,7 @@ from confplane.devstack.postgres import OWNER, SERVICE
 from tests.support import servers
 from tests.support.forgetful import Forgetful
 from tests.support.service import Service
-from tests.support.stage import Stage
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -82,10 +82,10 @@ def workdir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, chroot: str, migrated: servers.Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
+async def world(tmp_path: Path, chroot: str, migrated: servers.Database, raw_zk: KazooClient) -> AsyncIterator[World]:
     """Services and replicas on stores of the test's own."""
-    async with Stage(tmp_path, chroot, migrated, raw_zk) as stage:
-        yield stage
+    async with World(tmp_path, chroot, migrated, raw_zk) as world:
+        yield world
 
 
 @pytest.fixture(scope="module")

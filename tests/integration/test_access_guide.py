@@ -21,7 +21,7 @@ from confplane.domain.access.operations import (
     ResourceType,
     Role,
 )
-from tests.support import zygote
+from tests.support import fork_server
 from tests.support.service import ROOT, Service
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tm
     blocks = re.findall(r"```sh\n(.*?)```", section("A team of your own"), re.DOTALL)
     with (
         Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service,
-        zygote.confplane() as programs,
+        fork_server.confplane() as programs,
     ):
         (tmp_path / "admin-token").write_text(service.token)
         script = "set -eu\n" + "echo '#'\n".join(blocks)

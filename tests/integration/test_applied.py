@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from confplane.audit import exchange
+from confplane.audit import write_behind_buffer
 from confplane.audit.applied import SERIAL_LOCK
 from confplane.audit.registration_statements import SERIAL_LOCK as REGISTRATIONS_LOCK
 from confplane.client import ConnectionFailedError, ProblemError
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 
 _MANY: Final = 100_000
@@ -158,8 +158,8 @@ async def test_a_report_that_is_only_validated_and_one_with_a_key_count_nowhere(
     assert (await status(client, "user=trial"))["instances"] == 0
 
 
-async def test_changes_of_others_make_no_report_new(stage: Stage) -> None:
-    dsn = stage.database.owner_dsn
+async def test_external_changes_make_no_report_new(world: World) -> None:
+    dsn = world.database.owner_dsn
 
     def written() -> dict[str, tuple[int, int]]:
         rows = fetch(
@@ -167,7 +167,7 @@ async def test_changes_of_others_make_no_report_new(stage: Stage) -> None:
         )
         return {instance: (version, revision) for instance, version, revision in rows}
 
-    async with stage.service() as service, service.client() as client:
+    async with world.service() as service, service.client() as client:
         mine = (await client.put("client-configs", "user=calm", {"acks": "1"})).revision
         await report(client, "user=calm", "one", str(mine))
         await until(lambda: "one" in written())
@@ -184,8 +184,8 @@ async def test_changes_of_others_make_no_report_new(stage: Stage) -> None:
         await until(lambda: written().get("ahead", (0, 0))[1] == 2**62)
 
 
-async def test_a_kill_under_reports_loses_the_last_of_them_alone(stage: Stage) -> None:
-    dsn = stage.database.owner_dsn
+async def test_a_kill_under_reports_loses_the_last_of_them_alone(world: World) -> None:
+    dsn = world.database.owner_dsn
     reported: dict[tuple[str, str], tuple[float, float]] = {}
 
     async def reporting(client: ConfplaneClient, entity: str) -> None:
@@ -198,7 +198,7 @@ async def test_a_kill_under_reports_loses_the_last_of_them_alone(stage: Stage) -
     def written() -> set[tuple[str, str]]:
         return set(fetch(dsn, "SELECT entity_id, instance_id FROM applied_reports"))
 
-    async with stage.service() as killed, stage.service() as other:
+    async with world.service() as killed, world.service() as other:
         async with killed.client(tries=1) as client:
             users = [f"user=app-{number}" for number in range(8)]
             reports = [asyncio.create_task(reporting(client, user)) for user in users]
@@ -221,8 +221,8 @@ async def test_a_kill_under_reports_loses_the_last_of_them_alone(stage: Stage) -
 @pytest.mark.parametrize(
     "many", [300, pytest.param(_MANY, marks=[pytest.mark.long, pytest.mark.timeout(3600)])], ids="{:,}".format
 )
-async def test_a_stop_loses_no_report_and_no_registration(stage: Stage, many: int) -> None:
-    dsn = stage.database.owner_dsn
+async def test_a_stop_loses_no_report_and_no_registration(world: World, many: int) -> None:
+    dsn = world.database.owner_dsn
     software = {"softwareName": "kafka-python", "softwareVersion": "2.2"}
     components = [{"entityType": "user", "matchType": "exact", "match": "app-{entity}"}]
     poll = {
@@ -231,7 +231,7 @@ async def test_a_stop_loses_no_report_and_no_registration(stage: Stage, many: in
         "supportedConfigs": ["acks"],
         "clientInformation": software,
     }
-    async with stage.service() as service, service.client() as client:
+    async with world.service() as service, service.client() as client:
         reports = Load(
             service.port,
             "/v1/clusters/default/client-configs/user=app-{entity}/instances/one",
@@ -263,9 +263,9 @@ async def test_a_stop_loses_no_report_and_no_registration(stage: Stage, many: in
         unwritten = Counter({table: int(rows) for rows, table in said})
         for table in ("registrations", "applied_reports"):
             # A statement that is cut off may be done.
-            assert many <= count(dsn, table) + unwritten[table] <= many + exchange._ROWS_PER_INSERT
+            assert many <= count(dsn, table) + unwritten[table] <= many + write_behind_buffer._ROWS_PER_INSERT
         # Where others have the processors, Postgres does not take all of 100,000 in time.
-        assert not unwritten or (many == _MANY and stopped_s >= exchange._CLOSE_PATIENCE_S), unwritten
+        assert not unwritten or (many == _MANY and stopped_s >= write_behind_buffer._CLOSE_PATIENCE_S), unwritten
         await asyncio.to_thread(service.start)
         if not unwritten:  # this one's may be among those
             await until(lambda: _counted(client, "user=app-000001", 1))

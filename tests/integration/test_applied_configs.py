@@ -25,11 +25,11 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
-from confplane.services.ports.applying import Refused
-from confplane.services.ports.kafka import Area
-from tests.support.adopting import SENDING_STEPS, alter, apply, equal, kill, opener, rows
+from confplane.services.ports.applying import AlterRefused
+from confplane.services.ports.kafka import KraftEntityType
+from tests.support.adopting import DELIVERY_STEPS, alter, apply, equal, kill, opener, rows
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import caller, members
+from tests.support.observing import caller, znode_metadata
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.edits import EditResult
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 TOPIC, GROUP, METRICS = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(client_metrics="m")
 DEFAULT, BROKER = Entity.of(broker=None), Entity.of(broker="1")
@@ -65,12 +65,12 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster, with a secret for the passwords of brokers."""
     secret = tmp_path / "encoder"
     secret.write_text("encoder secret")
     encoder = {"secret_file": str(secret), "iterations": 1024}
-    async with opener(stage, kafka, password_encoder=encoder) as found:
+    async with opener(world, kafka, password_encoder=encoder) as found:
         yield found
 
 
@@ -90,14 +90,14 @@ async def test_configs_of_each_kind_are_applied_in_shared_requests(opened: Opene
     assert kafka.requests[-1] == {TOPIC: {"segment.ms": None, "retention.ms": "6"}}
     # Nothing is left to send, and nothing of it is another's.
     await apply(one)
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert len(kafka.requests) == 3
     for entity in SETTINGS:
         assert {each.kind for each in await rows(one, entity)} == {"change"}
 
 
-@pytest.mark.parametrize("step", SENDING_STEPS)
+@pytest.mark.parametrize("step", DELIVERY_STEPS)
 async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()
     for entity, values in SETTINGS.items():
@@ -106,9 +106,9 @@ async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka
     await kill(one, step)
     two = await opened()
     # Even if it looks first.
-    await two.look()
+    await two.poll()
     await apply(two)
-    await two.look()
+    await two.poll()
     assert kafka.now.configs == SETTINGS
     equal(two, kafka)
     for entity in SETTINGS:
@@ -145,11 +145,11 @@ async def test_a_broker_that_does_not_answer_holds_up_nothing_but_itself(
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
+async def test_a_recreated_topic_never_gets_the_configs_of_the_earlier_one(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient, *, again: bool
 ) -> None:
     one = await opened()
-    assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == "id-1"
+    assert znode_metadata(raw_zk.get("/config/topics/t")[0])["topic_id"] == "id-1"
     await alter(one, TOPIC, {"retention.ms": "5"})
     kafka.delete_topic("t")
     if again:
@@ -158,7 +158,7 @@ async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
     await apply(one)
     assert kafka.requests == []
     assert one.applier.report().held.count == 1
-    await one.look()
+    await one.poll()
     assert one.config(TOPIC) == ({"retention.bytes": "77"} if again else {})
     await apply(one)
     assert (kafka.requests, one.applier.report().pending, one.applier.report().held.count) == ([], 0, 0)
@@ -169,12 +169,12 @@ async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
     await alter(one, TOPIC, {"retention.ms": "6"})
     await apply(one)
     assert kafka.requests == [{TOPIC: {"retention.ms": "6"}}]
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
 @pytest.mark.parametrize("emptied", [True, False])
-async def test_a_topic_that_is_made_again_before_its_first_request_never_gets_the_earlier_ones_configs(
+async def test_a_topic_recreated_before_its_first_request_never_gets_the_configs_of_the_earlier_one(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient, *, emptied: bool
 ) -> None:
     """The id is that of the question before the commit, and in the znode: the process that wrote may be gone."""
@@ -182,26 +182,26 @@ async def test_a_topic_that_is_made_again_before_its_first_request_never_gets_th
     entity = TOPIC if emptied else Entity.of(topic="new")
     if emptied:
         kafka.delete_topic("t")
-        await one.look()
+        await one.poll()
         kafka.create_topic("t")
     else:
         kafka.create_topic("new")
     await alter(one, entity, {"retention.ms": "5"})
     name = entity.get(EntityType.TOPIC)
-    assert members(raw_zk.get(f"/config/topics/{name}")[0])["topic_id"] == kafka.now.topics[str(name)]
+    assert znode_metadata(raw_zk.get(f"/config/topics/{name}")[0])["topic_id"] == kafka.now.topics[str(name)]
     kafka.delete_topic(str(name))
     kafka.create_topic(str(name))
     await apply(two)
     assert kafka.requests == []
     assert two.applier.report().held.first == ((entity.id, "The topic was made again; its configs are followed anew"),)
-    await two.look()
+    await two.poll()
     await apply(two)
     assert (kafka.requests, two.config(entity)) == ([], {})
     # The present topic is written as any other.
     await alter(two, entity, {"retention.ms": "6"})
     await apply(two)
     assert kafka.requests == [{entity: {"retention.ms": "6"}}]
-    await two.look()
+    await two.poll()
     equal(two, kafka)
 
 
@@ -211,15 +211,15 @@ async def test_a_topic_that_the_cluster_was_not_asked_about_gets_its_id_by_the_f
     one = await opened()
     kafka.create_topic("new")
     entity = Entity.of(topic="new")
-    kafka.denied.add(Area.TOPICS)
+    kafka.denied.add(KraftEntityType.TOPICS)
     await alter(one, entity, {"retention.ms": "5"})
     kafka.denied.clear()
     # What was written without an id stays so, whatever the cluster names later: it may be of another topic.
     await alter(one, entity, {"segment.ms": "7"})
-    assert "topic_id" not in members(raw_zk.get("/config/topics/new")[0])
+    assert "topic_id" not in znode_metadata(raw_zk.get("/config/topics/new")[0])
     await apply(one)
     assert kafka.requests == [{entity: {"retention.ms": "5", "segment.ms": "7"}}]
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
@@ -229,7 +229,7 @@ async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it
 ) -> None:
     new = Entity.of(topic="u")
     one = await opened()
-    await one.look()
+    await one.poll()
     behind = kafka.now.copied()
     kafka.create_topic("u")
     if not applied:
@@ -238,22 +238,22 @@ async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it
     await alter(one, new, {"retention.ms": "5000"})
     await apply(one)
     kafka.behind = behind
-    monkeypatch.setattr("confplane.services.kraft.looking.CALL_S", 0.5)
+    monkeypatch.setattr("confplane.services.kraft.poll_loop.POLL_TIMEOUT_S", 0.5)
     for _ in range(2):
         with suppress(UnavailableError):
-            await one.look_once()
+            await one.poll_once()
     kafka.behind = None
     assert one.config(new) == {"retention.ms": "5000"}
-    one.observer.looking._anew()
+    one.observer.poll_loop._restart_all()
     for _ in range(2):
         await apply(one)
-        await one.look()
+        await one.poll()
     equal(one, kafka)
     assert kafka.now.configs[new] == {"retention.ms": "5000"}
     assert [each.kind for each in await rows(one, new)] == ["change"]
 
 
-async def test_what_is_applied_is_looked_at_soon(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_applied_changes_are_polled_soon(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, GROUP, SETTINGS[GROUP])
     await apply(one)
@@ -265,7 +265,7 @@ async def test_what_is_applied_is_looked_at_soon(opened: Opener, kafka: KafkaDou
     assert [each.kind for each in await rows(one, GROUP)] == ["change", "observed"]
 
 
-async def test_no_spelling_and_no_reference_counts_as_a_change_of_others(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_no_spelling_and_no_reference_counts_as_an_external_change(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, TOPIC, {"cleanup.policy": "delete , compact", "retention.ms": " 0100"})
     await alter(one, BROKER, {REFERENCE: "${file:/secrets:key}"})
@@ -275,7 +275,7 @@ async def test_no_spelling_and_no_reference_counts_as_a_change_of_others(opened:
     kafka.alter(TOPIC, {"cleanup.policy": "delete,compact", "retention.ms": "100"})
     kafka.alter(BROKER, {REFERENCE: "/secret/place"})
     for _ in range(2):
-        await one.look()
+        await one.poll()
         await apply(one)
     assert len(kafka.requests) == 2
     assert one.config(TOPIC) == sent
@@ -284,14 +284,14 @@ async def test_no_spelling_and_no_reference_counts_as_a_change_of_others(opened:
         assert [each.kind for each in await rows(one, entity)] == ["change"]
 
 
-def kept(stage: Stage) -> str:
+def stored_states(world: World) -> str:
     """Everything that the states have of the cluster, as text."""
-    with psycopg.connect(stage.database.owner_dsn) as connection:
+    with psycopg.connect(world.database.owner_dsn) as connection:
         return str(connection.execute("SELECT * FROM target_states").fetchall())
 
 
 async def test_a_password_is_sent_in_clear_and_kept_as_a_fingerprint(
-    opened: Opener, kafka: KafkaDouble, stage: Stage
+    opened: Opener, kafka: KafkaDouble, world: World
 ) -> None:
     one = await opened()
     sent: list[dict[str, Any]] = []
@@ -311,11 +311,11 @@ async def test_a_password_is_sent_in_clear_and_kept_as_a_fingerprint(
     await apply(one)
     assert sent == [{PASSWORD: "hunter2"}]
     stored = (one.config(BROKER) or {})[PASSWORD]
-    assert "hunter2" not in stored + kept(stage)
-    assert "fingerprint" in kept(stage)
+    assert "hunter2" not in stored + stored_states(world)
+    assert "fingerprint" in stored_states(world)
     # It is never compared, and sent again only where it is another.
     for _ in range(2):
-        await one.look()
+        await one.poll()
         await apply(one)
     assert (one.config(BROKER) or {})[PASSWORD] == stored
     await alter(one, BROKER, {PASSWORD: "hunter2", "log.cleaner.threads": "2"})
@@ -324,19 +324,19 @@ async def test_a_password_is_sent_in_clear_and_kept_as_a_fingerprint(
     await alter(one, BROKER, {PASSWORD: "hunter3"})
     await apply(one)
     assert sent[2:] == [{PASSWORD: "hunter3"}]
-    assert "hunter" not in kept(stage)
+    assert "hunter" not in stored_states(world)
     assert {each.kind for each in await rows(one, BROKER)} == {"change"}
 
 
 async def test_a_refusal_that_repeats_a_password_is_kept_without_it(
-    opened: Opener, kafka: KafkaDouble, stage: Stage
+    opened: Opener, kafka: KafkaDouble, world: World
 ) -> None:
     one = await opened()
     await alter(one, BROKER, {PASSWORD: "hunter2"})
-    kafka.refusals[BROKER] = Refused(40, "The value hunter2 is no password")
+    kafka.refusals[BROKER] = AlterRefused(40, "The value hunter2 is no password")
     await apply(one)
     assert one.applier.report().refused.first == (("broker=1", "The value [hidden] is no password (code 40)"),)
-    assert "hunter2" not in kept(stage)
+    assert "hunter2" not in stored_states(world)
 
 
 async def test_a_password_that_this_process_can_not_open_waits_alone(
@@ -367,7 +367,7 @@ async def test_what_the_cluster_would_refuse_is_refused_before_the_commit(opened
     one = await opened()
     errors = {40: InvalidConfigError, 42: InvalidRequestError, 44: PolicyViolationError}
     for code, error in errors.items():
-        kafka.refusals[TOPIC] = Refused(code, "Kafka's words")
+        kafka.refusals[TOPIC] = AlterRefused(code, "Kafka's words")
         result = await edit(one, TOPIC, retention_ms="5")
         assert type(result.error) is error
         assert (result.error.detail, result.error.outcome) == (
@@ -393,7 +393,7 @@ async def test_a_topic_is_unknown_if_the_cluster_says_so(opened: Opener, kafka: 
 
 async def test_a_password_is_in_no_refusal_before_the_commit(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.refusals[BROKER] = Refused(40, "The value hunter2 is no password")
+    kafka.refusals[BROKER] = AlterRefused(40, "The value hunter2 is no password")
     (result,) = await one.replica.edit(BROKER, FacetName.CONFIGS, (Op(PASSWORD, OpType.SET, "hunter2"),))
     assert result.error is not None
     assert "[hidden] is no password" in result.error.detail
@@ -416,8 +416,8 @@ async def test_while_the_cluster_is_away_a_write_commits_with_a_warning(opened: 
 
 async def test_an_atomic_change_is_asked_about_as_a_whole(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.refusals[GROUP] = Refused(40, "Kafka's words")
-    collection = one.replica.parts.clusters.get("default").collections[FacetName.CONFIGS]
+    kafka.refusals[GROUP] = AlterRefused(40, "Kafka's words")
+    collection = one.replica.parts.clusters.get("default").facets[FacetName.CONFIGS]
     edits = [
         Edit(TOPIC, (Op("retention.ms", OpType.SET, "5"),)),
         Edit(GROUP, (Op("consumer.session.timeout.ms", OpType.SET, "46000"),)),
@@ -431,11 +431,11 @@ async def test_no_key_is_removed_that_callers_did_not_set(opened: Opener, kafka:
     one = await opened()
     await alter(one, TOPIC, {"retention.ms": "5"})
     kafka.alter(TOPIC, {"flush.ms": "9"})
-    await asyncio.gather(apply(one), one.look())
-    await one.look()
+    await asyncio.gather(apply(one), one.poll())
+    await one.poll()
     await alter(one, TOPIC, {"retention.ms": None})
     await apply(one)
     assert kafka.requests == [{TOPIC: {"retention.ms": "5"}}, {TOPIC: {"retention.ms": None}}]
-    await one.look()
+    await one.poll()
     assert one.config(TOPIC) == kafka.now.configs[TOPIC] == {"segment.ms": "100", "flush.ms": "9"}
     assert one.store.get(Tree.CONFIG, TOPIC.id) is not None

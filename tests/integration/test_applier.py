@@ -17,16 +17,16 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft import enforce
-from confplane.services.kraft.standing import Standings
-from confplane.services.ports.applying import Held, Refused, Sending
+from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.ports.applying import AlterRefused, AlterRetriable, Delivery
 from tests.audit.rows import run
 from tests.support.adopting import (
     ALICE,
     BOB,
+    DELIVERY_STEPS,
     OTHER,
     PAIR,
     RATE,
-    SENDING_STEPS,
     Turmoil,
     alter,
     apply,
@@ -41,7 +41,7 @@ from tests.support.adopting import (
     shown_drift,
 )
 from tests.support.kafka_double import KafkaDouble, nothing
-from tests.support.observing import Observing, caller, members
+from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.stores import kafka_writes, soon, until
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from tests.support.adopting import Opener
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 IP = Entity.of(ip="10.0.0.1")
 TREE = Tree.CONFIG
@@ -65,9 +65,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster; the first imports it."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
         yield found
 
 
@@ -78,13 +78,13 @@ async def test_a_callers_change_is_committed_here_and_then_applied(
     await alter(one, ALICE, producer_byte_rate=2048, consumer_byte_rate=None)
     await alter(one, PAIR, producer_byte_rate=7)
     assert kafka.now.configs[ALICE][RATE] == "1024"
-    assert members(raw_zk.get("/config/users/alice")[0])["altered"] == [OTHER, RATE]
+    assert znode_metadata(raw_zk.get("/config/users/alice")[0])["altered"] == [OTHER, RATE]
     assert await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "2048", OTHER: None}, PAIR: {RATE: "7"}}]
     equal(one, kafka)
     # Nothing is left to send, and nothing of it is another's.
     await apply(one)
-    await one.look()
+    await one.poll()
     assert len(kafka.requests) == 1
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
     assert one.applier.report().pending == 0
@@ -99,53 +99,53 @@ async def test_only_the_difference_to_what_was_applied_is_sent(opened: Opener, k
     await apply(one)
     assert kafka.requests[1:] == [{ALICE: {OTHER: "5"}}]
     # Another's change of a key that was not sent is adopted.
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {RATE: "3000", OTHER: "5"}
     equal(one, kafka)
 
 
-async def test_a_key_that_others_changed_in_between_is_sent_again(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_key_changed_externally_in_between_is_sent_again(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     kafka.alter(ALICE, {RATE: "3000"})
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {RATE: "3000", OTHER: "1"}
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     assert kafka.now.configs[ALICE][RATE] == "2048"
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert [each.kind for each in await rows(one, ALICE)] == ["change", "observed", "change"]
 
 
-async def test_a_value_of_before_others_changes_is_sent_again_whatever_was_applied_since(
+async def test_a_value_from_before_external_changes_is_sent_again_whatever_was_applied_since(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     kafka.alter(ALICE, {RATE: "3000"})
-    await one.look()
+    await one.poll()
     await alter(one, ALICE, consumer_byte_rate=5)
     await apply(one)
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     assert kafka.requests[1:] == [{ALICE: {OTHER: "5"}}, {ALICE: {RATE: "2048"}}]
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert await kinds(one, ALICE) == ["change", "observed", "change", "change"]
 
 
-async def test_what_others_change_becomes_ours(opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient) -> None:
+async def test_external_changes_are_followed(opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     kafka.alter(ALICE, {RATE: "1", OTHER: None})
     kafka.alter(BOB, {RATE: "5"})
-    await one.look()
+    await one.poll()
     equal(one, kafka)
-    assert "altered" not in members(raw_zk.get("/config/users/alice")[0])
+    assert "altered" not in znode_metadata(raw_zk.get("/config/users/alice")[0])
     change, observed = await rows(one, ALICE)
     assert (change.kind, observed.kind) == ("change", "observed")
     assert observed.intent.entities[0].before == {RATE: "2048", OTHER: "1"}
@@ -154,29 +154,29 @@ async def test_what_others_change_becomes_ours(opened: Opener, kafka: KafkaDoubl
     assert len(kafka.requests) == 1
 
 
-async def test_a_look_never_undoes_what_waits(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_poll_never_undoes_queued_changes(opened: Opener, kafka: KafkaDouble) -> None:
     one, two = await opened(), await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     kafka.alter(ALICE, {OTHER: "9"})
-    await one.look()
+    await one.poll()
     await two.aware()
-    await two.freshener.look_at([ALICE], soon())
+    await two.refresher.refresh_entities([ALICE], soon())
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     await apply(one)
     # The other key is adopted behind the own change, though the cluster's answer is the same as in the look above.
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {RATE: "2048", OTHER: "9"}
     equal(one, kafka)
 
 
-async def test_a_broker_that_is_behind_takes_no_applied_change_back(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_lagging_broker_does_not_undo_an_applied_change(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     with kafka.lagging():
         await apply(one)
-        await one.look_once()
+        await one.poll_once()
         assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
-    await one.look()
+    await one.poll()
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
     equal(one, kafka)
 
@@ -189,19 +189,21 @@ async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: 
     await apply(one)
     assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
     assert {sample.name: sample.value for sample in one.applier.metrics()}["apply_unknown"] == 1
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "2048"}}] * 2
     assert one.applier.report().unknown.count == 0
     if kafka.waiting:
         kafka.arrive()
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
 
 
-async def test_a_cluster_that_goes_amid_a_request_leaves_its_end_unknown(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unknown(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
     """As where a controller hangs: neither the request is answered, nor the barrier behind it."""
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
@@ -209,15 +211,15 @@ async def test_a_cluster_that_goes_amid_a_request_leaves_its_end_unknown(opened:
     async def go() -> None:
         kafka.down = "The controller hangs"
 
-    kafka.cut, kafka.behind_request = "after", go
+    kafka.cut, kafka.after_request = "after", go
     with pytest.raises(UnavailableError):
         await apply(one)
     assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
     assert {each.name: each.value for each in one.applier.metrics()}["apply_unknown"] == 1
-    kafka.down, kafka.behind_request = None, nothing
+    kafka.down, kafka.after_request = None, nothing
     await apply(one)
     assert one.applier.report().unknown.count == 0
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
 
@@ -228,30 +230,30 @@ def node_of(one: Observing) -> Node:
     return node
 
 
-async def standing_of(one: Observing) -> str:
+async def apply_status_of(one: Observing) -> str:
     """The standing of the entity's newest change."""
-    found = await Standings(one.store, one.states).of([node_of(one)])
+    found = await ApplyWaiter(one.store, one.states).statuses([node_of(one)])
     return found[ALICE.id].state.value
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["applied", "refused"])
-async def test_a_change_that_the_journal_shows_amid_a_sending_is_sent_behind_it(
+async def test_a_change_that_the_journal_shows_during_a_delivery_is_sent_after_it(
     opened: Opener, kafka: KafkaDouble, *, refused: bool
 ) -> None:
     one = await opened()
-    await one.look()
+    await one.poll()
     await alter(one, ALICE, producer_byte_rate=2048)
     if refused:
-        kafka.refusals[ALICE] = Refused(42, "No")
+        kafka.refusals[ALICE] = AlterRefused(42, "No")
 
     async def change_again() -> None:
-        kafka.behind_request = nothing
+        kafka.after_request = nothing
         await alter(one, ALICE, consumer_byte_rate=5)
         await one.store.catch_up(soon())
         # The next round of the applier reads the journal while the request is under way.
         await one.applier._begin()
 
-    kafka.behind_request = change_again
+    kafka.after_request = change_again
     first = node_of(one).mzxid
     await apply(one)
     kafka.refusals.clear()
@@ -268,15 +270,15 @@ async def test_a_change_that_the_journal_shows_amid_a_sending_is_sent_behind_it(
 @pytest.mark.parametrize("back", [False, True], ids=["another key", "back to the value on its way"])
 async def test_the_appliers_own_rounds_end_every_change(opened: Opener, kafka: KafkaDouble, *, back: bool) -> None:
     one = await opened()
-    await one.look()
+    await one.poll()
     under_way, answered = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:
-        kafka.behind_request = nothing
+        kafka.after_request = nothing
         under_way.set()
         await answered.wait()
 
-    kafka.behind_request = wait
+    kafka.after_request = wait
     one.applier.start()
     try:
         await alter(one, ALICE, producer_byte_rate=2048)
@@ -288,10 +290,10 @@ async def test_the_appliers_own_rounds_end_every_change(opened: Opener, kafka: K
             await alter(one, ALICE, consumer_byte_rate=5)
         newest = node_of(one).mzxid
         # The applier's rounds have read the journal meanwhile.
-        await until(lambda: (one.applier._frontier._collected or 0) >= newest)
+        await until(lambda: (one.applier._watermark._collected or 0) >= newest)
         answered.set()
         await until(lambda: (one.store.applied_revision() or 0) >= newest)
-        assert await standing_of(one) == "applied"
+        assert await apply_status_of(one) == "applied"
         equal(one, kafka)
     finally:
         await one.applier.stop()
@@ -304,26 +306,26 @@ async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, 
     kafka.arrive()
     kafka.alter(ALICE, {OTHER: "77"})
     assert kafka.now.configs[ALICE][RATE] == "1"
-    await one.look()
+    await one.poll()
     # The other's key is adopted, the late one is sent anew.
     assert one.config(ALICE) == {RATE: "2", OTHER: "77"}
     await apply(one)
     assert kafka.requests[-1] == {ALICE: {RATE: "2"}}
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     observed = [each for each in await rows(one, ALICE) if each.kind == "observed"]
     assert [each.intent.entities[0].keys for each in observed] == [(OTHER,)]
     assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
 
 
-async def test_a_late_duplicate_between_two_equal_looks_is_put_right(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_stale_duplicate_between_two_equal_polls_is_repaired(opened: Opener, kafka: KafkaDouble) -> None:
     """The cluster's answer is that of the look before, although a newer value was applied in between."""
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=1)
     kafka.cut = "late"
     await apply(one)
     await apply(one)
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     await alter(one, ALICE, producer_byte_rate=2)
     await apply(one)
@@ -334,7 +336,7 @@ async def test_a_late_duplicate_between_two_equal_looks_is_put_right(opened: Ope
     assert kafka.now.configs[ALICE][RATE] == "2"
 
 
-async def test_a_late_value_that_others_replaced_meanwhile_is_none_of_theirs(
+async def test_a_stale_in_flight_write_replaced_externally_is_not_an_external_change(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
@@ -344,11 +346,11 @@ async def test_a_late_value_that_others_replaced_meanwhile_is_none_of_theirs(
     # Sent again, it is applied; others replace it.
     await apply(one)
     kafka.alter(ALICE, {RATE: "9"})
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {RATE: "9", OTHER: "1"}
     kafka.arrive()
     assert kafka.now.configs[ALICE][RATE] == "1"
-    await one.look_once()
+    await one.poll_once()
     # The present value stays, and is sent, though it was never sent before; until then it is listed.
     assert shown_drift(await drift(one)) == {ALICE.id: {RATE: ("pending", "9", "1", "External:unknown")}}
     await restore(one)
@@ -358,7 +360,7 @@ async def test_a_late_value_that_others_replaced_meanwhile_is_none_of_theirs(
 
 
 @pytest.mark.parametrize("word", ["adopt", "enforce"])
-async def test_others_who_set_what_callers_replaced_are_heard(opened: Opener, kafka: KafkaDouble, word: str) -> None:
+async def test_external_writes_of_replaced_values_are_followed(opened: Opener, kafka: KafkaDouble, word: str) -> None:
     """Everything that was sent has an end, so no value can be late."""
     one = await opened()
     await getattr(one.targets, word)(one.states, caller())
@@ -378,7 +380,9 @@ async def test_others_who_set_what_callers_replaced_are_heard(opened: Opener, ka
     assert late(one) == 0
 
 
-async def test_each_sending_without_an_end_counts_for_one_late_value(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_each_delivery_without_an_outcome_counts_for_one_stale_in_flight_write(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=1000)
     for _ in range(2):
@@ -390,8 +394,8 @@ async def test_each_sending_without_an_end_counts_for_one_late_value(opened: Ope
     for _ in range(2):
         kafka.alter(ALICE, {RATE: "1000"})
         # Several looks at one late value are one.
-        await one.look_once()
-        await one.look()
+        await one.poll_once()
+        await one.poll()
         await restore(one)
         assert kafka.now.configs[ALICE][RATE] == "2000"
     assert (late(one), await kinds(one, ALICE)) == (2, ["change"] * 2)
@@ -402,7 +406,7 @@ async def test_each_sending_without_an_end_counts_for_one_late_value(opened: Ope
 
 
 async def test_values_that_an_earlier_release_sent_may_be_late_once(
-    opened: Opener, kafka: KafkaDouble, stage: Stage
+    opened: Opener, kafka: KafkaDouble, world: World
 ) -> None:
     one = await opened()
     for rate in (1000, 2000):
@@ -410,7 +414,7 @@ async def test_values_that_an_earlier_release_sent_may_be_late_once(
         await apply(one)
     # Its rows have values and times alone.
     run(
-        stage.database.owner_dsn,
+        world.database.owner_dsn,
         "UPDATE target_states SET sent ="
         " (SELECT jsonb_agg(item - 'open' - 'taken') FROM jsonb_array_elements(sent) AS item)",
     )
@@ -434,7 +438,7 @@ async def test_what_never_went_out_is_never_late(
             case "away":
                 raise UnavailableError("No broker answers")
             case "held":
-                return [Held("The right is missing")]
+                return [AlterRetriable("The right is missing")]
         raise AssertionError
 
     begin = one.states.begin
@@ -456,20 +460,20 @@ async def test_what_never_went_out_is_never_late(
     for rate in (1000, 2000):
         await alter(one, ALICE, producer_byte_rate=rate)
         await apply(one)
-    assert (await one.states.known("default", [ALICE.id]))[ALICE.id].uncertain == {}
+    assert (await one.states.load("default", [ALICE.id]))[ALICE.id].uncertain == {}
     kafka.alter(ALICE, {RATE: "1000"})
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert (await kinds(one, ALICE))[-1] == "observed"
 
 
-async def test_a_late_value_that_the_cluster_refuses_to_lose_is_none_of_theirs(
+async def test_a_stale_in_flight_write_that_the_cluster_refuses_to_lose_is_not_an_external_change(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
     await overtake(one, kafka)
     kafka.arrive()
-    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    kafka.refusals[ALICE] = AlterRefused(44, "A policy forbids it")
     await restore(one)
     await restore(one)
     assert await kinds(one, ALICE) == ["change", "change"]
@@ -485,14 +489,16 @@ def late(one: Observing) -> Any:
     return {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"]
 
 
-async def test_a_value_of_before_an_open_end_is_sent_behind_a_refusal_too(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_value_from_before_an_unknown_outcome_is_also_sent_after_a_refusal(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=1)
     await apply(one)
     await alter(one, ALICE, producer_byte_rate=2)
     kafka.cut = "late"
     await apply(one)
-    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     await alter(one, ALICE, producer_byte_rate=3)
     await apply(one)
     kafka.refusals.clear()
@@ -500,7 +506,7 @@ async def test_a_value_of_before_an_open_end_is_sent_behind_a_refusal_too(opened
     await alter(one, ALICE, producer_byte_rate=1)
     await apply(one)
     assert kafka.now.configs[ALICE][RATE] == "1"
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
@@ -509,23 +515,23 @@ async def test_a_repetition_without_an_end_is_ended_by_the_next_leader(opened: O
     await overtake(one, kafka)
     # Another's change leaves a znode without altered keys.
     kafka.alter(ALICE, {OTHER: "77"})
-    await one.look()
+    await one.poll()
     kafka.arrive()
-    await one.look()
+    await one.poll()
     kafka.cut = "before"
     await apply(one)
     assert kafka.now.configs[ALICE] == {RATE: "1", OTHER: "77"}
     two = await opened()
     await apply(two)
-    await two.look()
+    await two.poll()
     assert two.config(ALICE) == {RATE: "2", OTHER: "77"}
     await apply(two)
-    await two.look()
+    await two.poll()
     equal(two, kafka)
     assert [each.kind for each in await rows(two, ALICE)] == ["change", "change", "observed"]
 
 
-async def test_a_look_in_front_of_a_newer_value_shows_nothing_late(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_poll_before_a_newer_value_shows_no_stale_write(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     for rate in (1, 2):
         await alter(one, ALICE, producer_byte_rate=rate)
@@ -533,8 +539,8 @@ async def test_a_look_in_front_of_a_newer_value_shows_nothing_late(opened: Opene
     with kafka.lagging():
         await alter(one, ALICE, producer_byte_rate=3)
         await apply(one)
-        await one.look_once()
-    await one.look()
+        await one.poll_once()
+    await one.poll()
     await apply(one)
     assert len(kafka.requests) == 3
     equal(one, kafka)
@@ -551,13 +557,13 @@ async def test_a_value_of_before_an_open_end_is_sent_again(opened: Opener, kafka
     await alter(one, ALICE, producer_byte_rate=1)
     await apply(one)
     assert kafka.now.configs[ALICE][RATE] == "1"
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
 async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     await alter(one, ALICE, producer_byte_rate=2048)
     await alter(one, BOB, producer_byte_rate=3)
     await apply(one)
@@ -566,7 +572,7 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     refusals = {sample.labels: sample.value for sample in one.applier.metrics() if sample.name == "applied_refusals"}
     assert refusals == {("default", "42"): 1}
     await apply(one)
-    await one.look()
+    await one.poll()
     assert len(kafka.requests) == 1
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     # Another leader lists it too, and sends nothing.
@@ -577,7 +583,7 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     await alter(one, ALICE, producer_byte_rate=1000)
     await apply(one)
     assert one.applier.report().refused.count == 0
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
@@ -591,32 +597,32 @@ async def test_a_cluster_that_is_away_gets_everything_later(opened: Opener, kafk
     kafka.down = None
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "4096"}}]
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
 @pytest.mark.parametrize("end", ["waits", "refused"])
-async def test_what_a_look_left_for_a_callers_change_is_placed_behind_the_look_before(
+async def test_what_a_poll_left_for_a_callers_change_is_placed_after_the_previous_poll(
     opened: Opener, kafka: KafkaDouble, end: str
 ) -> None:
     one = await opened()
-    await one.look()
+    await one.poll()
     kafka.create_topic("between")
     await alter(one, ALICE, producer_byte_rate=2048)
     kafka.alter(ALICE, {OTHER: "7"})
     written = kafka.now.offset
     if end == "refused":
-        kafka.refusals[ALICE] = Refused(44, "no")
+        kafka.refusals[ALICE] = AlterRefused(44, "no")
         await apply(one)
-        await one.look()
+        await one.poll()
     kafka.create_topic("behind")
     # The cluster's answer about quotas is the same again.
-    await one.look_once()
-    await one.look_once()
+    await one.poll_once()
+    await one.poll_once()
     kafka.refusals.clear()
     await alter(one, ALICE, producer_byte_rate=4096)
     await apply(one)
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     *changes, row = await rows(one, ALICE)
     assert ([each.kind for each in changes], row.kind) == (["change", "change"], "observed")
@@ -626,7 +632,7 @@ async def test_what_a_look_left_for_a_callers_change_is_placed_behind_the_look_b
     assert observed.after < written <= observed.until
 
 
-@pytest.mark.parametrize("step", SENDING_STEPS)
+@pytest.mark.parametrize("step", DELIVERY_STEPS)
 async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048, consumer_byte_rate=None)
@@ -634,9 +640,9 @@ async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka
     await kill(one, step)
     two = await opened()
     # Even if it looks first.
-    await two.look()
+    await two.poll()
     await apply(two)
-    await two.look()
+    await two.poll()
     assert two.config(ALICE) == {RATE: "2048"}
     equal(two, kafka)
     assert [each.kind for each in await rows(two, ALICE)] == ["change"]
@@ -661,11 +667,11 @@ async def test_a_leader_that_wakes_up_takes_no_newer_value_back(
     assert kafka.requests == [{ALICE: {RATE: "2"}}]
     monkeypatch.undo()
     await apply(one)
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
-async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right(
+async def test_a_leader_that_wakes_up_after_its_delivery_began_is_repaired(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await opened(), await opened()
@@ -681,15 +687,15 @@ async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right(
     monkeypatch.setattr(kafka, "alter_quotas", paused)
     await apply(one)
     assert kafka.now.configs[ALICE][RATE] == "1"
-    await two.look()
+    await two.poll()
     assert two.config(ALICE) == {RATE: "2", OTHER: "1"}
     await apply(two)
-    await two.look()
+    await two.poll()
     equal(two, kafka)
     assert [each.kind for each in await rows(two, ALICE)] == ["change", "change"]
 
 
-async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right_whatever_others_set_meanwhile(
+async def test_a_leader_that_wakes_up_after_its_delivery_began_is_repaired_despite_external_changes(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another leader sends the same value, and follows what others put in its place."""
@@ -701,7 +707,7 @@ async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right_whatever_oth
         monkeypatch.setattr(kafka, "alter_quotas", send)
         await apply(two)
         kafka.alter(ALICE, {RATE: "9"})
-        await two.look()
+        await two.poll()
         assert two.config(ALICE) == {RATE: "9", OTHER: "1"}
         return await send(*given)
 
@@ -714,7 +720,7 @@ async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right_whatever_oth
     assert await kinds(two, ALICE) == ["change", "observed"]
 
 
-async def test_a_claim_of_what_another_leader_has_ended_is_none(
+async def test_a_delivery_id_of_a_delivery_that_another_leader_ended_is_not_open(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pause in front of the claim: another leader has sent the same since, and others have set another value."""
@@ -725,7 +731,7 @@ async def test_a_claim_of_what_another_leader_has_ended_is_none(
     async def paused(*given: Any) -> set[str]:
         await apply(two)
         kafka.alter(ALICE, {RATE: "9"})
-        await two.look()
+        await two.poll()
         return await begin(*given)
 
     monkeypatch.setattr(one.states, "begin", paused)
@@ -753,12 +759,12 @@ async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: Kaf
     await one.targets.resume(caller())
     await one.aware()
     await apply(one)
-    await one.look()
+    await one.poll()
     equal(one, kafka)
 
 
 @pytest.mark.parametrize("word", ["pause", "observe"])
-async def test_a_change_of_the_target_behind_the_claim_of_a_sending_keeps_it_back(
+async def test_a_mode_change_after_a_delivery_began_holds_it_back(
     word: str, opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened()
@@ -778,7 +784,7 @@ async def test_a_change_of_the_target_behind_the_claim_of_a_sending_keeps_it_bac
     await one.targets.adopt(one.states, caller())
     await one.aware()
     await apply(one)
-    await one.look()
+    await one.poll()
     equal(one, kafka)
     assert kafka.now.configs[ALICE][RATE] == "2048"
 
@@ -807,14 +813,14 @@ async def test_the_end_of_the_mode_gives_the_quotas_back_to_the_cluster(opened: 
     await one.targets.observe(caller())
     await one.aware()
     assert not await apply(one)
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == kafka.now.configs[ALICE] == {RATE: "1024", OTHER: "1"}
     assert [each.kind for each in await rows(one, ALICE)] == ["change", "observed"]
 
 
 async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await one.states.begin("default", [Sending(ALICE.id, 2**62, {RATE: "9"})])
+    await one.states.begin("default", [Delivery(ALICE.id, 2**62, {RATE: "9"})])
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     # Somebody seems to know a newer revision.
@@ -827,10 +833,10 @@ async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened:
     assert kafka.requests == [{ALICE: {RATE: "4096"}}]
     # A begin that is no new one forgets nothing.
     await one.targets.adopt(one.states, caller())
-    assert set(await one.states.known("default", [ALICE.id])) == {ALICE.id}
+    assert set(await one.states.load("default", [ALICE.id])) == {ALICE.id}
 
 
-async def test_a_late_value_of_an_earlier_time_of_the_mode_is_none_of_theirs(
+async def test_a_stale_in_flight_write_of_an_earlier_period_of_the_mode_is_not_an_external_change(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
@@ -839,7 +845,7 @@ async def test_a_late_value_of_an_earlier_time_of_the_mode_is_none_of_theirs(
     await apply(one)
     await one.targets.observe(caller())
     await one.aware()
-    await one.look()
+    await one.poll()
     await one.targets.adopt(one.states, caller())
     await one.aware()
     await alter(one, ALICE, producer_byte_rate=4096)
@@ -852,12 +858,12 @@ async def test_a_late_value_of_an_earlier_time_of_the_mode_is_none_of_theirs(
     assert await kinds(one, ALICE) == ["change", "observed", "change"]
     assert late(one) == 1
     # Nothing else is known of the time before.
-    state = (await one.states.known("default", [ALICE.id]))[ALICE.id]
+    state = (await one.states.load("default", [ALICE.id]))[ALICE.id]
     assert state.applied == {RATE: "4096"}
 
 
-async def test_a_mode_needs_a_complete_import(stage: Stage, kafka: KafkaDouble) -> None:
-    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
+async def test_a_mode_needs_a_complete_import(world: World, kafka: KafkaDouble) -> None:
+    one = Observing(await world.replica(client_configs_layout="separate"), kafka)
     with pytest.raises(NotFoundError):
         await one.targets.adopt(one.states, caller())
     await one.importer.begin(await kafka.identity(soon()), caller())
@@ -870,23 +876,23 @@ async def test_an_import_is_refused_while_callers_write(opened: Opener) -> None:
     assert any("mode adopt" in each for each in (await one.importer.survey(soon())).blockers)
 
 
-async def test_what_others_write_into_zookeeper_is_put_back(
+async def test_external_writes_to_zookeeper_are_reverted(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:
     one = await opened()
-    await one.look()
+    await one.poll()
     await alter(one, BOB, producer_byte_rate=3)
     await apply(one)
-    await one.look()
+    await one.poll()
     kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"666"}}')
     # With its members, and without them.
     kept = raw_zk.get("/config/users/bob")[0].replace(b'"3"', b'"3","consumer_byte_rate":"666"')
     assert b"altered" in kept
     kafka_writes(raw_zk, "users/bob", kept)
     await apply(one)
-    await one.look()
+    await one.poll()
     await apply(one)
-    await one.look()
+    await one.poll()
     assert (one.config(ALICE), one.config(BOB)) == ({RATE: "1024", OTHER: "1"}, {RATE: "3"})
     equal(one, kafka)
 
@@ -922,7 +928,7 @@ async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: Kafk
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 164))
-async def test_cluster_and_tree_are_equal_behind_many_steps(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
+async def test_cluster_and_tree_are_equal_after_many_steps(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
     await in_turmoil(opened, kafka, seed, 400)
 
 

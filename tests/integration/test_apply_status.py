@@ -16,9 +16,9 @@ from confplane.client.errors import ProblemError
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.kraft import line as lines
-from confplane.services.kraft.standing import Applied, Standing, Standings
-from confplane.services.ports.applying import Refused, Sending, Unknown
+from confplane.services.kraft import apply_queue as lines
+from confplane.services.kraft.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyStates
+from confplane.services.ports.applying import AlterRefused, AlterUnknown, Delivery
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.stores import kafka_writes, soon, until
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.support.adopting import Opener
     from tests.support.facets import ConfplaneClient
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
 TOPIC, BROKER = Entity.of(topic="t"), Entity.of(broker="1")
@@ -49,9 +49,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
         yield found
 
 
@@ -70,7 +70,7 @@ async def written(one: Observing, entity: Entity, key: str, value: str | int) ->
     return result.revision
 
 
-async def told(one: Observing, revision: int) -> None:
+async def wait_applied(one: Observing, revision: int) -> None:
     """Wait until a process knows that nothing waits up to a revision."""
     await until(lambda: (one.store.applied_revision() or 0) >= revision)
 
@@ -105,13 +105,13 @@ async def test_every_process_knows_up_to_which_revision_nothing_waits(
     assert (leader.store.applied_revision() or 0) < revision
     # Nothing is known of the first change, and so the second does not count, though it is applied.
     await apply(leader)
-    await told(other, revision)
-    await told(leader, revision)
+    await wait_applied(other, revision)
+    await wait_applied(leader, revision)
     # A change that is not applied to Kafka is behind nothing.
     [result] = await leader.replica.edit(ALICE, FacetName.CLIENT_CONFIGS, (Op("acks", OpType.SET, "all"),))
     assert result.revision is not None
     await apply(leader)
-    await told(other, result.revision)
+    await wait_applied(other, result.revision)
 
 
 async def test_another_leader_does_not_count_what_it_has_not_judged(
@@ -119,14 +119,14 @@ async def test_another_leader_does_not_count_what_it_has_not_judged(
 ) -> None:
     before = await written(leader, ALICE, RATE, 1)
     await apply(leader)
-    await told(leader, before)
+    await wait_applied(leader, before)
     waiting = await written(leader, BOB, RATE, 2)
     other = await opened()
     kafka.cut = "before"
     await apply(other)
     assert before <= (other.store.applied_revision() or 0) < waiting
     await apply(other)
-    await told(other, waiting)
+    await wait_applied(other, waiting)
 
 
 def counted(one: Observing) -> tuple[TargetStates, list[int]]:
@@ -134,9 +134,9 @@ def counted(one: Observing) -> tuple[TargetStates, list[int]]:
     queries: list[int] = []
 
     class Counted(type(one.states)):  # type: ignore[misc]  # the class of the states, whatever it is
-        async def known(self, cluster: str, entity_ids: Any) -> Any:
+        async def load(self, cluster: str, entity_ids: Any) -> Any:
             queries.append(len(entity_ids))
-            return await super().known(cluster, entity_ids)
+            return await super().load(cluster, entity_ids)
 
     return Counted(one.replica.parts.database), queries
 
@@ -144,8 +144,8 @@ def counted(one: Observing) -> tuple[TargetStates, list[int]]:
 async def test_waits_of_a_process_share_their_queries(opened: Opener, leader: Observing, kafka: KafkaDouble) -> None:
     other = await opened()
     states, queries = counted(other)
-    standings = Standings(other.store, states)
-    kafka.refusals[BOB] = Refused(42, "Invalid quota")
+    standings = ApplyWaiter(other.store, states)
+    kafka.refusals[BOB] = AlterRefused(42, "Invalid quota")
     revisions = {ALICE.id: await written(leader, ALICE, RATE, 1), BOB.id: await written(leader, BOB, RATE, 2)}
     waits = [
         asyncio.create_task(standings.wait({each: revisions[each]}, soon(60))) for each in revisions for _ in range(500)
@@ -153,15 +153,15 @@ async def test_waits_of_a_process_share_their_queries(opened: Opener, leader: Ob
     await until(lambda: bool(queries))
     await apply(leader)
     found = [each for wait in waits for each in (await wait).values()]
-    assert set(found[:500]) == {Standing(Applied.APPLIED, revisions[ALICE.id])}
-    assert set(found[500:]) == {Standing(Applied.REFUSED, None, 42, "Invalid quota")}
+    assert set(found[:500]) == {ApplyStatus(ChangeApplyStates.APPLIED, revisions[ALICE.id])}
+    assert set(found[500:]) == {ApplyStatus(ChangeApplyStates.REFUSED, None, 42, "Invalid quota")}
     assert len(queries) < 100
     # Without a leader a wait ends as it is.
     revision = await written(leader, ALICE, RATE, 3)
-    assert await standings.wait({ALICE.id: revision}, soon(0)) == {ALICE.id: Standing(Applied.PENDING)}
+    assert await standings.wait({ALICE.id: revision}, soon(0)) == {ALICE.id: ApplyStatus(ChangeApplyStates.PENDING)}
 
 
-class Behind:
+class LaggingStore:
     """A store whose mirror has not heard of the last change."""
 
     def __init__(self, store: ClusterStore) -> None:
@@ -180,55 +180,59 @@ class Behind:
 
 async def test_a_change_that_a_process_has_not_heard_of_is_not_undone(leader: Observing) -> None:
     states, queries = counted(leader)
-    behind = Behind(leader.store)
-    standings = Standings(cast("ClusterStore", behind), states)
+    behind = LaggingStore(leader.store)
+    standings = ApplyWaiter(cast("ClusterStore", behind), states)
     revision = await written(leader, ALICE, RATE, 1)
     wait = asyncio.create_task(standings.wait({ALICE.id: revision}, soon(60)))
     await until(lambda: len(queries) > 1)
     assert not wait.done()
     behind.is_behind = False
     await apply(leader)
-    assert await wait == {ALICE.id: Standing(Applied.APPLIED, revision)}
+    assert await wait == {ALICE.id: ApplyStatus(ChangeApplyStates.APPLIED, revision)}
 
 
 async def test_a_refusal_keeps_what_was_applied_before(leader: Observing, kafka: KafkaDouble) -> None:
     first = await written(leader, ALICE, RATE, 1)
     await apply(leader)
-    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     second = await written(leader, ALICE, RATE, 2)
     await apply(leader)
-    refused = Standing(Applied.REFUSED, first, 42, "Invalid quota")
-    standings = Standings(leader.store, leader.states)
+    refused = ApplyStatus(ChangeApplyStates.REFUSED, first, 42, "Invalid quota")
+    standings = ApplyWaiter(leader.store, leader.states)
     # A wait that wakes up late is told of its own revision.
-    assert await standings.wait({ALICE.id: first}, soon(60)) == {ALICE.id: Standing(Applied.APPLIED, first)}
+    assert await standings.wait({ALICE.id: first}, soon(60)) == {
+        ALICE.id: ApplyStatus(ChangeApplyStates.APPLIED, first)
+    }
     assert await standings.wait({ALICE.id: second}, soon(60)) == {ALICE.id: refused}
     node = leader.store.get(Tree.CONFIG, ALICE.id)
     assert node is not None
-    assert await standings.of([node]) == {ALICE.id: refused}
+    assert await standings.statuses([node]) == {ALICE.id: refused}
 
 
 async def test_what_waits_alone_for_a_broker_does_not_hold_the_revision_back(
     leader: Observing, kafka: KafkaDouble
 ) -> None:
     kafka.away = True
-    standings = Standings(leader.store, leader.states)
+    standings = ApplyWaiter(leader.store, leader.states)
     alone = await written(leader, BROKER, "log.cleaner.threads", "2")
     await apply(leader)
     assert leader.applier.report().held.count == 1
-    await told(leader, alone)
+    await wait_applied(leader, alone)
     # The revision is passed, and the change waits all the same.
-    assert await standings.wait({BROKER.id: alone}, soon(0)) == {BROKER.id: Standing(Applied.PENDING)}
+    assert await standings.wait({BROKER.id: alone}, soon(0)) == {BROKER.id: ApplyStatus(ChangeApplyStates.PENDING)}
     kafka.away = False
     await apply(leader)
-    assert await standings.wait({BROKER.id: alone}, soon(60)) == {BROKER.id: Standing(Applied.APPLIED, alone)}
+    assert await standings.wait({BROKER.id: alone}, soon(60)) == {
+        BROKER.id: ApplyStatus(ChangeApplyStates.APPLIED, alone)
+    }
 
 
 async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alone(
     leader: Observing, kafka: KafkaDouble
 ) -> None:
-    poison = Unknown("UNKNOWN_SERVER_ERROR: a policy threw (code -1)", -1)
+    poison = AlterUnknown("UNKNOWN_SERVER_ERROR: a policy threw (code -1)", -1)
     kafka.refusals[ALICE] = poison
-    standings = Standings(leader.store, leader.states)
+    standings = ApplyWaiter(leader.store, leader.states)
     alone = await written(leader, ALICE, RATE, 1)
     other = await written(leader, BOB, RATE, 2)
     for _ in range(3):
@@ -236,9 +240,9 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     report = leader.applier.report()
     assert (report.held.first, report.unknown.count) == (((ALICE.id, poison.reason),), 0)
     # Nobody else waits for it: neither the line of the quotas, nor the revision.
-    assert [line.due for line in leader.applier._lines.values()] == [0.0]
-    await told(leader, other)
-    assert await standings.wait({BOB.id: other}, soon(60)) == {BOB.id: Standing(Applied.APPLIED, other)}
+    assert [line.due for line in leader.applier._queues.values()] == [0.0]
+    await wait_applied(leader, other)
+    assert await standings.wait({BOB.id: other}, soon(60)) == {BOB.id: ApplyStatus(ChangeApplyStates.APPLIED, other)}
     assert report.pending == 1
     # It is sent again, and may be lost, before it ends.
     del kafka.refusals[ALICE]
@@ -247,7 +251,9 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     report = leader.applier.report()
     assert (report.held.count, report.unknown.count) == (0, 1)
     await apply(leader)
-    assert await standings.wait({ALICE.id: alone}, soon(60)) == {ALICE.id: Standing(Applied.APPLIED, alone)}
+    assert await standings.wait({ALICE.id: alone}, soon(60)) == {
+        ALICE.id: ApplyStatus(ChangeApplyStates.APPLIED, alone)
+    }
     report = leader.applier.report()
     assert (report.held.count, report.unknown.count, report.pending) == (0, 0, 0)
 
@@ -261,7 +267,7 @@ async def test_a_znode_that_can_not_be_read_waits_alone_with_the_reason(
     kafka_writes(raw_zk, "users/alice", b"nonsense")
     await apply(leader)
     assert leader.applier.report().held.first == ((ALICE.id, "The znode can't be read: it does not hold JSON"),)
-    await told(leader, alone)
+    await wait_applied(leader, alone)
     assert len(kafka.requests) == 1
     # Mended, it is compared with the cluster as any znode that others wrote.
     kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{}}')
@@ -273,13 +279,13 @@ async def test_what_was_sent_before_a_restore_waits_with_the_reason(
     leader: Observing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     revision = await written(leader, ALICE, RATE, 1)
-    newer = Sending(ALICE.id, revision + 1_000_000, {RATE: "2"})
+    newer = Delivery(ALICE.id, revision + 1_000_000, {RATE: "2"})
     await leader.states.begin("default", [newer])
     await apply(leader)
-    line = next(iter(leader.applier._lines.values()))
+    line = next(iter(leader.applier._queues.values()))
     # The mirror may follow in a moment: until then it is looked at a few times a second, and nothing is listed.
-    assert (leader.applier.report().held.count, line.waits) == (0, False)
-    monkeypatch.setattr(lines, "_BEHIND_S", 0.0)
+    assert (leader.applier.report().held.count, line.is_ready) == (0, False)
+    monkeypatch.setattr(lines, "_MIRROR_LAG_S", 0.0)
     await apply(leader)
     [(entity_id, reason)] = leader.applier.report().held.first
     assert entity_id == ALICE.id
@@ -289,30 +295,30 @@ async def test_what_was_sent_before_a_restore_waits_with_the_reason(
 async def test_a_change_of_a_topic_that_went_is_no_applied_one(leader: Observing, kafka: KafkaDouble) -> None:
     kafka.create_topic("t")
     kafka.alter(TOPIC, {"segment.ms": "100"})
-    await leader.look()
-    standings = Standings(leader.store, leader.states)
+    await leader.poll()
+    standings = ApplyWaiter(leader.store, leader.states)
     revision = await written(leader, TOPIC, "retention.ms", "5")
     kafka.delete_topic("t")
     wait = asyncio.create_task(standings.wait({TOPIC.id: revision}, soon(60)))
     await apply(leader)
-    await leader.look()
+    await leader.poll()
     [standing] = (await wait).values()
-    assert (standing.state, standing.revision, standing.code) == (Applied.REFUSED, None, None)
+    assert (standing.state, standing.revision, standing.code) == (ChangeApplyStates.REFUSED, None, None)
     assert standing.message is not None
 
 
 @pytest.fixture
-async def client(stage: Stage, leader: Observing) -> AsyncIterator[ConfplaneClient]:
+async def client(world: World, leader: Observing) -> AsyncIterator[ConfplaneClient]:
     """A client of a service that does not lead."""
     await apply(leader)
-    async with stage.service(cluster={"client_configs_layout": "separate"}) as service, service.client() as made:
+    async with world.service(cluster={"client_configs_layout": "separate"}) as service, service.client() as made:
         yield made
 
 
 async def test_a_write_waits_and_says_what_became_of_each_entity(
     client: ConfplaneClient, leader: Observing, kafka: KafkaDouble
 ) -> None:
-    kafka.refusals[BOB] = Refused(42, "Invalid quota")
+    kafka.refusals[BOB] = AlterRefused(42, "Invalid quota")
 
     def entry(name: str, **more: Any) -> dict[str, Any]:
         return {"entity": [{"entityType": "user", "entityName": name}], **more}

@@ -17,16 +17,16 @@ from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from tests.support.kafka_double import CLUSTER_ID
 from tests.support.replicas import assert_chains
-from tests.support.stores import ALICE, content, held_back, notify, soon, until
+from tests.support.stores import ALICE, content, mirror_paused, notify, soon, until
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from tests.support.facets import ConfplaneClient
     from tests.support.replicas import Replica
     from tests.support.service import Service
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 QUOTAS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS
 RATE: Final = "producer_byte_rate"
@@ -42,8 +42,8 @@ def stored(zk: KazooClient, path: str) -> dict[str, str]:
     return found
 
 
-def collection_of(one: Replica, facet: FacetName) -> Collection:
-    return one.parts.clusters.get("default").collections[facet]
+def collection_of(one: Replica, facet: FacetName) -> ClusterFacet:
+    return one.parts.clusters.get("default").facets[facet]
 
 
 def quota(value: int) -> Op:
@@ -55,22 +55,22 @@ def acks(value: str | None) -> Op:
 
 
 @LAYOUTS
-async def test_it_is_one_change_whose_past_each_facet_has(stage: Stage, layout: str) -> None:
-    one = await stage.replica(client_configs_layout=layout)
+async def test_it_is_one_change_whose_past_each_facet_has(world: World, layout: str) -> None:
+    one = await world.replica(client_configs_layout=layout)
     await one.record()
     paths = PATHS[layout]
     revisions = []
     for number, (value, text) in enumerate(((1, "all"), (2, None), (2, "1"))):
         result = await one.edit_facets(ALICE, {QUOTAS: quota(value), CONFIGS: acks(text)})
         assert result.error is None
-        assert len(stage.zk.get_children("/config/changes")) == number + 1
+        assert len(world.zk.get_children("/config/changes")) == number + 1
         assert result.revision is not None
         revisions.append(result.revision)
-        assert stored(stage.zk, paths[QUOTAS])[RATE] == str(value)
-        assert stored(stage.zk, paths[CONFIGS]).get("acks") == text
-        assert stage.zk.get(paths[CONFIGS])[1].mzxid == result.revision
+        assert stored(world.zk, paths[QUOTAS])[RATE] == str(value)
+        assert stored(world.zk, paths[CONFIGS]).get("acks") == text
+        assert world.zk.get(paths[CONFIGS])[1].mzxid == result.revision
         of_quotas = result.revision if layout == "shared" or number < 2 else revisions[1]
-        assert stage.zk.get(paths[QUOTAS])[1].mzxid == of_quotas
+        assert world.zk.get(paths[QUOTAS])[1].mzxid == of_quotas
     trail = await one.trail(entity_id=ALICE.id)
     apart = [["client-quotas", "client-configs"]] * 2 + [["client-configs"]]
     together = [["clients"]] * 2 + [["client-configs"]]
@@ -106,8 +106,8 @@ async def test_it_is_one_change_whose_past_each_facet_has(stage: Stage, layout: 
 
 
 @LAYOUTS
-async def test_a_write_by_others_to_one_facet_is_met_by_both(stage: Stage, layout: str) -> None:
-    one = await stage.replica(client_configs_layout=layout)
+async def test_an_external_write_to_one_facet_affects_both(world: World, layout: str) -> None:
+    one = await world.replica(client_configs_layout=layout)
     path = PATHS[layout][CONFIGS]
     await one.edit_facets(ALICE, {QUOTAS: quota(1), CONFIGS: acks("all")})
     collection = collection_of(one, CONFIGS)
@@ -115,30 +115,30 @@ async def test_a_write_by_others_to_one_facet_is_met_by_both(stage: Stage, layou
     assert node is not None
     etag = collection.tagged(ALICE, node.config, node)[1]
     assert etag is not None
-    async with held_back(one.store):
-        stage.zk.set(path, content(**{**stored(stage.zk, path), "acks": "0"}))
-        notify(stage.zk, ALICE.path)
+    async with mirror_paused(one.store):
+        world.zk.set(path, content(**{**stored(world.zk, path), "acks": "0"}))
+        notify(world.zk, ALICE.path)
         refused = await one.edit_facets(ALICE, {QUOTAS: quota(2), CONFIGS: acks("1")}, {CONFIGS: etag})
     assert isinstance(refused.error, PreconditionFailedError)
-    assert stored(stage.zk, PATHS[layout][QUOTAS])[RATE] == "1"
-    assert stored(stage.zk, path)["acks"] == "0"
-    async with held_back(one.store):
-        stage.zk.set(path, content(**{**stored(stage.zk, path), "session.timeout.ms": "20000"}))
-        notify(stage.zk, ALICE.path)
+    assert stored(world.zk, PATHS[layout][QUOTAS])[RATE] == "1"
+    assert stored(world.zk, path)["acks"] == "0"
+    async with mirror_paused(one.store):
+        world.zk.set(path, content(**{**stored(world.zk, path), "session.timeout.ms": "20000"}))
+        notify(world.zk, ALICE.path)
         applied = await one.edit_facets(ALICE, {QUOTAS: quota(3), CONFIGS: acks("1")})
     assert applied.error is None
-    assert stored(stage.zk, PATHS[layout][QUOTAS])[RATE] == "3"
-    assert stored(stage.zk, path).items() >= {"acks": "1", "session.timeout.ms": "20000"}.items()
+    assert stored(world.zk, PATHS[layout][QUOTAS])[RATE] == "3"
+    assert stored(world.zk, path).items() >= {"acks": "1", "session.timeout.ms": "20000"}.items()
 
 
-async def test_an_observed_cluster_refuses_both_where_it_refuses_the_quotas(stage: Stage) -> None:
+async def test_an_observed_cluster_refuses_both_where_it_refuses_the_quotas(world: World) -> None:
     target = {"version": 1, "kind": "kraft", "mode": "observe", "cluster_id": CLUSTER_ID, "paused": False}
-    one = await stage.replica(client_configs_layout="separate")
-    stage.zk.set("/confplane/target", json.dumps({**target, "imported": True}).encode())
+    one = await world.replica(client_configs_layout="separate")
+    world.zk.set("/confplane/target", json.dumps({**target, "imported": True}).encode())
     await until(lambda: one.store._guard.target is not None)
     refused = await one.edit_facets(ALICE, {QUOTAS: quota(1), CONFIGS: acks("all")})
     assert isinstance(refused.error, ObservedError)
-    assert [stored(stage.zk, path) for path in PATHS["separate"].values()] == [{}, {}]
+    assert [stored(world.zk, path) for path in PATHS["separate"].values()] == [{}, {}]
     assert (await one.edit_facets(ALICE, {CONFIGS: acks("all")})).error is None
 
 

@@ -69,7 +69,7 @@ async def test_no_write_without_a_zookeeper_controller(
             await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
 
 
-async def test_a_takeover_between_read_and_write_is_seen(
+async def test_a_takeover_between_read_and_write_is_detected(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
 ) -> None:
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
@@ -127,7 +127,7 @@ async def test_the_separate_layout(tmp_path: Path, chroot: str, raw_zk: KazooCli
             assert (await reader.get("client-configs", PAIR, strong=True)).body["configs"] == {"acks": "1"}
 
 
-async def test_the_pace_is_bounded_while_brokers_are_registered(
+async def test_the_rate_is_bounded_while_brokers_are_registered(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
 ) -> None:
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)

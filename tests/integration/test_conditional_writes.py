@@ -13,11 +13,11 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import PreconditionFailedError, RevertConflictError, UnavailableError, WriteOutcome
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import Part
+from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit
 from confplane.services.etags import Precondition
-from confplane.services.ports.applying import Refused
-from confplane.services.ports.kafka import Area, area_of
+from confplane.services.ports.applying import AlterRefused
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.support.adopting import ALICE, BOB, GROUP, PAIR, RATE, TOPIC, alter, apply, kinds, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.edits import EntryResult
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 QUOTAS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CONFIGS
 WRITTEN: dict[Entity, tuple[str, str, str, Any]] = {
@@ -53,32 +53,32 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
         yield found
 
 
 def etag(one: Observing, entity: Entity) -> str:
     """The ETag that a reader has."""
-    collection = one.replica.parts.clusters.get("default").collections[facet_of(entity)]
+    collection = one.replica.parts.clusters.get("default").facets[facet_of(entity)]
     found = collection.tagged(entity, one.config(entity) or {}, None)[1]
     assert found is not None
     return found
 
 
 def facet_of(entity: Entity) -> FacetName:
-    return QUOTAS if area_of(entity) is Area.QUOTAS else CONFIGS
+    return QUOTAS if kraft_type_of(entity) is KraftEntityType.QUOTAS else CONFIGS
 
 
 async def write(
     one: Observing, *edits: tuple[Entity, dict[str, Any], Precondition], atomic: bool = False
 ) -> list[EntryResult]:
     """One request of a caller, with an entry for each edit."""
-    collections = one.replica.parts.clusters.get("default").collections
+    collections = one.replica.parts.clusters.get("default").facets
     entries = [
         (
-            Part(
+            EntryPart(
                 collections[facet_of(entity)],
                 Edit(
                     entity,
@@ -112,7 +112,7 @@ async def test_an_etag_is_compared_with_what_the_cluster_has(
     assert await kinds(one, entity) == ["observed", "change"]
 
 
-async def test_what_others_made_does_not_count_as_absent(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_an_externally_created_entity_does_not_count_as_absent(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     absent = Precondition(if_none_match=("*",))
     kafka.alter(BOB, {RATE: "5"})
@@ -141,7 +141,7 @@ async def test_while_the_cluster_is_away_conditional_entries_alone_fail(opened: 
     # Client configs are in no cluster.
     ops = {FacetName.CLIENT_CONFIGS: Op("acks", OpType.SET, "all")}
     assert (await one.replica.edit_facets(ALICE, ops)).error is None
-    collection = one.replica.parts.clusters.get("default").collections[FacetName.CLIENT_CONFIGS]
+    collection = one.replica.parts.clusters.get("default").facets[FacetName.CLIENT_CONFIGS]
     _, tag = collection.tagged(ALICE, {"acks": "all"}, None)
     assert tag is not None
     result = await one.replica.edit_facets(
@@ -150,21 +150,21 @@ async def test_while_the_cluster_is_away_conditional_entries_alone_fail(opened: 
     assert result.error is None
 
 
-async def test_an_area_that_may_not_be_described_fails_alone(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_an_entity_type_that_may_not_be_described_fails_alone(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     seen = [Precondition(if_match=(etag(one, each),)) for each in (TOPIC, ALICE)]
-    kafka.denied.add(Area.TOPICS)
+    kafka.denied.add(KraftEntityType.TOPICS)
     topic, quotas = await write(one, (TOPIC, {"retention.ms": "9"}, seen[0]), (ALICE, {RATE: 9}, seen[1]))
     assert isinstance(topic.error, UnavailableError)
     assert "DESCRIBE_CONFIGS is missing for topics" in topic.error.detail
     assert quotas.error is None
 
 
-async def test_a_cluster_without_a_target_has_no_look(stage: Stage) -> None:
-    replica = await stage.replica()
-    replica.parts.alter._looks = {}
+async def test_a_cluster_without_a_target_is_not_polled(world: World) -> None:
+    replica = await world.replica()
+    replica.parts.alter._refreshes = {}
     made, again = Precondition(if_none_match=("*",)), Precondition(if_match=("*",))
-    collection = replica.parts.clusters.get("default").collections[QUOTAS]
+    collection = replica.parts.clusters.get("default").facets[QUOTAS]
     for precondition in (made, again):
         edit = Edit(BOB, (Op(RATE, OpType.SET, 9),), precondition=precondition)
         [result] = await replica.parts.alter.alter(collection, [edit], caller())
@@ -178,7 +178,7 @@ async def test_an_entity_whose_values_the_cluster_refuses_is_written_under_a_con
     one = await opened(enforced=enforced)
     await alter(one, ALICE, {RATE: 3000})
     await apply(one)
-    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    kafka.refusals[ALICE] = AlterRefused(44, "A policy forbids it")
     for value, theirs in ((4000, "2001"), (5000, "2002")):
         await alter(one, ALICE, {RATE: value})
         for _ in range(2):
@@ -195,7 +195,7 @@ async def test_an_entity_whose_values_the_cluster_refuses_is_written_under_a_con
     assert kafka.now.configs[ALICE][RATE] == "6000"
 
 
-async def test_many_entities_are_looked_at_with_all(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_many_entities_are_polled_in_one_request_for_all(opened: Opener, kafka: KafkaDouble) -> None:
     users = [Entity.of(user=f"u{at}") for at in range(60)]
     for each in users:
         kafka.alter(each, {RATE: "1000"})
@@ -209,12 +209,12 @@ async def test_many_entities_are_looked_at_with_all(opened: Opener, kafka: Kafka
     assert (kafka.calls["quotas"], kafka.calls["quotas_of"]) == (before[0] + 1, before[1])
 
 
-async def test_a_broker_that_is_behind_is_waited_for(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_lagging_broker_is_waited_for(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     seen = Precondition(if_match=(etag(one, ALICE),))
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "2000"})
-        collections = one.replica.parts.clusters.get("default").collections
+        collections = one.replica.parts.clusters.get("default").facets
         edit = Edit(ALICE, (Op(RATE, OpType.SET, 9),), precondition=seen)
         hurried = type(caller()).operator("User:olga", "127.0.0.1", "r", soon(1))
         [result] = await one.replica.parts.alter.alter(collections[QUOTAS], [edit], hurried)
@@ -236,7 +236,7 @@ async def test_what_is_to_be_put_back_has_its_row_before_a_conditional_write(
     assert await kinds(one, ALICE) == ["put-back", "change", "change"]
 
 
-async def test_a_revert_does_not_undo_what_others_wrote_unseen(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_revert_does_not_undo_unobserved_external_writes(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, {RATE: 3000})
     await apply(one)

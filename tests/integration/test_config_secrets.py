@@ -76,7 +76,7 @@ async def test_passwords_are_stored_encoded(client: ConfplaneClient, zk: KazooCl
     assert shown.body["configs"] == {KEY: None, JAAS: None, "log.retention.ms": "5"}
 
 
-async def test_a_fingerprint_and_the_etag_tell_passwords_apart(client: ConfplaneClient, zk: KazooClient) -> None:
+async def test_a_fingerprint_and_the_etag_distinguish_passwords(client: ConfplaneClient, zk: KazooClient) -> None:
     first = await client.put("configs", "broker=2", {KEY: "hidden-1"})
     mark, text = await fingerprint(client, 2), stored(zk, 2)[KEY]
     assert mark

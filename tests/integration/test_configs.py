@@ -121,7 +121,7 @@ async def test_an_unknown_type_fails_a_describe_as_a_whole(client: ConfplaneClie
         assert "results" not in whole.body
 
 
-async def test_others_are_served_during_a_large_describe(service: Service) -> None:
+async def test_other_requests_are_served_during_a_large_describe(service: Service) -> None:
     body = {"resources": [{"resourceType": "BROKER", "resourceName": "1"}] * 500, "includeSynonyms": True}
     answered = 0
     async with httpx.AsyncClient(

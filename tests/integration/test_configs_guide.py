@@ -7,7 +7,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.support import zygote
+from tests.support import fork_server
 from tests.support.service import ROOT
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_the_commands_of_the_guide_print_what_it_shows(service: Service, tmp_pat
     (tmp_path / ".confplane").mkdir()
     (tmp_path / ".confplane" / "admin-token").write_text(service.token)
     script = [settings.replace("http://127.0.0.1:8080", service.url), *blocks]
-    with zygote.confplane() as programs:
+    with fork_server.confplane() as programs:
         done = subprocess.run(
             ["bash", "-c", "set -eu\nexec 2>&1\n" + "echo '#'\n".join(script)],
             cwd=tmp_path,

@@ -14,7 +14,7 @@ import pytest
 
 from confplane.api.definitions.page import page as definitions_page
 from confplane.api.definitions.routes import prefers_html
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import running
 
@@ -63,7 +63,7 @@ async def test_everything_is_there(client: ConfplaneClient) -> None:
     for item in items:
         by_section.setdefault(item["section"], []).append(item["name"])
     assert list(by_section) == ["topic", "broker", "quota", "producer", "consumer"]
-    for kind in (Kind.TOPIC, Kind.BROKER, Kind.PRODUCER, Kind.CONSUMER):
+    for kind in (ConfigKind.TOPIC, ConfigKind.BROKER, ConfigKind.PRODUCER, ConfigKind.CONSUMER):
         assert by_section[kind] == sorted(ZOOKEEPER.of(kind))
     assert by_section["quota"] == [
         "connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate",
@@ -118,7 +118,7 @@ async def test_filters(client: ConfplaneClient) -> None:
     assert len(dynamic) == 92
     assert all(item["dynamic"] for item in dynamic)
     fixed = await definitions(client, entityType="broker", dynamic="false")
-    assert len(dynamic) + len(fixed) == len(ZOOKEEPER.of(Kind.BROKER))
+    assert len(dynamic) + len(fixed) == len(ZOOKEEPER.of(ConfigKind.BROKER))
     assert [item["name"] for item in await definitions(client, entityType="client-id")] == [
         "consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate", "request_percentage", "acks",
         "heartbeat.interval.ms", "session.timeout.ms",
@@ -241,7 +241,7 @@ def test_the_table(page: Browser) -> None:
     heads = re.findall(r'<th scope="col">(\w+)</th>', text)
     assert heads == ["Name", "Type", "Default", "Importance", "Description", "IsDynamic"]
     names = [row["data-name"] for row in found.all("tr") if "data-name" in row]
-    assert names == sorted(ZOOKEEPER.of(Kind.TOPIC))
+    assert names == sorted(ZOOKEEPER.of(ConfigKind.TOPIC))
     assert "per-topic" in found.texts
     assert {"lang": "en"} in found.all("html")
     assert all(head.get("scope") in {"col", "row"} for head in found.all("th"))
@@ -261,7 +261,7 @@ def test_names_and_values_are_whole(page: Browser) -> None:
     """Names and values break into lines between words at most, and the largest numbers are said in words."""
     text = page.get().text
     rows = {match[1]: match[2] for match in re.finditer(r'<tr id="([^"]+)"[^>]*>(.*?)</tr>', text, re.DOTALL)}
-    for kind in (Kind.TOPIC, Kind.BROKER, Kind.PRODUCER, Kind.CONSUMER):
+    for kind in (ConfigKind.TOPIC, ConfigKind.BROKER, ConfigKind.PRODUCER, ConfigKind.CONSUMER):
         for name, found in ZOOKEEPER.of(kind).items():
             row = rows[f"{kind}_{name}"]
             assert f'<th scope="row"><code>{name}</code></th>' in row

@@ -22,7 +22,7 @@ FILTERS: list[tuple[list[dict[str, Any]], bool]] = [
 ]
 
 
-async def seen(client: ConfplaneClient) -> list[dict[str, dict[str, float]]]:
+async def results_of_filters(client: ConfplaneClient) -> list[dict[str, dict[str, float]]]:
     """The results of each filter, by the entities' ids."""
     found = []
     for components, strict in FILTERS:
@@ -44,16 +44,16 @@ async def test_every_change_is_in_the_next_describe(client: ConfplaneClient) -> 
     await client.put("client-quotas", "user=alice,client-id=b", pair)
     both = {"user=alice": alice, "user=alice,client-id=b": pair}
     for _ in range(2):
-        assert await seen(client) == [both, both, {"user=alice": alice}, both]
+        assert await results_of_filters(client) == [both, both, {"user=alice": alice}, both]
     await client.put("client-quotas", "user=alice", {"producer_byte_rate": 2})
     both["user=alice"] = {"producer_byte_rate": 2}
-    assert await seen(client) == [both, both, {"user=alice": {"producer_byte_rate": 2}}, both]
+    assert await results_of_filters(client) == [both, both, {"user=alice": {"producer_byte_rate": 2}}, both]
     await client.delete("client-quotas", "user=alice")
     left = {"user=alice,client-id=b": pair}
-    assert await seen(client) == [left, left, {}, left]
+    assert await results_of_filters(client) == [left, left, {}, left]
     await client.put("client-quotas", "user=alice", alice)
     both["user=alice"] = alice
-    assert await seen(client) == [both, both, {"user=alice": alice}, both]
+    assert await results_of_filters(client) == [both, both, {"user=alice": alice}, both]
 
 
 def test_bodies_that_come_again(service: Service) -> None:

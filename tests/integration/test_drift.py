@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.domain.access.ranges import Ranges
+from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import ForbiddenError, UnavailableError
 from confplane.services.kraft import drift as drift_module
-from confplane.services.kraft.drifted import Chosen, KeyState
-from confplane.services.ports.applying import Refused
+from confplane.services.kraft.entity_drift import DriftSelection, KeyDriftState
+from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ADMIN,
     ALICE,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster; the first imports it."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
         yield found
 
 
@@ -95,15 +95,15 @@ async def test_a_paused_cluster_is_not_asked(opened: Opener, kafka: KafkaDouble)
 
 async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     # The entity is not followed until somebody changes it.
     kafka.alter(ALICE, {"request_percentage": "5"})
-    await one.look()
+    await one.poll()
     assert gauges(one) == {"apply_contested": 0, "apply_extra": 0, "apply_drift": 1}
     (found,) = await drift(one)
-    assert found.refused == Refused(42, "Invalid quota")
+    assert found.refused == AlterRefused(42, "Invalid quota")
     assert shown_drift([found]) == {
         "user=alice": {
             RATE: ("refused", "2048", "1024", "User:admin"),
@@ -112,7 +112,7 @@ async def test_what_was_refused_is_listed_with_kafkas_words(opened: Opener, kafk
     }
     kafka.refusals.clear()
     await alter(one, ALICE, producer_byte_rate=1024)
-    assert {key.state for each in await drift(one) for key in each.keys} <= {KeyState.PENDING, KeyState.EXTRA}
+    assert {key.state for each in await drift(one) for key in each.keys} <= {KeyDriftState.PENDING, KeyDriftState.EXTRA}
 
 
 async def test_what_was_sent_without_an_answer_is_listed(opened: Opener, kafka: KafkaDouble) -> None:
@@ -138,8 +138,8 @@ async def test_pages_follow_each_other_and_show_what_the_caller_may_describe(ope
     class Some:
         unlimited = False
 
-        def allowed(self, *_: Any) -> Ranges:
-            return Ranges.of([("user=b", "user=c")])
+        def allowed(self, *_: Any) -> NameRanges:
+            return NameRanges.of([("user=b", "user=c")])
 
     some: Any = Some()
     page, after = await one.drift.page(some, page_size=1, after=None, deadline=soon())
@@ -190,7 +190,9 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
     one = enforced
     kafka.alter(BOB, {RATE: "3"})
     await contest(one, kafka)
-    results = await adopt_drift(one, Chosen(ALICE, None), Chosen(BOB, frozenset([RATE])), Chosen(PAIR, None))
+    results = await adopt_drift(
+        one, DriftSelection(ALICE, None), DriftSelection(BOB, frozenset([RATE])), DriftSelection(PAIR, None)
+    )
     assert [each.error for each in results] == [None] * 3
     assert (one.config(ALICE), one.config(BOB)) == ({RATE: "99", OTHER: "1"}, {RATE: "3"})
     assert [(each.kind, each.intent.principal) for each in (await rows(one, BOB))] == [("change", "User:olga")]
@@ -204,7 +206,7 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
     assert kafka.now.configs == {ALICE: {RATE: "99", OTHER: "1"}, BOB: {RATE: "3"}}
 
 
-async def test_nothing_is_adopted_from_a_broker_that_is_behind(
+async def test_nothing_is_adopted_from_a_lagging_broker(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker shows the value from before our own applied change, which is not what the cluster has now."""
@@ -212,16 +214,16 @@ async def test_nothing_is_adopted_from_a_broker_that_is_behind(
     with kafka.lagging():
         await alter(one, ALICE, {RATE: 2048})
         await apply(one)
-        monkeypatch.setattr(drift_module, "_LOOK_S", 0.1)
+        monkeypatch.setattr(drift_module, "_POLL_S", 0.1)
         with pytest.raises(UnavailableError):
-            await adopt_drift(one, Chosen(ALICE, None))
+            await adopt_drift(one, DriftSelection(ALICE, None))
     monkeypatch.undo()
-    [result] = await adopt_drift(one, Chosen(ALICE, None))
+    [result] = await adopt_drift(one, DriftSelection(ALICE, None))
     assert (result.error, result.change_id) == (None, None)
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
 
 
-async def test_a_change_by_others_that_waits_to_be_followed_is_pending(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_an_external_change_that_waits_to_be_followed_is_pending(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, {OTHER: 2})
     kafka.alter(ALICE, {"request_percentage": "50"})
@@ -236,37 +238,37 @@ async def test_a_change_by_others_that_waits_to_be_followed_is_pending(opened: O
 async def test_nothing_is_adopted_from_a_cluster_that_is_away(enforced: Observing, kafka: KafkaDouble) -> None:
     kafka.down = "No broker answers"
     with pytest.raises(UnavailableError):
-        await adopt_drift(enforced, Chosen(ALICE, None))
+        await adopt_drift(enforced, DriftSelection(ALICE, None))
 
 
 async def test_a_contested_key_is_reapplied(enforced: Observing, kafka: KafkaDouble) -> None:
     one = enforced
     kafka.alter(ALICE, {"request_percentage": "5"})
     await contest(one, kafka)
-    chosen = [Chosen(ALICE, None)]
+    chosen = [DriftSelection(ALICE, None)]
     assert await one.drift.reapply(chosen, ADMIN, validate_only=True) == {"user=alice": [RATE]}
     await restore(one)
     assert kafka.now.configs[ALICE][RATE] == "99"
-    assert await one.drift.reapply([Chosen(ALICE, frozenset([OTHER]))], ADMIN, validate_only=False) == {}
+    assert await one.drift.reapply([DriftSelection(ALICE, frozenset([OTHER]))], ADMIN, validate_only=False) == {}
     assert await one.drift.reapply(chosen, ADMIN, validate_only=False) == {"user=alice": [RATE]}
     await apply(one)
     await restore(one)
     # What was never set here stays.
     assert kafka.now.configs[ALICE] == {RATE: "1024", OTHER: "1", "request_percentage": "5"}
-    assert {key.state for each in await drift(one) for key in each.keys} == {KeyState.EXTRA}
+    assert {key.state for each in await drift(one) for key in each.keys} == {KeyDriftState.EXTRA}
 
 
 async def test_what_was_refused_is_sent_again(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    kafka.refusals[ALICE] = AlterRefused(44, "A policy forbids it")
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     kafka.refusals.clear()
     await apply(one)
     assert kafka.now.configs[ALICE][RATE] == "1024"
-    assert await one.drift.reapply([Chosen(ALICE, None)], ADMIN, validate_only=False) == {"user=alice": [RATE]}
+    assert await one.drift.reapply([DriftSelection(ALICE, None)], ADMIN, validate_only=False) == {"user=alice": [RATE]}
     await apply(one)
-    await one.look()
+    await one.poll()
     assert kafka.now.configs[ALICE][RATE] == "2048"
     assert await drift(one) == []
 
@@ -280,6 +282,6 @@ async def test_nobody_reapplies_without_the_grant(enforced: Observing, kafka: Ka
 
     nobody: Any = Nobody()
     with pytest.raises(ForbiddenError):
-        await enforced.drift.reapply([Chosen(ALICE, None)], nobody, validate_only=False)
+        await enforced.drift.reapply([DriftSelection(ALICE, None)], nobody, validate_only=False)
     await restore(enforced)
     assert kafka.now.configs[ALICE][RATE] == "99"

@@ -12,14 +12,14 @@ import pytest
 from confplane.domain.facets import Tree
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft import enforce
-from confplane.services.ports.applying import Refused
+from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ALICE,
     BOB,
+    DELIVERY_STEPS,
     OTHER,
     PAIR,
     RATE,
-    SENDING_STEPS,
     Turmoil,
     alter,
     apply,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import AuditRecord
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that enforce; the first imports the cluster."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
 
         async def open_one(**more: Any) -> Observing:
             return await found(enforced=True, **more)
@@ -72,7 +72,7 @@ async def put_back(one: Observing, entity: Entity) -> list[AuditRecord]:
     return [each for each in await rows(one, entity) if each.kind == "put-back"]
 
 
-async def test_what_others_change_is_put_back_with_a_row_of_both_values(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_external_changes_are_reverted_with_a_row_of_both_values(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     node = one.store.get(Tree.CONFIG, ALICE.id)
     kafka.alter(ALICE, {RATE: "5", OTHER: None})
@@ -132,7 +132,7 @@ async def test_a_key_that_was_never_set_here_is_left(opened: Opener, kafka: Kafk
     await restore(one)
     assert report(one).extra.count == 0
     equal(one, kafka)
-    assert (await one.states.known("default", [ALICE.id]))[ALICE.id].drift == {}
+    assert (await one.states.load("default", [ALICE.id]))[ALICE.id].drift == {}
 
 
 async def test_a_removal_by_a_caller_is_kept_for_an_imported_key_too(opened: Opener, kafka: KafkaDouble) -> None:
@@ -147,7 +147,7 @@ async def test_a_removal_by_a_caller_is_kept_for_an_imported_key_too(opened: Ope
     assert await kinds(one, ALICE) == ["put-back", "change"]
 
 
-async def test_a_key_that_others_set_again_and_again_is_contested(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_key_that_is_repeatedly_set_externally_is_contested(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     for value in range(5, 5 + enforce.TIMES):
         kafka.alter(ALICE, {RATE: str(value)})
@@ -219,7 +219,7 @@ async def test_what_was_contested_is_sent_in_the_mode_adopt(opened: Opener, kafk
     assert [each for each in await kinds(one, ALICE) if each != "put-back"] == ["change", "observed", "change"]
 
 
-async def test_others_who_give_in_end_the_contest(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_external_writers_that_stop_end_the_contest(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await contest(one, kafka)
     kafka.alter(ALICE, {RATE: "1024"})
@@ -231,8 +231,8 @@ async def test_others_who_give_in_end_the_contest(opened: Opener, kafka: KafkaDo
 async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> None:
     one, two = await opened(), await opened()
     kafka.alter(ALICE, {RATE: "5"})
-    await one.look_once()
-    await two.look_once()
+    await one.poll_once()
+    await two.poll_once()
     await apply(two)
     await apply(one)
     await restore(one)
@@ -246,7 +246,7 @@ async def test_a_leader_that_is_paused_before_it_decides_makes_no_second_row(
 ) -> None:
     one, two = await opened(), await opened()
     kafka.alter(ALICE, {RATE: "5"})
-    states: Any = one.observer._follower.enforcer._states
+    states: Any = one.observer._writer.enforcer._states
     correct = states.correct
 
     async def paused(*given: Any) -> set[str]:
@@ -255,17 +255,17 @@ async def test_a_leader_that_is_paused_before_it_decides_makes_no_second_row(
         return await correct(*given)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(states, "correct", paused)
-    await one.look_once()
+    await one.poll_once()
     await restore(one)
     assert await kinds(one, ALICE) == ["put-back"]
     equal(one, kafka)
 
 
-@pytest.mark.parametrize("step", ["decided", *SENDING_STEPS])
+@pytest.mark.parametrize("step", ["decided", *DELIVERY_STEPS])
 async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()
     kafka.alter(ALICE, {RATE: "5"})
-    await one.look_once()
+    await one.poll_once()
     if step != "decided":
         await kill(one, step)
     two = await opened()
@@ -306,7 +306,7 @@ async def test_nothing_is_put_back_while_frozen(opened: Opener, kafka: KafkaDoub
 async def test_what_the_cluster_refuses_is_not_sent_again_and_again(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     kafka.alter(ALICE, {RATE: "5"})
-    kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+    kafka.refusals[ALICE] = AlterRefused(44, "A policy forbids it")
     await restore(one)
     await restore(one)
     assert len(kafka.requests) == 1
@@ -327,11 +327,11 @@ async def test_the_mode_adopt_takes_over_what_was_left_alone(opened: Opener, kaf
 
 
 @pytest.mark.parametrize("mode", ["adopt", "observe"])
-async def test_what_was_left_alone_may_be_older_than_the_last_look_of_the_mode(
+async def test_skipped_values_may_be_older_than_the_last_poll_of_the_mode(
     opened: Opener, kafka: KafkaDouble, mode: str
 ) -> None:
     one = await opened()
-    await one.look()
+    await one.poll()
     offset = kafka.alter(BOB, {RATE: "8"})
     await restore(one)
     kafka.alter(ALICE, {OTHER: "9"})
@@ -339,7 +339,7 @@ async def test_what_was_left_alone_may_be_older_than_the_last_look_of_the_mode(
         await restore(one)
     await (one.targets.adopt(one.states, caller()) if mode == "adopt" else one.targets.observe(caller()))
     await one.aware()
-    await one.look()
+    await one.poll()
     [row] = [each.intent for each in await rows(one, BOB)]
     assert row.observed is not None
     assert row.observed.after is None or row.observed.after < offset <= row.observed.until
@@ -368,5 +368,5 @@ async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: Kafk
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 142))
-async def test_cluster_and_tree_are_equal_behind_many_steps(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
+async def test_cluster_and_tree_are_equal_after_many_steps(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
     await in_turmoil(opened, kafka, seed, 200)

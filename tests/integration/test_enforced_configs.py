@@ -11,14 +11,14 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.services.kraft import enforce
-from confplane.services.kraft.drifted import Chosen
-from confplane.services.ports.applying import Refused
+from confplane.services.kraft.entity_drift import DriftSelection
+from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ADMIN,
     DEFAULT,
+    DELIVERY_STEPS,
     GROUP,
     KEYS,
-    SENDING_STEPS,
     TOPIC,
     Turmoil,
     adopt_drift,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.support.adopting import Opener
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 BROKER, METRICS = Entity.of(broker="1"), Entity.of(client_metrics="m")
 RETENTION, SEGMENT, MANAGED = "retention.ms", "segment.ms", "min.insync.replicas"
@@ -72,9 +72,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that enforce; the first imports the cluster."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
 
         async def open_one(**more: Any) -> Any:
             return await found(**{"enforced": True, **more})
@@ -82,12 +82,12 @@ async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
         yield open_one
 
 
-@pytest.mark.parametrize("step", ["decided", *SENDING_STEPS])
+@pytest.mark.parametrize("step", ["decided", *DELIVERY_STEPS])
 async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka: KafkaDouble, step: str) -> None:
     one = await opened()
     for entity, values in OTHERS.items():
         kafka.alter(entity, values)
-    await one.look()
+    await one.poll()
     if step != "decided":
         await kill(one, step)
     two = await opened()
@@ -104,13 +104,13 @@ async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka
     equal(two, kafka)
 
 
-async def test_what_others_change_is_put_back_with_one_row_each(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_external_changes_are_reverted_with_one_row_each(opened: Opener, kafka: KafkaDouble) -> None:
     one, two = await opened(), await opened()
     for entity, values in OTHERS.items():
         kafka.alter(entity, values)
     # Both lead for a moment.
-    await one.look()
-    await two.look()
+    await one.poll()
+    await two.poll()
     await apply(two)
     await apply(one)
     await restore(one)
@@ -162,14 +162,14 @@ async def test_a_key_that_was_never_set_here_is_left_and_listed(opened: Opener, 
     await restore(two)
     assert (await drift(two), two.observer._applying().extra.count) == ([], 0)
     assert {
-        each.entity_id: each.drift for each in (await one.states.known("default", [late.id, other.id])).values()
+        each.entity_id: each.drift for each in (await one.states.load("default", [late.id, other.id])).values()
     } == {
         late.id: {},
         other.id: {},
     }
 
 
-async def test_a_key_that_others_set_again_and_again_is_contested_until_it_is_reapplied_or_adopted(
+async def test_a_key_that_is_repeatedly_set_externally_is_contested_until_it_is_reapplied_or_adopted(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
@@ -189,10 +189,10 @@ async def test_a_key_that_others_set_again_and_again_is_contested_until_it_is_re
     assert two.observer._applying().contested.count == 2
     # A look at other areas forgets nothing.
     assert shown_drift(await drift(two)) == expected
-    assert await two.drift.reapply([Chosen(BROKER, None)], ADMIN, validate_only=False) == {
+    assert await two.drift.reapply([DriftSelection(BROKER, None)], ADMIN, validate_only=False) == {
         "broker=1": ["log.cleaner.threads"]
     }
-    [result] = await adopt_drift(two, Chosen(TOPIC, None))
+    [result] = await adopt_drift(two, DriftSelection(TOPIC, None))
     assert result.error is None
     await restore(two)
     await restore(two)
@@ -263,7 +263,7 @@ async def test_no_spelling_is_put_back(opened: Opener, kafka: KafkaDouble, spell
 
 
 @pytest.mark.parametrize("begun", ["nothing", "decided", "sent"])
-async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
+async def test_a_recreated_topic_never_gets_the_configs_of_the_earlier_one(
     opened: Opener, kafka: KafkaDouble, begun: str
 ) -> None:
     one = await opened()
@@ -272,7 +272,7 @@ async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
     await apply(one)
     if begun != "nothing":
         kafka.alter(TOPIC, {RETENTION: "9"})
-        await one.look()
+        await one.poll()
     if begun == "sent":
         kafka.cut = "before"
         await apply(one)
@@ -284,7 +284,7 @@ async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
     kafka.alter(TOPIC, theirs)
     for _ in range(3):
         await apply(one)
-        await one.look()
+        await one.poll()
     assert len(kafka.requests) == sent
     assert kafka.now.configs[TOPIC] == theirs
     assert one.config(TOPIC) == {}
@@ -303,14 +303,14 @@ async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
 async def test_the_state_of_a_topic_that_is_gone_is_dropped(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     kafka.alter(TOPIC, {RETENTION: "9"})
-    await one.look()
+    await one.poll()
     kafka.delete_topic("t")
     await apply(one)
     await restore(one)
     assert one.config(TOPIC) == {}
     await apply(one)
     assert (kafka.requests, one.applier.report().pending, one.applier.report().held.count) == ([], 0, 0)
-    assert await one.states.known("default", [TOPIC.id]) == {}
+    assert await one.states.load("default", [TOPIC.id]) == {}
     assert await drift(one) == []
 
 
@@ -318,7 +318,7 @@ async def test_a_broker_that_is_away_is_put_back_once_it_is_there(opened: Opener
     one = await opened()
     kafka.alter(BROKER, OTHERS[BROKER])
     kafka.alter(TOPIC, OTHERS[TOPIC])
-    await one.look()
+    await one.poll()
     kafka.away = True
     await restore(one)
     assert kafka.now.configs[TOPIC] == SET[TOPIC]
@@ -332,19 +332,19 @@ async def test_a_broker_that_is_away_is_put_back_once_it_is_there(opened: Opener
 async def test_what_the_cluster_refuses_is_not_sent_again_and_again(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     kafka.alter(TOPIC, OTHERS[TOPIC])
-    kafka.refusals[TOPIC] = Refused(44, "A policy forbids it")
+    kafka.refusals[TOPIC] = AlterRefused(44, "A policy forbids it")
     for _ in range(3):
         await restore(one)
     assert len(kafka.requests) == 1
     assert [name for name, _ in one.applier.report().refused.first] == ["topic=t"]
 
 
-async def test_a_caller_who_writes_amid_the_decision_is_no_other(
+async def test_a_client_that_writes_during_the_decision_is_not_an_external_writer(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened()
     kafka.alter(TOPIC, {RETENTION: "9"})
-    enforcer: Any = one.observer._follower.enforcer
+    enforcer: Any = one.observer._writer.enforcer
     decide = enforcer.correct
 
     async def late(*given: Any) -> Any:
@@ -353,7 +353,7 @@ async def test_a_caller_who_writes_amid_the_decision_is_no_other(
         return await decide(*given)
 
     monkeypatch.setattr(enforcer, "correct", late)
-    await one.look()
+    await one.poll()
     assert await kinds(one, TOPIC) == ["change"]
     await apply(one)
     await restore(one)
@@ -385,7 +385,7 @@ async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: Kafk
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 142))
-async def test_cluster_and_tree_are_equal_behind_many_steps(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
+async def test_cluster_and_tree_are_equal_after_many_steps(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
     await in_turmoil(opened, kafka, seed, 200)
 
 

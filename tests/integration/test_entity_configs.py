@@ -226,7 +226,7 @@ async def test_a_fault_in_one_facet_of_a_user_applies_nothing_of_the_other(
     assert zk.exists("/config/users/henry") is None
 
 
-async def test_one_entity_fails_and_the_others_do_not(client: ConfplaneClient, zk: KazooClient) -> None:
+async def test_one_entity_fails_and_the_rest_do_not(client: ConfplaneClient, zk: KazooClient) -> None:
     answer = await alter(
         client,
         entity("topic", "twice", retention__ms="1"),

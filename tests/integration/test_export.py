@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
 from confplane.cli.remote import selection
-from confplane.cli.remote.selection import Selection, Source
+from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
-from tests.support import odd_configs, servers, zygote
+from tests.support import fork_server, odd_configs, servers
 from tests.support.service import ROOT, Service
 from tests.support.waiting import wait_for
 
@@ -180,7 +180,7 @@ def test_an_export_of_the_past_has_what_there_was(service: Service, run: Callabl
     assert "producer_byte_rate: 1\n" in run(*words, "--at", str(revision)).out
 
 
-async def test_entities_that_stay_are_exported_once_while_others_come_and_go(
+async def test_entities_that_stay_are_exported_once_while_other_entities_come_and_go(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "_PAGE_SIZE", "2")
@@ -190,7 +190,7 @@ async def test_entities_that_stay_are_exported_once_while_others_come_and_go(
             await client.put("client-quotas", each, {"producer_byte_rate": 1})
             await client.put("client-configs", each, {"acks": "all"})
         found = []
-        async for exported in Source(client, Selection({}, prefix="stay")).read(*FacetName):
+        async for exported in EntityReader(client, EntitySelection({}, prefix="stay")).read(*FacetName):
             if exported.id == "user=stay3":
                 await client.delete("client-quotas", "user=stay7a")
                 await client.delete("client-configs", "user=stay7a")
@@ -281,7 +281,7 @@ def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
     [file] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     [shown] = re.findall(r"```text\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "alice.yaml").write_text(file)
-    with zygote.confplane() as programs:
+    with fork_server.confplane() as programs:
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
         for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
             done = subprocess.run(

@@ -21,8 +21,8 @@ from tests.support import servers
 from tests.support.forgetful import marked_by_reading
 from tests.support.replicas import answered, shown
 from tests.support.sampling import sampled
-from tests.support.stage import Stage
 from tests.support.stores import ALICE, kafka_writes, notify, soon
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 COMMITS = "/confplane/commits"
 
 
-class Losing(Stage):
+class Losing(World):
     """A stage with a Postgres that loses what it showed."""
 
     def __init__(
@@ -67,7 +67,7 @@ def _dsn(role: str, postgres: Postgres, standby: Postgres | None) -> str:
 class Loss(NamedTuple):
     """A way to lose what was committed without waiting."""
 
-    stage: Losing
+    world: Losing
     begin: Callable[[], None]
     """From now on what does not wait is not kept."""
     strike: Callable[[], None]
@@ -107,20 +107,20 @@ async def loss(
                 server.crash()
                 standby.promote()
 
-            stage = Losing(tmp_path, chroot, raw_zk, server, standby)
-            loss = Loss(stage, standby.cut_off, fail_over, stuck=True)
+            world = Losing(tmp_path, chroot, raw_zk, server, standby)
+            loss = Loss(world, standby.cut_off, fail_over, stuck=True)
         else:
             crash = server.crash_and_start if request.param == "server" else server.crash_backend
-            stage = Losing(tmp_path, chroot, raw_zk, server)
-            loss = Loss(stage, server.hold_back, crash, stuck=False)
-        await stack.enter_async_context(stage)
+            world = Losing(tmp_path, chroot, raw_zk, server)
+            loss = Loss(world, server.hold_back, crash, stuck=False)
+        await stack.enter_async_context(world)
         yield loss
 
 
 @pytest_asyncio.fixture
-async def stage(chroot: str, raw_zk: KazooClient, own_postgres: Postgres, tmp_path: Path) -> AsyncIterator[Losing]:
-    async with Losing(tmp_path, chroot, raw_zk, own_postgres) as stage:
-        yield stage
+async def world(chroot: str, raw_zk: KazooClient, own_postgres: Postgres, tmp_path: Path) -> AsyncIterator[Losing]:
+    async with Losing(tmp_path, chroot, raw_zk, own_postgres) as world:
+        yield world
 
 
 async def settled(leader: Replica, change_id: str) -> AuditRecord:
@@ -135,20 +135,20 @@ async def settled(leader: Replica, change_id: str) -> AuditRecord:
 @pytest.mark.parametrize("by", ["the leader", "the next leader"])
 @pytest.mark.parametrize("dropped", [False, True], ids=["", "markers dropped meanwhile"])
 async def test_an_applied_change_whose_outcome_was_lost_ends_as_committed(
-    stage: Losing, raw_zk: KazooClient, by: str, *, dropped: bool
+    world: Losing, raw_zk: KazooClient, by: str, *, dropped: bool
 ) -> None:
-    leader, writer = await stage.replica(), await stage.replica(leads=False)
+    leader, writer = await world.replica(), await world.replica(leads=False)
     result = await writer.alter(ALICE, producer_byte_rate=1)
     assert result.change_id is not None
     await leader.reconciler.round()
     # So old that it is none of the new changes that each round asks for.
-    stage.age("intents", 120)
-    stage.age("outcomes", 120)
-    await stage.fail_over()
+    world.age("intents", 120)
+    world.age("outcomes", 120)
+    await world.fail_over()
     dropper = Dropper(writer.store, writer.parts.changes)
     if dropped:
         await answered(lambda: dropper.drop(soon(70)))
-    record = await settled(leader if by == "the leader" else await stage.replica(), result.change_id)
+    record = await settled(leader if by == "the leader" else await world.replica(), result.change_id)
     stat = raw_zk.exists("/config/users/alice")
     assert record.outcome is not None
     assert (record.outcome.committed, record.outcome.revision) == (True, result.revision)
@@ -157,34 +157,34 @@ async def test_an_applied_change_whose_outcome_was_lost_ends_as_committed(
     # The marker stays until the new outcome is a minute old too.
     await dropper.drop(soon(200))
     assert raw_zk.get_children(COMMITS) == [result.change_id]
-    stage.age("outcomes", 120)
+    world.age("outcomes", 120)
     assert await dropper.drop(soon(400)) == 1
     assert raw_zk.get_children(COMMITS) == []
 
 
-async def test_the_recorder_waits_for_what_is_settled_again(stage: Losing) -> None:
-    leader, writer = await stage.replica(), await stage.replica(leads=False)
+async def test_the_recorder_waits_for_what_is_settled_again(world: Losing) -> None:
+    leader, writer = await world.replica(), await world.replica(leads=False)
     await leader.record()
     await leader.reconciler.round()
     await writer.alter(ALICE, producer_byte_rate=1)
-    await stage.fail_over()
+    await world.fail_over()
     await leader.round()
     await leader.round()
     assert await answered(leader.external) == []
-    await settled(leader, str(fetch(stage.database.owner_dsn, "SELECT change_id FROM intents")[0][0]))
+    await settled(leader, str(fetch(world.database.owner_dsn, "SELECT change_id FROM intents")[0][0]))
     await leader.record()
     [record] = await leader.trail()
     assert (record.kind, record.outcome is not None and record.outcome.committed) == ("change", True)
 
 
-async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a_round(stage: Losing) -> None:
+async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a_round(world: Losing) -> None:
     """The markers of changes under way have no outcome yet either."""
-    leader, writer = await stage.replica(), await stage.replica(leads=False)
+    leader, writer = await world.replica(), await world.replica(leads=False)
     await leader.reconciler.round()
     result = await writer.alter(ALICE, producer_byte_rate=1)
-    await stage.fail_over()
+    await world.fail_over()
     await leader.reconcile()
-    assert fetch(stage.database.owner_dsn, "SELECT FROM outcomes") == []
+    assert fetch(world.database.owner_dsn, "SELECT FROM outcomes") == []
     record = await settled(leader, str(result.change_id))
     assert record.outcome is not None
     assert record.outcome.revision == result.revision
@@ -197,16 +197,16 @@ async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a
     ("by", "loss"), sampled(["the leader", "the next leader"], LOSSES, one_in=2), indirect=["loss"]
 )
 async def test_an_outcome_that_was_answered_and_lost_is_settled_as_it_was(loss: Loss, by: str) -> None:
-    stage = loss.stage
-    leader, writer = await stage.replica(), await stage.replica(leads=False)
+    world = loss.world
+    leader, writer = await world.replica(), await world.replica(leads=False)
     await leader.reconciler.round()
     result = await loss.alter(writer)
     before = await leader.audit.get("default", UUID(str(result.change_id)))
     assert before is not None
     assert before.outcome is not None
     await asyncio.to_thread(loss.strike)
-    assert fetch(stage.database.owner_dsn, "SELECT FROM outcomes") == []
-    record = await settled(leader if by == "the leader" else await stage.replica(), str(result.change_id))
+    assert fetch(world.database.owner_dsn, "SELECT FROM outcomes") == []
+    record = await settled(leader if by == "the leader" else await world.replica(), str(result.change_id))
     assert record.outcome == before.outcome
 
 
@@ -223,7 +223,7 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
     monkeypatch.setattr(audit_database, "READ_TIMEOUT_S", 2.0)
     if planted:
         monkeypatch.setattr(open_changes, "_MARKED", marked_by_reading())
-    writer, leader = await loss.stage.replica(leads=False), await loss.stage.replica()
+    writer, leader = await loss.world.replica(leads=False), await loss.world.replica()
     result = await loss.alter(writer)
     dropper = Dropper(writer.store, writer.parts.changes)
     dropping = leader.reconciler.round() if by == "the leader's sweep" else dropper.drop(soon(70))
@@ -235,7 +235,7 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
         await dropping
         assert raw_zk.get_children(COMMITS) == []
     await asyncio.to_thread(loss.strike)
-    record = await settled(await loss.stage.replica(), str(result.change_id))
+    record = await settled(await loss.world.replica(), str(result.change_id))
     if record.outcome is None:  # it is open until its writer is gone or it is old
         leader.reconciler._old_s = 0
         record = await settled(leader, str(result.change_id))
@@ -243,11 +243,11 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
     assert record.outcome.committed is not planted
 
 
-async def test_a_sweep_that_failed_is_made_again_in_the_next_round(stage: Losing, raw_zk: KazooClient) -> None:
-    leader, writer = await stage.replica(), await stage.replica(leads=False)
+async def test_a_failed_sweep_is_repeated_in_the_next_round(world: Losing, raw_zk: KazooClient) -> None:
+    leader, writer = await world.replica(), await world.replica(leads=False)
     await leader.reconciler.round()
     result = await writer.alter(ALICE, producer_byte_rate=1)
-    await stage.fail_over()
+    await world.fail_over()
     changes = cast("Any", leader.reconciler)._changes
     marked = changes.marked
 
@@ -283,7 +283,7 @@ async def recorded_once_lost_is_settled(loss: Loss, leader: Replica, name: str, 
     await leader.round()
     lose_after(leader, name, loss)
     await leader.round()
-    assert fetch(loss.stage.database.owner_dsn, "SELECT FROM outcomes") == []
+    assert fetch(loss.world.database.owner_dsn, "SELECT FROM outcomes") == []
     await settled(leader, str(change_id))
     await leader.record()
     return await leader.trail()
@@ -292,7 +292,7 @@ async def recorded_once_lost_is_settled(loss: Loss, leader: Replica, name: str, 
 @pytest.mark.parametrize("loss", ["one backend"], indirect=True)
 async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss: Loss, raw_zk: KazooClient) -> None:
     """From the first run the recorder knows of an own change; the second run lacks the values that it left."""
-    leader = await loss.stage.replica()
+    leader = await loss.world.replica()
     await leader.reconciler.round()
     await leader.record()
     result = await loss.alter(leader)
@@ -305,7 +305,7 @@ async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss
 @pytest.mark.parametrize("loss", ["one backend"], indirect=True)
 async def test_the_watermark_is_not_raised_past_what_a_run_lacks(loss: Loss, raw_zk: KazooClient) -> None:
     """The first run shows no open change of ours; the second shows none that created the absent entity."""
-    leader = await loss.stage.replica()
+    leader = await loss.world.replica()
     await leader.reconciler.round()
     await leader.record()
     result = await loss.alter(leader)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.support import commands, zygote
+from tests.support import commands, fork_server
 from tests.support.processes import program, wait_gone
 from tests.support.service import Service
 from tests.support.waiting import PATIENCE_S
@@ -41,9 +41,9 @@ MORE_COMMANDS = (
 ONCE = ("--number=1", "--repeat=1")
 STARTS_AND_WAITS = f"""
 import os, psutil, time
-from tests.support import zygote
-with zygote.used(), open(os.devnull, "wb") as none:
-    process = zygote.start(
+from tests.support import fork_server
+with fork_server.enabled(), open(os.devnull, "wb") as none:
+    process = fork_server.start(
         "timeit", [*{ONCE}, "import time; time.sleep(600)"], environment=os.environ, stdout=none, stderr=none
     )
     print("started", *(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
@@ -85,14 +85,14 @@ def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:
     names = "import os, random, secrets, sys, uuid_utils; from confplane.store.session.clock import Clock"
     code = f"{names}; sys.stdout.write(str({expression}) + chr(10))"
     with (tmp_path / "out").open("w+b") as out:
-        process = zygote.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)
+        process = fork_server.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)
         assert process.wait(PATIENCE_S) == 0
         out.seek(0)
         return out.read().decode().splitlines()[0]
 
 
-def test_a_fork_has_the_environment_that_it_was_given_and_no_files_of_others(tmp_path: Path, service: Service) -> None:
-    known = {name: value for name, value in os.environ.items() if name.startswith(zygote._AT_START)}
+def test_a_fork_has_the_environment_that_it_was_given_and_no_other_open_files(tmp_path: Path, service: Service) -> None:
+    known = {name: value for name, value in os.environ.items() if name.startswith(fork_server._AT_START)}
     with service:  # whose own files are open meanwhile
         assert evaluated(tmp_path, "sorted(os.environ)", A="b", **known) == str(sorted(["A", *known]))
         # The last is that of the listing itself.
@@ -109,15 +109,15 @@ def test_a_fork_has_the_environment_that_it_was_given_and_no_files_of_others(tmp
     ],
 )
 def test_forks_share_no_chance(tmp_path: Path, source: str) -> None:
-    known = {name: value for name, value in os.environ.items() if name.startswith(zygote._AT_START)}
+    known = {name: value for name, value in os.environ.items() if name.startswith(fork_server._AT_START)}
     assert len({evaluated(tmp_path, source, **known) for _ in range(5)}) == 5
 
 
 @pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.long)], ids=["killed", "interrupted"])
-def test_nothing_outlives_whoever_started_it(*, killed: bool) -> None:
+def test_no_process_outlives_the_one_that_started_it(*, killed: bool) -> None:
     with program(["-c", STARTS_AND_WAITS]) as running:
         started = [psutil.Process(int(pid)) for pid in running.read_until("started").split()[1:]]
-        assert len(started) == 2  # the zygote and its fork
+        assert len(started) == 2  # the fork_server and its fork
         if killed:
             running.process.kill()
         else:

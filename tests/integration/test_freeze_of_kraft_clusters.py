@@ -13,9 +13,9 @@ import pytest
 
 from confplane.domain.errors import ForbiddenError
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft import applier, resting
-from confplane.services.kraft.resting import NOT_SAID, Rest, Resting
-from confplane.services.kraft.standing import Standings
+from confplane.services.kraft import applier, quiesce
+from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.quiesce import UNCONFIRMED, Quiescer, QuiesceResult
 from confplane.services.ports.cluster_states import Freeze
 from tests.support.adopting import (
     ALICE,
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A freeze waits for the leader as long as its caller does, whatever else the machine has to do."""
-    for name in ("BEFORE_S", "BEHIND_S"):
-        monkeypatch.setattr(resting, name, 60.0)
+    for name in ("DRAIN_S", "QUIESCE_S"):
+        monkeypatch.setattr(quiesce, name, 60.0)
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that enforce; the first imports the cluster."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
 
         async def open_one(**more: Any) -> Any:
             return await found(**{"enforced": True, **more})
@@ -84,9 +84,9 @@ async def at_work(one: Observing) -> AsyncIterator[None]:
         await one.observer.stop()
 
 
-async def freeze(one: Observing) -> Rest | None:
+async def freeze(one: Observing) -> QuiesceResult | None:
     """Freeze the cluster; return what became of the application."""
-    made = Resting(one.store, Standings(one.store, one.states))
+    made = Quiescer(one.store, ApplyWaiter(one.store, one.states))
     found, rest = await made.freeze(FreezeService(one.replica.parts.runner), "a drill", caller())
     assert found.after is not None
     return rest
@@ -102,14 +102,14 @@ async def test_what_was_committed_is_applied_and_nothing_is_sent_until_the_thaw(
     one = await opened()
     async with at_work(one):
         await alter(one, ALICE, producer_byte_rate=5)
-        assert await freeze(one) == Rest(rested=True, pending=0)
+        assert await freeze(one) == QuiesceResult(rested=True, pending=0)
         sent = len(kafka.requests)
         assert kafka.now.configs[ALICE] == {RATE: "5"}
         # Repairs wait as well: of quotas and of configs, and of late requests.
         kafka.alter(ALICE, {RATE: "9"})
         kafka.alter(TOPIC, {"retention.ms": "9"})
         await one.states.reapply("default", {ALICE.id: [RATE]})
-        one.observer.looking.look_at([TOPIC])
+        one.observer.poll_loop.request_poll([TOPIC])
         await until(lambda: one.applier.report().pending == 2)
         assert len(kafka.requests) == sent
         assert [await kinds(one, each) for each in (ALICE, TOPIC)] == [["change"], []]
@@ -119,7 +119,7 @@ async def test_what_was_committed_is_applied_and_nothing_is_sent_until_the_thaw(
     equal(one, kafka)
 
 
-async def test_a_late_value_is_counted_once_however_long_its_repair_is_held_back(
+async def test_a_stale_in_flight_write_is_counted_once_however_long_its_repair_is_held_back(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
@@ -128,7 +128,7 @@ async def test_a_late_value_is_counted_once_however_long_its_repair_is_held_back
         await freeze(one)
     kafka.arrive()
     for _ in range(3):
-        await one.look()
+        await one.poll()
     assert one.applier._counts.late == 0
     await thaw(one)
     await restore(one)
@@ -139,12 +139,12 @@ async def test_a_late_value_is_counted_once_however_long_its_repair_is_held_back
 async def test_what_the_cluster_has_not_taken_is_counted_and_listed(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "BEFORE_S", 0.1)
+    monkeypatch.setattr(quiesce, "DRAIN_S", 0.1)
     one = await opened()
     async with at_work(one):
         kafka.down = "No broker answers"
         await alter(one, BOB, producer_byte_rate=5)
-        assert await freeze(one) == Rest(rested=True, pending=1)
+        assert await freeze(one) == QuiesceResult(rested=True, pending=1)
         assert shown_drift(await drift(one)) == {"user=bob": {RATE: ("pending", "5", None, "User:admin")}}
         kafka.down = None
         # Another leader sends nothing either.
@@ -157,8 +157,8 @@ async def test_what_the_cluster_has_not_taken_is_counted_and_listed(
 async def test_a_request_under_way_is_waited_for(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("BEFORE_S", "BEHIND_S"):
-        monkeypatch.setattr(resting, name, 0.2)
+    for name in ("DRAIN_S", "QUIESCE_S"):
+        monkeypatch.setattr(quiesce, name, 0.2)
     one = await opened()
     ended = asyncio.Event()
     asked = asyncio.Event()
@@ -167,23 +167,23 @@ async def test_a_request_under_way_is_waited_for(
         asked.set()
         await ended.wait()
 
-    kafka.behind_request = behind
+    kafka.after_request = behind
     async with at_work(one):
         await alter(one, BOB, producer_byte_rate=5)
         await asked.wait()
-        assert await freeze(one) == NOT_SAID
+        assert await freeze(one) == UNCONFIRMED
         ended.set()
         await until(lambda: one.applier.report().rested is not None)
         # The freeze stands; asked again, it says so.
-        monkeypatch.setattr(resting, "BEHIND_S", 60.0)
-        assert await freeze(one) == Rest(rested=True, pending=0)
+        monkeypatch.setattr(quiesce, "QUIESCE_S", 60.0)
+        assert await freeze(one) == QuiesceResult(rested=True, pending=0)
 
 
-async def test_an_entity_that_was_added_amid_its_last_sending_does_not_wait(
+async def test_an_entity_added_during_its_last_delivery_does_not_wait(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened()
-    asked = one.states.open
+    asked = one.states.undelivered
     added = asyncio.Event()
 
     async def late_answer(cluster: str) -> list[str]:
@@ -193,16 +193,16 @@ async def test_an_entity_that_was_added_amid_its_last_sending_does_not_wait(
         added.set()
         return [ALICE.id]
 
-    monkeypatch.setattr(applier, "ASKED_S", 0.0)
-    monkeypatch.setattr(one.states, "open", late_answer)
+    monkeypatch.setattr(applier, "STATES_POLL_S", 0.0)
+    monkeypatch.setattr(one.states, "undelivered", late_answer)
     async with at_work(one):
         await alter(one, ALICE, producer_byte_rate=5)
-        assert await freeze(one) == Rest(rested=True, pending=0)
+        assert await freeze(one) == QuiesceResult(rested=True, pending=0)
         assert added.is_set()
     equal(one, kafka)
 
 
-async def test_a_freeze_behind_the_claim_of_a_sending_keeps_it_back(
+async def test_a_freeze_after_a_delivery_began_holds_it_back(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened()
@@ -230,11 +230,11 @@ async def test_a_freeze_behind_the_claim_of_a_sending_keeps_it_back(
 async def test_a_new_leader_says_so_in_its_turn(opened: Opener, kafka: KafkaDouble) -> None:
     one, two = await opened(), await opened()
     async with at_work(one):
-        assert await freeze(one) == Rest(rested=True, pending=0)
+        assert await freeze(one) == QuiesceResult(rested=True, pending=0)
     version = (await one.store.read_state(Freeze, soon())).version
     async with at_work(two):
         await until(lambda: two.applier.report().rested == version)
-        assert await freeze(two) == Rest(rested=True, pending=0)
+        assert await freeze(two) == QuiesceResult(rested=True, pending=0)
     assert kafka.requests == []
 
 
@@ -242,9 +242,9 @@ async def test_without_a_leader_a_freeze_stands_and_says_that_nobody_answered(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened()
-    for name in ("BEFORE_S", "BEHIND_S"):
-        monkeypatch.setattr(resting, name, 0.1)
-    assert await freeze(one) == NOT_SAID
+    for name in ("DRAIN_S", "QUIESCE_S"):
+        monkeypatch.setattr(quiesce, name, 0.1)
+    assert await freeze(one) == UNCONFIRMED
     assert one.store.status().frozen is not None
 
 
@@ -263,7 +263,7 @@ async def test_nobody_waits_without_the_grant(opened: Opener, monkeypatch: pytes
             raise ForbiddenError("No grant")
 
     nobody: Any = Nobody()
-    standings: Any = Standings(one.store, one.states)
-    monkeypatch.setattr(standings, "reached", None)
+    standings: Any = ApplyWaiter(one.store, one.states)
+    monkeypatch.setattr(standings, "wait_for_revision", None)
     with pytest.raises(ForbiddenError):
-        await Resting(one.store, standings).freeze(FreezeService(one.replica.parts.runner), "a drill", nobody)
+        await Quiescer(one.store, standings).freeze(FreezeService(one.replica.parts.runner), "a drill", nobody)

@@ -139,7 +139,7 @@ async def test_custom_configs_are_kept_and_never_shown(client: ConfplaneClient, 
     assert "hidden-url" not in json.dumps([made.body, trail.body])
 
 
-async def test_a_broken_node_is_told_and_never_overwritten(client: ConfplaneClient, zk: KazooClient) -> None:
+async def test_a_broken_node_is_reported_and_never_overwritten(client: ConfplaneClient, zk: KazooClient) -> None:
     await change(client, pair("log.cleaner.threads", "1"))
     sound = stored(zk)
     zk.set(NODE, b"{")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.edits import EditResult
     from tests.support.facets import ConfplaneClient
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 GROUP = Entity.of(group="billing/eu a")
 SUBSCRIPTION = Entity.of(client_metrics="producers")
@@ -74,9 +74,9 @@ async def test_names_that_no_znode_has(client: ConfplaneClient, name: str) -> No
     assert [error["pointer"] for error in found.body["errors"]] == ["/entity/group"]
 
 
-async def on_kraft(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Replica:
+async def on_kraft(world: World, monkeypatch: pytest.MonkeyPatch) -> Replica:
     """Return a process whose cluster has Kafka 4.4."""
-    one = await stage.replica()
+    one = await world.replica()
     monkeypatch.setattr(type(one.store), "kafka_release", lambda _self: "4.4")
     return one
 
@@ -93,15 +93,15 @@ async def effective(one: Replica, entity: Entity) -> dict[str, tuple[str | None,
     return {item.name: (item.value, item.source.value) for item in found.configs}
 
 
-async def test_a_group_of_kafka_4(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = await on_kraft(stage, monkeypatch)
+async def test_a_group_of_kafka_4(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await on_kraft(world, monkeypatch)
     path = "/config/groups/billing%2Feu%20a"
-    assert stage.zk.exists("/config/groups") is None
+    assert world.zk.exists("/config/groups") is None
     result = await put(one, GROUP, "consumer.session.timeout.ms", "50000")
     assert result.error is None
-    assert json.loads(stage.zk.get(path)[0])["config"] == {"consumer.session.timeout.ms": "50000"}
+    assert json.loads(world.zk.get(path)[0])["config"] == {"consumer.session.timeout.ms": "50000"}
     await one.store.catch_up(soon(60))
-    collection = one.parts.clusters.get("default").collections[FacetName.CONFIGS]
+    collection = one.parts.clusters.get("default").facets[FacetName.CONFIGS]
     assert [node.id for node in collection.with_keys(prefix="group=")] == ["group=billing~2Feu~20a"]
     found = await effective(one, GROUP)
     assert found["consumer.session.timeout.ms"] == ("50000", "DYNAMIC_GROUP_CONFIG")
@@ -114,14 +114,14 @@ async def test_a_group_of_kafka_4(stage: Stage, monkeypatch: pytest.MonkeyPatch)
     assert [part.entity_id for part in row.intent.entities] == [GROUP.id]
     removed = await put(one, GROUP, "consumer.session.timeout.ms", "", OpType.DELETE)
     assert removed.error is None
-    assert json.loads(stage.zk.get(path)[0])["config"] == {}
+    assert json.loads(world.zk.get(path)[0])["config"] == {}
 
 
-async def test_a_subscription_of_kafka_4(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = await on_kraft(stage, monkeypatch)
+async def test_a_subscription_of_kafka_4(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await on_kraft(world, monkeypatch)
     assert (await put(one, SUBSCRIPTION, "match", "client_id=billing-.*")).error is None
     assert (await put(one, SUBSCRIPTION, "match", "client_software_name=java", OpType.APPEND)).error is None
-    stored = json.loads(stage.zk.get("/config/client-metrics/producers")[0])["config"]
+    stored = json.loads(world.zk.get("/config/client-metrics/producers")[0])["config"]
     assert stored == {"match": "client_id=billing-.*,client_software_name=java"}
     refused = await put(one, SUBSCRIPTION, "interval.ms", "5")
     assert isinstance(refused.error, InvalidRequestError)
@@ -134,19 +134,19 @@ async def test_a_subscription_of_kafka_4(stage: Stage, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("kind", [EntityType.GROUP, EntityType.CLIENT_METRICS])
 @pytest.mark.parametrize("name", [".", ".."])
 async def test_an_alter_of_a_name_that_no_znode_has(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, kind: EntityType
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str, kind: EntityType
 ) -> None:
-    one = await on_kraft(stage, monkeypatch)
+    one = await on_kraft(world, monkeypatch)
     result = await put(one, Entity(((kind, name),)), "metrics", "*")
     assert isinstance(result.error, InvalidRequestError)
     assert "can't be stored in ZooKeeper" in result.error.detail
 
 
-async def test_changes_by_others_are_recorded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = await on_kraft(stage, monkeypatch)
+async def test_external_changes_are_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await on_kraft(world, monkeypatch)
     await one.record()
     kafka_writes(
-        stage.zk,
+        world.zk,
         "groups/orders",
         b'{"version":1,"config":{"share.isolation.level":"read_committed","foreign":"secret"}}',
     )

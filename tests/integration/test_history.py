@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.devstack.zookeeper import ZooKeeper
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.reads.history import PastEntity
     from tests.faults.history import NodeEvent
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 QUOTAS: Final = FacetName.CLIENT_QUOTAS
 CONFIGS: Final = FacetName.CLIENT_CONFIGS
@@ -43,8 +43,8 @@ def history_of(one: Replica) -> HistoryService:
     return HistoryService(PostgresTrailHistory(one.parts.database), one.audit, describe)
 
 
-def collection_of(one: Replica, facet: FacetName = QUOTAS) -> Collection:
-    return one.parts.clusters.get("default").collections[facet]
+def collection_of(one: Replica, facet: FacetName = QUOTAS) -> ClusterFacet:
+    return one.parts.clusters.get("default").facets[facet]
 
 
 class Replay:
@@ -58,7 +58,7 @@ class Replay:
             latest = max(latest, event.time_ms)
             self._highest.append((event.zxid, latest))
 
-    def declared(self, collection: Collection, entity: Entity, tree: Tree, zxid: int) -> dict[str, Any]:
+    def declared(self, collection: ClusterFacet, entity: Entity, tree: Tree, zxid: int) -> dict[str, Any]:
         path, found = f"{tree.value}/{entity.path}", None
         for event in self.events:
             if event.zxid > zxid:
@@ -73,7 +73,7 @@ class Replay:
         return next((zxid - 1 for zxid, highest in self._highest if highest > time_ms), self.events[-1].zxid)
 
 
-class World:
+class RandomWalk:
     """Writers of one cluster: this service, and others past it."""
 
     def __init__(self, one: Replica, zk: KazooClient, dice: random.Random) -> None:
@@ -86,7 +86,7 @@ class World:
     async def step(self) -> None:
         dice = self.dice
         await dice.choices(
-            [self.ours, self.others, self.run, self.deletion, self.record, self.look],
+            [self.ours, self.others, self.run, self.deletion, self.record, self.poll],
             weights=[8, 4, 2, 1, 2, 4],
         )[0]()
 
@@ -137,26 +137,26 @@ class World:
         await self.one.record()
         self._fresh.clear()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         await self.one.round()
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.long)])
 async def test_the_content_at_random_moments_is_that_of_zookeepers_log(
-    stage: Stage, zookeeper: ZooKeeper, chroot: str, seed: int
+    world: World, zookeeper: ZooKeeper, chroot: str, seed: int
 ) -> None:
     dice = random.Random(seed)  # noqa: S311 - reproducible
     for _ in range(3):
-        kafka_writes(stage.zk, "users/old", rate(7))
-    one = await stage.replica(client_configs_layout="shared")
+        kafka_writes(world.zk, "users/old", rate(7))
+    one = await world.replica(client_configs_layout="shared")
     await one.record()
-    world = World(one, stage.zk, dice)
+    walk = RandomWalk(one, world.zk, dice)
     steps, moments = (600, 1_000) if seed == 3 else (60, 60)
     for _ in range(steps):
-        await world.step()
+        await walk.step()
     await one.record()
     replay = Replay(read_events([zookeeper.data_dir / "data" / "version-2"], chroot="/" + chroot.partition("/")[2]))
-    knowledge = await PostgresTrailHistory(one.parts.database).knowledge("default")
+    knowledge = await PostgresTrailHistory(one.parts.database).coverage("default")
     assert knowledge is not None
     history, known = history_of(one), [e for e in replay.events if e.zxid >= knowledge.since]
     exact = 0
@@ -187,7 +187,7 @@ async def test_the_content_at_random_moments_is_that_of_zookeepers_log(
 
 
 async def everything(
-    history: HistoryService, collection: Collection, at: int | datetime, size: int
+    history: HistoryService, collection: ClusterFacet, at: int | datetime, size: int
 ) -> dict[str, PastEntity]:
     """All pages of a list at a moment."""
     found: dict[str, PastEntity] = {}
@@ -203,8 +203,8 @@ async def everything(
             return found
 
 
-async def test_client_configs_are_read_where_they_were(stage: Stage) -> None:
-    one = await stage.replica(client_configs_layout="shared")
+async def test_client_configs_are_read_where_they_were(world: World) -> None:
+    one = await world.replica(client_configs_layout="shared")
     await one.record()
     configs, history = collection_of(one, CONFIGS), history_of(one)
     revisions = []
@@ -225,7 +225,7 @@ async def test_client_configs_are_read_where_they_were(stage: Stage) -> None:
     assert [(change.key, change.before, change.after) for change in diff.changes] == [("acks", "all", "1")]
 
 
-async def moved(one: Replica, configs: Collection) -> list[int]:
+async def moved(one: Replica, configs: ClusterFacet) -> list[int]:
     """Move the client configs to the other layout; return a revision during the move, and one behind it."""
     layouts = LayoutService(one.parts.runner, configs)
     caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(60))
@@ -238,11 +238,11 @@ async def moved(one: Replica, configs: Collection) -> list[int]:
     return [during, await one.store.catch_up(soon(60))]
 
 
-async def test_a_content_that_could_not_be_read_then_is_answered_as_such(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_content_that_could_not_be_read_then_is_answered_as_such(world: World) -> None:
+    one = await world.replica()
     revisions = []
     for data in (rate(1), b"no JSON", rate(2)):
-        kafka_writes(stage.zk, "users/alice", data)
+        kafka_writes(world.zk, "users/alice", data)
         await one.record()
         revisions.append(await one.store.catch_up(soon(60)))
     history, quotas = history_of(one), collection_of(one)
@@ -254,11 +254,11 @@ async def test_a_content_that_could_not_be_read_then_is_answered_as_such(stage: 
     assert (page.items, page.skipped) == ([], ["/config/users/alice"])
 
 
-async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet(stage: Stage) -> None:
-    one = await stage.replica(client_configs_layout="shared")
+async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet(world: World) -> None:
+    one = await world.replica(client_configs_layout="shared")
     await one.record()
     await one.alter(ALICE, producer_byte_rate=1)
-    kafka_writes(stage.zk, "users/alice", content(producer_byte_rate="1", **{"SCRAM-SHA-256": "hidden"}))
+    kafka_writes(world.zk, "users/alice", content(producer_byte_rate="1", **{"SCRAM-SHA-256": "hidden"}))
     await one.record()
     await one.alter(ALICE, CONFIGS, acks="all")
     history = history_of(one)
@@ -267,19 +267,19 @@ async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet
         assert [[change.key for change in item.changes] for item in items] == [[key]]
 
 
-async def test_writes_of_others_that_are_not_recorded_yet_are_not_passed_over(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+async def test_external_writes_that_are_not_recorded_yet_are_not_skipped(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("confplane.services.reads.moments._PATIENCE_S", 0.1)
-    kafka_writes(stage.zk, "users/alice", rate(1))
-    kafka_writes(stage.zk, "users/bob", rate(1))
-    one = await stage.replica()
+    monkeypatch.setattr("confplane.services.reads.point_in_time._PATIENCE_S", 0.1)
+    kafka_writes(world.zk, "users/alice", rate(1))
+    kafka_writes(world.zk, "users/bob", rate(1))
+    one = await world.replica()
     await one.record()
     revision = await one.store.catch_up(soon(60))
-    stage.zk.delete("/config/users/alice")
-    notify(stage.zk, "users/alice")
+    world.zk.delete("/config/users/alice")
+    notify(world.zk, "users/alice")
     for value in (2, 3):
-        kafka_writes(stage.zk, "users/bob", rate(value))
+        kafka_writes(world.zk, "users/bob", rate(value))
     newest = await one.store.catch_up(soon(60))
     history, quotas = history_of(one), collection_of(one)
     for recorded in (False, True):

@@ -179,7 +179,7 @@ async def test_a_delete_is_answered_as_before_though_there_is_something_again(ht
     assert (await http.get(path)).json()["quotas"] == {"producer_byte_rate": 2}
 
 
-async def test_a_replay_does_not_undo_what_others_did_since(http: httpx.AsyncClient) -> None:
+async def test_a_replay_does_not_undo_later_changes(http: httpx.AsyncClient) -> None:
     path, key = "/client-quotas/user=since", new_key()
     first = await http.put(path, json=quota(1), headers={**key, "If-None-Match": "*"})
     await http.put(path, json=quota(2))

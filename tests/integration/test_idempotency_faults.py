@@ -16,9 +16,9 @@ from confplane.devstack.postgres import SERVICE
 from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
 from tests.support.processes import stopped
-from tests.support.stage import Stage
 from tests.support.stepping import REASON
 from tests.support.waiting import until
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,7 +35,7 @@ PATH = "/client-quotas/user=alice"
 STEP = {"reason": REASON}
 
 
-class Scene(Stage):
+class Scene(World):
     """Its services come with clients."""
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ def scene(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) 
 
 
 @pytest.mark.parametrize("at", ["intent", "transaction"])
-async def test_killed_amid_a_write_it_is_applied_once_through_another_process(
+async def test_killed_during_a_write_it_is_applied_once_through_another_process(
     scene: Scene, raw_zk: KazooClient, at: str
 ) -> None:
     key = new_key()
@@ -93,7 +93,7 @@ async def test_killed_amid_a_write_it_is_applied_once_through_another_process(
         assert scene.committed() == {"user=alice": 1}
 
 
-async def test_a_revert_of_a_span_killed_amid_its_write_is_done_once_through_another_process(scene: Scene) -> None:
+async def test_a_revert_of_a_span_killed_during_its_write_is_done_once_through_another_process(scene: Scene) -> None:
     """The second run finds the first one's change in the span; to revert that too would undo the revert."""
     key, body = new_key(), {"principal": "User:admin", "since": "2020-01-01T00:00:00Z"}
     async with scene.served(step="transaction:SIGKILL") as (one, first), scene.served() as (_, second):
@@ -143,7 +143,9 @@ async def test_a_batch_killed_in_the_middle_is_applied_once_by_the_next(
         assert scene.committed() == {f"user={user}": 1 for user in done}
 
 
-async def test_a_holder_paused_past_its_session_tells_what_the_next_did(scene: Scene, raw_zk: KazooClient) -> None:
+async def test_a_holder_paused_past_its_session_reports_what_the_next_one_did(
+    scene: Scene, raw_zk: KazooClient
+) -> None:
     key = new_key()
     async with scene.served(step="intent:SIGSTOP") as (one, first), scene.served() as (_, second):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
@@ -211,21 +213,21 @@ async def test_once_the_first_ones_deadline_has_passed_the_next_goes_on(
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
-    scene: Scene, line: Proxy, raw_zk: KazooClient, *, arrived: bool
+    scene: Scene, zk_proxy: Proxy, raw_zk: KazooClient, *, arrived: bool
 ) -> None:
     key = new_key()
     async with (
-        scene.served(through=line, deadline_ms=3_000) as (_, client),
+        scene.served(through=zk_proxy, deadline_ms=3_000) as (_, client),
         scene.served() as (_, other),
     ):
         # The node is there, and what a transaction on it needs is known.
         await poll_for(lambda: client.put(PATH, json=quota(1)), {200})
-        line.replies.clear()
-        line.swallowing = not arrived
+        zk_proxy.replies.clear()
+        zk_proxy.swallowing = not arrived
         writing = asyncio.create_task(client.put(PATH, json=quota(2), headers=key))
-        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else line.swallowed_a_write)
-        line.accepting = False
-        line.cut()
+        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else zk_proxy.swallowed_a_write)
+        zk_proxy.accepting = False
+        zk_proxy.cut()
         unknown = await writing
         assert (unknown.status_code, unknown.json()["outcome"]) == (504, "unknown")
         answer = await other.put(PATH, json=quota(2), headers=key)
@@ -233,9 +235,9 @@ async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
         assert ("Idempotency-Replayed" in answer.headers) == arrived
         assert (answer.headers["Confplane-Change-Id"] == unknown.headers["Confplane-Change-Id"]) == arrived
         assert raw_zk.exists(NODE).version == 1
-        line.swallowing = False
-        line.replies.set()
-        line.accepting = True
+        zk_proxy.swallowing = False
+        zk_proxy.replies.set()
+        zk_proxy.accepting = True
         last = await poll_for(lambda: client.put(PATH, json=quota(2), headers=key), {200})
         assert last.content == answer.content
         assert scene.committed() == {"user=alice": 2}
@@ -250,7 +252,7 @@ async def poll_for(send: Callable[[], Awaitable[httpx.Response]], statuses: set[
     return answer
 
 
-async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_applied(
+async def test_an_answer_that_could_not_be_stored_is_rebuilt_from_what_was_applied(
     scene: Scene, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("the-secret")
@@ -287,7 +289,9 @@ async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_ap
         assert unstored == (0,)
 
 
-async def test_not_applied_is_told_once_postgres_said_that_the_key_is_new(scene: Scene, raw_zk: KazooClient) -> None:
+async def test_not_applied_is_reported_once_postgres_said_that_the_key_is_new(
+    scene: Scene, raw_zk: KazooClient
+) -> None:
     key = new_key()
     async with scene.served() as (_, client):
         scene.run(f"REVOKE INSERT ON intents FROM {SERVICE}")

@@ -151,7 +151,7 @@ def test_a_clean_import_ends_well(commands: Commands, raw_zk: KazooClient, versi
         (b'{"version":"1","config":"hidden-1"}', "no object under 'config'"),
     ],
 )
-def test_what_can_not_be_read_is_told_with_its_path(
+def test_what_can_not_be_read_is_reported_with_its_path(
     commands: Commands, raw_zk: KazooClient, data: bytes, text: str
 ) -> None:
     raw_zk.ensure_path(LEGACY)

@@ -12,11 +12,11 @@ import pytest
 
 from confplane.services.changes.callers import Caller
 from tests.audit.rows import fetch
-from tests.support import kinds, stepping, zygote
+from tests.support import fork_server, kinds, stepping
 from tests.support.kinds import KINDS, Made
 from tests.support.sampling import sampled
-from tests.support.stage import Stage
 from tests.support.stores import soon
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ APPLIED: Final = {"intent": False, "transaction": True, "outcome": True}
 
 
 @pytest.mark.parametrize(("name", "step"), sampled(KINDS, APPLIED, one_in=len(APPLIED)))
-async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
+async def test_a_change_killed_at_a_step_ends_as_applied_and_can_be_repeated(
     name: str, step: str, tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
 ) -> None:
     kind, encoder = KINDS[name], kinds.secrets_of(tmp_path)
@@ -47,12 +47,14 @@ async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
     }
     said = tmp_path / "said"
     with said.open("wb") as output:
-        command = zygote.start("tests.support.kinds", [name], environment=environment, stdout=output, stderr=output)
+        command = fork_server.start(
+            "tests.support.kinds", [name], environment=environment, stdout=output, stderr=output
+        )
         assert await asyncio.to_thread(command.wait, 120) == -signal.SIGKILL, said.read_text()
     assert kind.applied(raw_zk) is APPLIED[step]
 
-    async with Stage(tmp_path, chroot, migrated, raw_zk) as stage:
-        replica = await stage.replica(**cluster)
+    async with World(tmp_path, chroot, migrated, raw_zk) as world:
+        replica = await world.replica(**cluster)
         await _until_settled(replica, migrated)
         assert _last_outcomes(migrated, kind.changes) == kind.changes * [(APPLIED[step], 1)]
         if APPLIED[step]:

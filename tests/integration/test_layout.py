@@ -40,7 +40,7 @@ STALLED: Final = {"intent": 40, "outcome": 5}
 """The entity whose statement is held up, by step: some entities were moved before, and some not yet."""
 
 
-class Stage:
+class World:
     """Two services, one for each layout by its settings, and the command."""
 
     def __init__(self, services: list[Service], commands: Commands, zk: KazooClient, owner_dsn: str) -> None:
@@ -72,9 +72,9 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(
+def world(
     module_chroot: str, module_database: Database, zk: KazooClient, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("layout")
     options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
     commands = Commands(directory, **options)
@@ -83,17 +83,17 @@ def stage(
         Service(directory, **options, cluster=settings[0]) as one,
         Service(directory, **options, cluster=settings[1]) as two,
     ):
-        yield Stage([one, two], commands, zk, module_database.owner_dsn)
+        yield World([one, two], commands, zk, module_database.owner_dsn)
 
 
 @pytest_asyncio.fixture
-async def clients(stage: Stage) -> AsyncIterator[list[ConfplaneClient]]:
+async def clients(world: World) -> AsyncIterator[list[ConfplaneClient]]:
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(service.client(timeout_s=60)) for service in stage.services]
+        yield [await stack.enter_async_context(service.client(timeout_s=60)) for service in world.services]
 
 
-async def in_thread(stage: Stage, to: str, *options: str) -> Said:
-    return await asyncio.to_thread(stage.move, to, *options)
+async def in_thread(world: World, to: str, *options: str) -> Said:
+    return await asyncio.to_thread(world.move, to, *options)
 
 
 def entity(index: int) -> Entity:
@@ -131,51 +131,51 @@ async def warnings_of(client: ConfplaneClient) -> list[str]:
 # The tests go on from where the one before them ended: the layout is one of the whole cluster.
 
 
-async def test_the_first_write_settles_the_layout_and_others_follow_it(
-    stage: Stage, clients: list[ConfplaneClient]
+async def test_the_first_write_settles_the_layout_and_later_ones_follow_it(
+    world: World, clients: list[ConfplaneClient]
 ) -> None:
     one, two = clients
-    assert stage.zk.get(LAYOUT)[0] is None
+    assert world.zk.get(LAYOUT)[0] is None
     # Only client configs do.
     await two.put("client-quotas", entity(0), {"producer_byte_rate": 1})
-    assert stage.zk.get(LAYOUT)[0] is None
+    assert world.zk.get(LAYOUT)[0] is None
     written = await one.put("client-configs", entity(0), configs(0))
-    assert stage.layout() == {"version": 1, "layout": "shared"}
+    assert world.layout() == {"version": 1, "layout": "shared"}
     read = await two.get("client-configs", entity(0), min_revision=written.revision)
     assert read.body["configs"] == configs(0)
     await two.put("client-configs", entity(1), configs(1))
-    assert stage.node("/config/users/u001") == configs(1)
-    assert stage.zk.exists(APART) is None
+    assert world.node("/config/users/u001") == configs(1)
+    assert world.zk.exists(APART) is None
 
     await until_warned(two, "stored in the layout shared, which counts")
     assert not await warnings_of(one)
 
 
-async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> None:
+async def test_there_and_back(world: World, clients: list[ConfplaneClient]) -> None:
     one, two = clients
     all_of_them = await fill(one)
-    kafka_writes(stage.zk, "users/u000", json.dumps(
+    kafka_writes(world.zk, "users/u000", json.dumps(
         {"version": 1, "config": {**configs(0), "producer_byte_rate": "1", "SCRAM-SHA-256": SCRAM}, "note": "keep"}
     ).encode())  # fmt: skip
-    shown = stage.move("separate")
+    shown = world.move("separate")
     assert "u059,client-id=app: would be moved" in shown.out
     assert f"{USERS} entities would be moved. Nothing was written" in shown.out
-    assert stage.layout() == {"version": 1, "layout": "shared"}
+    assert world.layout() == {"version": 1, "layout": "shared"}
 
-    before = stage.zk.get_children("/config/changes")
-    said = stage.move("separate", "--apply")
+    before = world.zk.get_children("/config/changes")
+    said = world.move("separate", "--apply")
     assert f"{USERS} entities moved. The layout is separate from now on" in said.out
-    assert stage.layout() == {"version": 1, "layout": "separate"}
-    assert json.loads(stage.zk.get("/config/users/u000")[0]) == {
+    assert world.layout() == {"version": 1, "layout": "separate"}
+    assert json.loads(world.zk.get("/config/users/u000")[0]) == {
         "version": 1, "config": {"producer_byte_rate": "1", "SCRAM-SHA-256": SCRAM}, "note": "keep"
     }  # fmt: skip
     for index in range(USERS):
-        assert stage.node(f"{APART}/{entity(index).path}") == configs(index)
-        assert not stage.node(f"/config/{entity(index).path}").keys() & {"acks", "session.timeout.ms"}
+        assert world.node(f"{APART}/{entity(index).path}") == configs(index)
+        assert not world.node(f"/config/{entity(index).path}").keys() & {"acks", "session.timeout.ms"}
     # Each is told once.
     told = [
-        stage.zk.get(f"/config/changes/{name}")[0]
-        for name in set(stage.zk.get_children("/config/changes")) - set(before)
+        world.zk.get(f"/config/changes/{name}")[0]
+        for name in set(world.zk.get_children("/config/changes")) - set(before)
     ]
     paths = [json.loads(data)["entity_path"] for data in told]
     assert sorted(paths) == sorted(entity(index).path for index in range(USERS))
@@ -185,10 +185,10 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
         await client.get("client-configs", entity(0), strong=True)
         assert await every(client) == all_of_them
     await one.put("client-configs", entity(0), {"acks": "0"})
-    assert stage.node(f"{APART}/users/u000") == {"acks": "0"}
+    assert world.node(f"{APART}/users/u000") == {"acks": "0"}
     assert (await two.get("client-configs", entity(0), strong=True)).body["configs"] == {"acks": "0"}
     await two.put("client-configs", entity(0), configs(0))
-    assert "Nothing to do" in stage.move("separate", "--apply").out
+    assert "Nothing to do" in world.move("separate", "--apply").out
 
     trail = [item async for item in one.items("audit", entity="user=u000")]
     [moved] = [item for item in trail if len(item["entities"]) == 2]
@@ -208,13 +208,13 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
         ["separate"],
     ]
 
-    stage.move("shared", "--apply")
-    assert stage.layout() == {"version": 1, "layout": "shared"}
+    world.move("shared", "--apply")
+    assert world.layout() == {"version": 1, "layout": "shared"}
     for client in clients:
         await client.get("client-configs", entity(0), strong=True)
         assert await every(client) == all_of_them
-    assert not [path for path in map(entity, range(USERS)) if stage.node(f"{APART}/{path.path}")]
-    assert stage.node("/config/users/u000")["SCRAM-SHA-256"] == SCRAM
+    assert not [path for path in map(entity, range(USERS)) if world.node(f"{APART}/{path.path}")]
+    assert world.node("/config/users/u000")["SCRAM-SHA-256"] == SCRAM
 
 
 @pytest.mark.parametrize(
@@ -226,21 +226,21 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
     ],
 )
 async def test_killed_in_the_middle_it_goes_on_or_back(
-    stage: Stage, clients: list[ConfplaneClient], step: str, to: str, then: str
+    world: World, clients: list[ConfplaneClient], step: str, to: str, then: str
 ) -> None:
     all_of_them = await fill(clients[0])
     arguments = ["-m", "confplane", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
     held_up = entity(STALLED[step])
     with (
-        stalled_at(stage.owner_dsn, step, held_up.id, f"/config/{held_up.path}") as statement,
-        program(arguments, environment=stage.commands.environment, forks=True) as command,
+        stalled_at(world.owner_dsn, step, held_up.id, f"/config/{held_up.path}") as statement,
+        program(arguments, environment=world.commands.environment, forks=True) as command,
     ):
         await asyncio.to_thread(statement.wait_for, command, 120)
         command.process.send_signal(signal.SIGKILL)
         assert await asyncio.to_thread(command.wait) == -signal.SIGKILL
-    assert stage.layout()["from"] == ("shared" if to == "separate" else "separate")
+    assert world.layout()["from"] == ("shared" if to == "separate" else "separate")
     # Some are here, some there.
-    moved = sum(bool(stage.node(f"{APART}/{entity(index).path}")) for index in range(USERS))
+    moved = sum(bool(world.node(f"{APART}/{entity(index).path}")) for index in range(USERS))
     assert 0 < moved < USERS
     for client in clients:
         assert await every(client) == all_of_them
@@ -258,14 +258,14 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
 
     if step == "intent":
         # Somebody writes where it was moved from: what was moved counts.
-        kafka_writes(stage.zk, entity(0).path, b'{"version":1,"config":{"acks":"0","producer_byte_rate":"9"}}')
-    said = await in_thread(stage, then, "--apply")
+        kafka_writes(world.zk, entity(0).path, b'{"version":1,"config":{"acks":"0","producer_byte_rate":"9"}}')
+    said = await in_thread(world, then, "--apply")
     assert f"The layout is {then} from now on" in said.out
-    assert stage.layout() == {"version": 1, "layout": then}
+    assert world.layout() == {"version": 1, "layout": then}
     kept, left = ("/config", APART) if then == "shared" else (APART, "/config")
     for index in range(USERS):
-        assert configs(index).items() <= stage.node(f"{kept}/{entity(index).path}").items()
-        assert not stage.node(f"{left}/{entity(index).path}").keys() & configs(index).keys()
+        assert configs(index).items() <= world.node(f"{kept}/{entity(index).path}").items()
+        assert not world.node(f"{left}/{entity(index).path}").keys() & configs(index).keys()
     for client in clients:
         await client.put("client-configs", entity(0), configs(0))
         assert await every(client) == all_of_them
@@ -326,73 +326,75 @@ class Traffic:
         await asyncio.gather(*self.tasks)
 
 
-async def test_reads_find_all_and_writes_are_kept_while_it_moves(stage: Stage, clients: list[ConfplaneClient]) -> None:
+async def test_reads_find_everything_and_writes_survive_while_it_moves(
+    world: World, clients: list[ConfplaneClient]
+) -> None:
     traffic = Traffic(clients, await fill(clients[0]))
     for to in ("separate", "shared", "separate"):
         await traffic.more_reads()
-        await in_thread(stage, to, "--apply")
+        await in_thread(world, to, "--apply")
     await traffic.more_reads()
     await traffic.end()
     assert set(traffic.written) == {0, 1}
     for which, value in traffic.written.items():
         # None was applied where nobody looks.
-        assert stage.node(f"{APART}/users/w{which}") == {"session.timeout.ms": value}
-        assert not stage.node(f"/config/users/w{which}")
+        assert world.node(f"{APART}/users/w{which}") == {"session.timeout.ms": value}
+        assert not world.node(f"/config/users/w{which}")
         for client in clients:
             answer = await client.get("client-configs", Entity.of(user=f"w{which}"), strong=True)
             assert answer.body["configs"] == {"session.timeout.ms": value}
     for index in range(USERS):
-        assert stage.node(f"{APART}/{entity(index).path}") == configs(index)
+        assert world.node(f"{APART}/{entity(index).path}") == configs(index)
     for which in traffic.written:
         await clients[which].delete("client-configs", Entity.of(user=f"w{which}"))
 
 
-def test_what_nobody_reads_stands_in_the_way_until_it_is_discarded(stage: Stage) -> None:
-    stage.move("separate", "--apply")
-    kafka_writes(stage.zk, "users/ghost", b'{"version":1,"config":{"acks":"0","producer_byte_rate":"5"}}')
-    assert "nobody reads, user=ghost among them" in stage.move("separate").err
+def test_what_nobody_reads_stands_in_the_way_until_it_is_discarded(world: World) -> None:
+    world.move("separate", "--apply")
+    kafka_writes(world.zk, "users/ghost", b'{"version":1,"config":{"acks":"0","producer_byte_rate":"5"}}')
+    assert "nobody reads, user=ghost among them" in world.move("separate").err
     for options in ((), ("--apply",)):
-        refused = stage.move("shared", *options, code=1)
+        refused = world.move("shared", *options, code=1)
         assert "shared has others already, which nobody reads, of user=ghost" in refused.err
-    assert stage.layout() == {"version": 1, "layout": "separate"}
+    assert world.layout() == {"version": 1, "layout": "separate"}
     assert (
-        stage.move("shared", "--discard", "--apply", code=2).err
+        world.move("shared", "--discard", "--apply", code=2).err
         == "--discard goes with the layout that counts: --to separate\n"
     )
-    assert "user=ghost: would be discarded from shared" in stage.move("separate", "--discard").out
-    assert stage.node("/config/users/ghost")["acks"] == "0"
-    assert "Client configs of 1 entity would be discarded" in stage.move("separate", "--discard").out
-    assert "Client configs of 1 entity discarded" in stage.move("separate", "--discard", "--apply").out
-    assert stage.move("separate", "--discard", "--apply").out.endswith("Nothing to do\n")
-    assert stage.node("/config/users/ghost") == {"producer_byte_rate": "5"}
+    assert "user=ghost: would be discarded from shared" in world.move("separate", "--discard").out
+    assert world.node("/config/users/ghost")["acks"] == "0"
+    assert "Client configs of 1 entity would be discarded" in world.move("separate", "--discard").out
+    assert "Client configs of 1 entity discarded" in world.move("separate", "--discard", "--apply").out
+    assert world.move("separate", "--discard", "--apply").out.endswith("Nothing to do\n")
+    assert world.node("/config/users/ghost") == {"producer_byte_rate": "5"}
 
 
-def test_what_can_not_be_read_or_written_stands_in_the_way(stage: Stage) -> None:
-    kafka_writes(stage.zk, "users/broken", b"no JSON")
+def test_what_can_not_be_read_or_written_stands_in_the_way(world: World) -> None:
+    kafka_writes(world.zk, "users/broken", b"no JSON")
     try:
-        refused = stage.move("shared", "--apply", code=1)
+        refused = world.move("shared", "--apply", code=1)
         assert "The znode /config/users/broken can't be read or written, so what it has can't be moved" in refused.err
-        assert stage.layout() == {"version": 1, "layout": "separate"}
+        assert world.layout() == {"version": 1, "layout": "separate"}
     finally:
-        kafka_writes(stage.zk, "users/broken", b'{"version":1,"config":{}}')
+        kafka_writes(world.zk, "users/broken", b'{"version":1,"config":{}}')
 
 
-def test_a_frozen_cluster_stays_as_it_is(stage: Stage) -> None:
-    data, _ = stage.zk.get("/confplane/freeze")
-    stage.zk.set("/confplane/freeze", b'{"version":1,"reason":"upgrade","principal":"User:olga","since":1}')
+def test_a_frozen_cluster_stays_as_it_is(world: World) -> None:
+    data, _ = world.zk.get("/confplane/freeze")
+    world.zk.set("/confplane/freeze", b'{"version":1,"reason":"upgrade","principal":"User:olga","since":1}')
     try:
-        assert "frozen" in stage.move("shared", "--apply", code=1).err
-        assert stage.layout() == {"version": 1, "layout": "separate"}
+        assert "frozen" in world.move("shared", "--apply", code=1).err
+        assert world.layout() == {"version": 1, "layout": "separate"}
     finally:
-        stage.zk.set("/confplane/freeze", data)
+        world.zk.set("/confplane/freeze", data)
 
 
 async def test_a_layout_that_can_not_be_read_refuses_writes_of_client_configs(
-    stage: Stage, clients: list[ConfplaneClient]
+    world: World, clients: list[ConfplaneClient]
 ) -> None:
     await clients[0].put("client-configs", entity(0), configs(0))
-    data, _ = stage.zk.get(LAYOUT)
-    stage.zk.set(LAYOUT, b'{"version":2,"layout":"elsewhere"}')
+    data, _ = world.zk.get(LAYOUT)
+    world.zk.set(LAYOUT, b'{"version":2,"layout":"elsewhere"}')
     try:
         for client in clients:
             with pytest.raises(ProblemError) as caught:
@@ -401,18 +403,18 @@ async def test_a_layout_that_can_not_be_read_refuses_writes_of_client_configs(
             assert caught.value.body["path"] == LAYOUT
             await client.put("client-quotas", entity(0), {"producer_byte_rate": 3})
             assert (await client.get("client-configs", entity(0), strong=True)).body["configs"] == configs(0)
-        assert LAYOUT in stage.move("shared", "--apply", code=1).err
+        assert LAYOUT in world.move("shared", "--apply", code=1).err
     finally:
-        stage.zk.set(LAYOUT, data)
+        world.zk.set(LAYOUT, data)
     for client in clients:
         await client.get("client-configs", entity(0), strong=True)  # it knows by then
         await client.put("client-configs", entity(0), configs(0))
 
 
 def test_the_settings_layout_is_stored_where_none_was(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, module_database: Database, stage: Stage
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, module_database: Database, world: World
 ) -> None:
-    del stage  # its tables
+    del world  # its tables
     commands = Commands(
         tmp_path, connect=chroot, dsn=module_database.service_dsn, cluster={"client_configs_layout": "separate"}
     )

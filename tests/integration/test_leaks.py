@@ -23,8 +23,7 @@ from confplane.crypto.password_encoder import PasswordEncoder
 from tests.rollups.lake import exported
 from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted
-from tests.support.service import Service
-from tests.support.ways_in import (
+from tests.support.secret_inputs import (
     BASE,
     KEY,
     TRUSTSTORE,
@@ -35,6 +34,7 @@ from tests.support.ways_in import (
     write_resources,
     write_rpc,
 )
+from tests.support.service import Service
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def said_by(commands: Commands, all_arguments: list[list[str]]) -> dict[str, str
 def said_on_spark(commands: Commands, lake: Path) -> dict[str, str]:
     """Run a rollup and export the history, and return what the commands say, and what others read in the lake."""
     run_rollup, export = SPARK_COMMANDS
-    said = commands.run_in_turn(run_rollup, [*export, "--output", str(lake)])
+    said = commands.run_sequentially(run_rollup, [*export, "--output", str(lake)])
     assert said.code == 0, said
     exports = {f"export of {name}": repr(exported(lake, name, "default")) for name in ("trail", "znodes")}
     return {"commands on Spark": f"{said.out}\n{said.err}", **exports}
@@ -382,7 +382,7 @@ def test_nothing_that_was_planted_came_out(evidence: Evidence) -> None:
     assert found == {}
 
 
-def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
+def test_the_search_covers_every_place(evidence: Evidence) -> None:
     """Values that are no secret are found: in an answer, the trail, the log, the tables and a command's output."""
     assert "visible-reason" in evidence.said["table intents"]
     assert KEY in evidence.said["table intent_entities"]

@@ -13,8 +13,8 @@ import pytest
 from confplane.domain.errors import UnavailableError
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft import enforce
-from confplane.services.kraft.drifted import KeyState
-from confplane.services.ports.applying import Refused
+from confplane.services.kraft.entity_drift import KeyDriftState
+from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 SESSION, RETENTION = "consumer.session.timeout.ms", "retention.ms"
 
@@ -58,9 +58,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture(params=["adopt", "enforce"])
-async def opened(stage: Stage, kafka: KafkaDouble, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster, or enforce; the first imports it."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
 
         async def open_one(**more: Any) -> Observing:
             return await found(enforced=request.param == "enforce", **more)
@@ -99,25 +99,25 @@ async def replaced(one: Observing, entity: Entity) -> list[tuple[dict[str, str |
     return sorted([(each.before, each.after) for each in parts], key=str)
 
 
-async def test_a_value_of_others_that_a_waiting_change_replaces_has_a_row(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_an_external_value_that_a_queued_change_replaces_has_a_row(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await one.look()
+    await one.poll()
     await alter(one, ALICE, producer_byte_rate=2048)
     await alter(one, TOPIC, {RETENTION: "2000"})
     await alter(one, BOB, producer_byte_rate=5)
     async with frozen(one):
         # What the changes were made on is nobody's.
-        await one.look()
+        await one.poll()
         assert [await kinds(one, each) for each in (ALICE, TOPIC, BOB)] == [["change"]] * 3
         kafka.alter(ALICE, {RATE: "7"})
         kafka.alter(TOPIC, {RETENTION: None})
         kafka.alter(BOB, {RATE: "8"})
         # Strong reads look as the observer does.
-        await one.freshener.look_at([BOB], soon())
+        await one.refresher.refresh_entities([BOB], soon())
         for _ in range(2):
-            await one.look()
+            await one.poll()
         kafka.alter(ALICE, {RATE: "9"})
-        await one.look()
+        await one.poll()
     await restore(one)
     equal(one, kafka)
     assert await replaced(one, ALICE) == [
@@ -132,7 +132,7 @@ async def test_a_value_of_others_that_a_waiting_change_replaces_has_a_row(opened
     assert await drift(one) == []
 
 
-async def test_what_was_applied_or_followed_before_is_no_value_of_others(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_values_applied_or_followed_before_are_not_external_values(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, GROUP, {SESSION: "46000"})
     await apply(one)
@@ -144,7 +144,7 @@ async def test_what_was_applied_or_followed_before_is_no_value_of_others(opened:
     await alter(one, GROUP, {SESSION: "47000"})
     async with frozen(one):
         for _ in range(2):
-            await one.look()
+            await one.poll()
     await restore(one)
     equal(one, kafka)
     assert await kinds(one, ALICE) == [*before, *["change"] * 3]
@@ -162,7 +162,7 @@ async def test_a_change_that_took_two_attempts_has_the_values_in_front_of_it_too
     assert change.intent.attempt == 2
     async with frozen(one):
         kafka.alter(ALICE, {RATE: "7"})
-        await one.look()
+        await one.poll()
     await restore(one)
     equal(one, kafka)
     assert await replaced(one, ALICE) == [({RATE: "2048", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
@@ -174,7 +174,7 @@ async def test_two_leaders_make_one_row(opened: Opener, kafka: KafkaDouble) -> N
     async with frozen(one):
         kafka.alter(ALICE, {RATE: "7"})
         for each in (one, two, one):
-            await each.look()
+            await each.poll()
     await restore(two)
     equal(two, kafka)
     assert len(await replaced(one, ALICE)) == 1
@@ -188,11 +188,11 @@ async def test_a_request_under_way_may_have_been_there_first(opened: Opener, kaf
 
     async def others() -> None:
         kafka.alter(ALICE, {RATE: "7"})
-        await two.look()
+        await two.poll()
 
-    kafka.behind_request = others
+    kafka.after_request = others
     await apply(one)
-    kafka.behind_request = nothing
+    kafka.after_request = nothing
     await restore(one)
     equal(one, kafka)
     assert len(await kinds(one, ALICE)) == 2
@@ -204,15 +204,15 @@ async def test_a_request_of_an_earlier_change_under_way_makes_no_second_row(open
     await alter(one, ALICE, producer_byte_rate=2048)
 
     async def others() -> None:
-        kafka.behind_request = nothing
+        kafka.after_request = nothing
         kafka.alter(ALICE, {RATE: "7"})
         await alter(two, ALICE, producer_byte_rate=4096)
-        await two.look()
+        await two.poll()
 
-    kafka.behind_request = others
+    kafka.after_request = others
     await apply(one)
     async with frozen(one):
-        await one.look()
+        await one.poll()
     await restore(one)
     equal(one, kafka)
     assert await replaced(one, ALICE) == [({RATE: "4096", OTHER: "1"}, {RATE: "7", OTHER: "1"})]
@@ -233,13 +233,13 @@ async def test_what_the_cluster_took_before_is_not_sent_again_with_a_later_chang
         kafka.cut = "before"
         await apply(one)
     else:
-        kafka.refusals[ALICE] = Refused(44, "A policy forbids it")
+        kafka.refusals[ALICE] = AlterRefused(44, "A policy forbids it")
         await apply(one)
         kafka.refusals.clear()
         await alter(one, ALICE, consumer_byte_rate=3)
     async with frozen(one):
         kafka.alter(ALICE, {RATE: "7"})
-        await one.look()
+        await one.poll()
     before = len(kafka.requests)
     await apply(one)
     assert [sorted(values) for each in kafka.requests[before:] for values in each.values()] == [[OTHER]]
@@ -267,7 +267,7 @@ async def test_a_value_that_was_taken_is_sent_again_where_another_one_may_have_a
     assert kafka.requests[-1] == {ALICE: {RATE: "2048"}}
 
 
-async def test_changes_that_end_with_a_value_that_was_taken_before_replace_what_others_set(
+async def test_changes_that_end_with_a_value_applied_before_replace_external_values(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     one = await opened()
@@ -277,7 +277,7 @@ async def test_changes_that_end_with_a_value_that_was_taken_before_replace_what_
     await alter(one, ALICE, producer_byte_rate=4096)
     await alter(one, ALICE, producer_byte_rate=2048)
     async with frozen(one):
-        await one.look()
+        await one.poll()
     await restore(one)
     equal(one, kafka)
     assert kafka.requests[-1] == {ALICE: {RATE: "2048"}}
@@ -299,7 +299,7 @@ async def test_of_more_changes_than_are_read_any_may_name_a_key(
     equal(one, kafka)
 
 
-async def test_of_more_changes_than_are_read_any_may_name_a_key_whatever_others_did_since(
+async def test_any_of_more_changes_than_are_read_may_name_a_key_despite_external_changes(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened()
@@ -310,7 +310,7 @@ async def test_of_more_changes_than_are_read_any_may_name_a_key_whatever_others_
     await alter(one, ALICE, consumer_byte_rate=3)
     async with frozen(one):
         kafka.alter(ALICE, {OTHER: "9"})
-        await one.look()
+        await one.poll()
     # The newest two are this row, which is no version, and the change of the other key.
     assert len(await replaced(one, ALICE)) == 1
     monkeypatch.setattr("confplane.audit.target_states._MOST_CHANGES", 2)
@@ -319,22 +319,24 @@ async def test_of_more_changes_than_are_read_any_may_name_a_key_whatever_others_
 
 
 @pytest.mark.parametrize("taken_back", [False, True])
-async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
-    stage: Stage, kafka: KafkaDouble, *, taken_back: bool
+async def test_a_skipped_value_may_be_older_than_the_last_poll(
+    world: World, kafka: KafkaDouble, *, taken_back: bool
 ) -> None:
-    async with opener(stage, kafka) as opened:
+    async with opener(world, kafka) as opened:
         one = await opened(enforced=True)
         offset = kafka.alter(BOB, {RATE: "8"})
         for _ in range(2):
-            await one.look()
-        assert {key.state for each in await drift(one) if each.entity == BOB for key in each.keys} == {KeyState.EXTRA}
+            await one.poll()
+        assert {key.state for each in await drift(one) if each.entity == BOB for key in each.keys} == {
+            KeyDriftState.EXTRA
+        }
         await alter(one, BOB, producer_byte_rate=5)
         if taken_back:
             await take_back(one, kafka)
         async with frozen(one):
             # Quotas that are all as before are not compared.
             kafka.alter(ALICE, {OTHER: "9"})
-            await one.look()
+            await one.poll()
         [row] = [each.intent for each in await rows(one, BOB) if each.kind == "put-back"]
         assert (row.entities[0].before, row.entities[0].after) == ({RATE: "5"}, {RATE: "8"})
         assert row.observed is not None
@@ -344,15 +346,15 @@ async def test_a_value_that_was_left_alone_may_be_older_than_the_last_look(
 
 
 @pytest.mark.parametrize("left", ["extra", "contested", "refused"])
-async def test_a_look_at_quotas_that_are_all_as_before_shows_what_a_waiting_change_replaces(
-    stage: Stage, kafka: KafkaDouble, left: str
+async def test_a_poll_of_unchanged_quotas_shows_what_a_queued_change_replaces(
+    world: World, kafka: KafkaDouble, left: str
 ) -> None:
-    async with opener(stage, kafka) as opened:
+    async with opener(world, kafka) as opened:
         one = await opened(enforced=True)
         await restore(one)
         entity = BOB if left == "extra" else ALICE
         if left == "refused":
-            kafka.refusals[ALICE] = Refused(42, "No")
+            kafka.refusals[ALICE] = AlterRefused(42, "No")
             await alter(one, ALICE, producer_byte_rate=2)
             await apply(one)
             kafka.refusals.clear()
@@ -363,27 +365,27 @@ async def test_a_look_at_quotas_that_are_all_as_before_shows_what_a_waiting_chan
         assert kafka.now.configs[entity][RATE] == "8"
         await alter(one, entity, producer_byte_rate=77)
         async with frozen(one):
-            await one.look()
+            await one.poll()
         await restore(one)
         equal(one, kafka)
         assert "8" in [each.intent.entities[0].after.get(RATE) for each in await rows(one, entity)]
 
 
-async def test_a_change_behind_a_refusal_replaces_what_others_set(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_change_after_a_refusal_replaces_an_external_value(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.refusals[TOPIC] = Refused(44, "A policy forbids it")
+    kafka.refusals[TOPIC] = AlterRefused(44, "A policy forbids it")
     kafka.down = "Nobody is asked before the commit"
     await alter(one, TOPIC, {RETENTION: "2000"})
     kafka.down = None
     await apply(one)
     kafka.alter(TOPIC, {RETENTION: "7"})
-    await one.look()
+    await one.poll()
     # Nothing replaces it as long as the change is refused.
     assert await kinds(one, TOPIC) == ["change"]
     kafka.refusals.clear()
     await alter(one, TOPIC, {RETENTION: "4000"})
     async with frozen(one):
-        await one.look()
+        await one.poll()
     await restore(one)
     equal(one, kafka)
     assert await replaced(one, TOPIC) == [({RETENTION: "4000"}, {RETENTION: "7"})]

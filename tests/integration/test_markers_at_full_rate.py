@@ -13,7 +13,7 @@ from confplane.domain.entities import Entity
 from confplane.services.changes import settle
 from confplane.services.upkeep import dropping, reconcile
 from confplane.store.write import markers
-from confplane.store.write.markers import Markers
+from confplane.store.write.markers import CommitMarkers
 from tests.audit.rows import fetch
 from tests.support import servers
 from tests.support.replicas import Backup, Replica
@@ -65,23 +65,23 @@ class Watch:
         self.listed: list[int] = []
         self._dsn = dsn
         self._writers = writers
-        found, drop = Markers.found, Markers.drop
+        found, drop = CommitMarkers.found, CommitMarkers.drop
 
-        async def watched_found(self_: Markers, deadline: float) -> tuple[list[UUID], list[str]]:
+        async def watched_found(self_: CommitMarkers, deadline: float) -> tuple[list[UUID], list[str]]:
             there = self.told() - self.dropped
             listed = await found(self_, deadline)
             self.listed.append(len(listed[0]))
             self.not_listed |= there - self.dropped - set(listed[0])
             return listed
 
-        async def watched_drop(self_: Markers, change_ids: Sequence[UUID]) -> None:
+        async def watched_drop(self_: CommitMarkers, change_ids: Sequence[UUID]) -> None:
             old = await asyncio.to_thread(self._old, list(change_ids))
             self.too_early += [change_id for change_id in change_ids if change_id not in old]
             self.dropped.update(change_ids)
             await drop(self_, change_ids)
 
-        patch.setattr(Markers, "found", watched_found)
-        patch.setattr(Markers, "drop", watched_drop)
+        patch.setattr(CommitMarkers, "found", watched_found)
+        patch.setattr(CommitMarkers, "drop", watched_drop)
 
     def told(self) -> set[UUID]:
         return set().union(*(writer.told for writer in self._writers))

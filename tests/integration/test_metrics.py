@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from confplane.api.traffic import HUNG_UP
+from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
 from confplane.telemetry import METRICS, PREFIX
@@ -82,8 +82,8 @@ async def test_requests_are_counted_on_both_ways_to_the_handlers(service: Servic
 
 
 @pytest.mark.parametrize("query", ["", "?reason=cut"], ids=["past the router", "through it"])
-async def test_whoever_hangs_up_amid_a_body_was_answered_499(service: Service, query: str) -> None:
-    before = answered(await scraped(service), "PUT", ONE, HUNG_UP)
+async def test_a_client_that_hangs_up_during_a_body_is_answered_499(service: Service, query: str) -> None:
+    before = answered(await scraped(service), "PUT", ONE, CLIENT_CLOSED_REQUEST)
     _, writer = await asyncio.open_connection("127.0.0.1", service.port)
     head = f"PUT /v1/clusters/default/client-quotas/user=cut{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
     head += f"Content-Type: application/json\r\nAuthorization: Bearer {service.token}\r\n\r\n{{"
@@ -91,7 +91,7 @@ async def test_whoever_hangs_up_amid_a_body_was_answered_499(service: Service, q
     await writer.drain()
     await scraped_when(service, lambda found: found("http_requests_in_flight") == 2)
     writer.close()
-    found = await scraped_when(service, lambda found: answered(found, "PUT", ONE, HUNG_UP) == before + 1)
+    found = await scraped_when(service, lambda found: answered(found, "PUT", ONE, CLIENT_CLOSED_REQUEST) == before + 1)
     assert found("http_requests_in_flight") == 1
 
 
@@ -137,7 +137,7 @@ async def test_how_writes_end_is_counted_by_kafkas_errors(service: Service, clie
     assert (now("changes_in_flight"), now("transactions_in_flight", cluster="default")) == (0, 0)
 
 
-async def test_the_state_of_all_parts_is_told(service: Service, zk: KazooClient) -> None:
+async def test_the_state_of_all_parts_is_reported(service: Service, zk: KazooClient) -> None:
     found = await scraped_when(service, lambda found: found.get("leader", cluster="default"))
     assert (found.state("session_state"), found.state("mirror_state")) == ("connected", "fresh")
     assert found("session_transitions_total", cluster="default", state="connected") == 1

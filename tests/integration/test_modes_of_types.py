@@ -14,10 +14,10 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import ObservedError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.kraft.drifted import Chosen
-from confplane.services.kraft.standing import Standings
+from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.entity_drift import DriftSelection
 from confplane.services.ports.cluster_states import TargetMode
-from confplane.services.ports.kafka import Area, area_of
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.support.adopting import (
     ADMIN,
     ALICE,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 METRICS = Entity.of(client_metrics="m")
 SET: dict[Entity, dict[str, str]] = {
@@ -57,11 +57,11 @@ SET: dict[Entity, dict[str, str]] = {
     METRICS: {"interval.ms": "1000"},
 }
 MODES = {
-    Area.QUOTAS: TargetMode.ENFORCE,
-    Area.TOPICS: TargetMode.ADOPT,
-    Area.GROUPS: TargetMode.OBSERVE,
-    Area.BROKERS: TargetMode.ENFORCE,
-    Area.CLIENT_METRICS: TargetMode.OBSERVE,
+    KraftEntityType.QUOTAS: TargetMode.ENFORCE,
+    KraftEntityType.TOPICS: TargetMode.ADOPT,
+    KraftEntityType.GROUPS: TargetMode.OBSERVE,
+    KraftEntityType.BROKERS: TargetMode.ENFORCE,
+    KraftEntityType.CLIENT_METRICS: TargetMode.OBSERVE,
 }
 
 
@@ -75,9 +75,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes of an observed cluster; the first imports it."""
-    async with opener(stage, kafka) as found:
+    async with opener(world, kafka) as found:
 
         async def open_one() -> Observing:
             return await found(adopted=False)
@@ -85,7 +85,7 @@ async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
         yield open_one
 
 
-async def choose(one: Observing, modes: dict[Area, TargetMode]) -> None:
+async def choose(one: Observing, modes: dict[KraftEntityType, TargetMode]) -> None:
     """Give entity types their modes, as the commands do."""
     for mode, act in (
         (TargetMode.ADOPT, one.targets.adopt),
@@ -112,10 +112,10 @@ async def test_each_type_has_its_mode(opened: Opener, kafka: KafkaDouble) -> Non
     for entity in SET:
         kafka.alter(entity, other(entity))
     await restore(one)
-    found = {area_of(entity): await kinds(one, entity) for entity in SET}
+    found = {kraft_type_of(entity): await kinds(one, entity) for entity in SET}
     assert found == {area: ["put-back" if mode is TargetMode.ENFORCE else "observed"] for area, mode in MODES.items()}
     for entity, config in SET.items():
-        kept = MODES[area_of(entity)] is TargetMode.ENFORCE
+        kept = MODES[kraft_type_of(entity)] is TargetMode.ENFORCE
         assert kafka.now.configs[entity] == (config if kept else other(entity))
     equal(one, kafka)
     # Callers write what is not observed.
@@ -123,7 +123,7 @@ async def test_each_type_has_its_mode(opened: Opener, kafka: KafkaDouble) -> Non
         op = Op(next(iter(config)), OpType.DELETE)
         facet = FacetName.CLIENT_QUOTAS if entity == ALICE else FacetName.CONFIGS
         (result,) = await one.replica.edit(entity, facet, (op,))
-        assert isinstance(result.error, ObservedError) is (MODES[area_of(entity)] is TargetMode.OBSERVE)
+        assert isinstance(result.error, ObservedError) is (MODES[kraft_type_of(entity)] is TargetMode.OBSERVE)
     await apply(one)
     await restore(one)
     assert kafka.now.configs.keys() == {GROUP, METRICS}
@@ -132,13 +132,13 @@ async def test_each_type_has_its_mode(opened: Opener, kafka: KafkaDouble) -> Non
 
 async def test_a_type_that_is_observed_again_is_given_back_and_sent_nothing(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await choose(one, dict.fromkeys(Area, TargetMode.ENFORCE))
+    await choose(one, dict.fromkeys(KraftEntityType, TargetMode.ENFORCE))
     kafka.alter(TOPIC, {"segment.ms": "5"})
     await restore(one)
     assert one.observer._applying().extra.count == 1
     await alter(one, TOPIC, {"retention.ms": "5"})
     await alter(one, ALICE, producer_byte_rate=5)
-    await choose(one, {Area.TOPICS: TargetMode.OBSERVE})
+    await choose(one, {KraftEntityType.TOPICS: TargetMode.OBSERVE})
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "5"}}]
     assert one.applier.report().pending == 0
@@ -148,7 +148,7 @@ async def test_a_type_that_is_observed_again_is_given_back_and_sent_nothing(open
     assert (one.observer._applying().extra.count, await drift(one)) == (0, [])
     equal(one, kafka)
     # It begins anew: nothing is known of what was sent before.
-    await choose(one, {Area.TOPICS: TargetMode.ENFORCE})
+    await choose(one, {KraftEntityType.TOPICS: TargetMode.ENFORCE})
     kafka.alter(TOPIC, {"retention.ms": "9"})
     await restore(one)
     equal(one, kafka)
@@ -157,29 +157,31 @@ async def test_a_type_that_is_observed_again_is_given_back_and_sent_nothing(open
 
 async def test_drift_is_that_of_the_types_that_callers_write(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await choose(one, {Area.QUOTAS: TargetMode.ENFORCE, Area.TOPICS: TargetMode.ENFORCE})
+    await choose(one, {KraftEntityType.QUOTAS: TargetMode.ENFORCE, KraftEntityType.TOPICS: TargetMode.ENFORCE})
     for entity in (TOPIC, ALICE):
         kafka.alter(entity, {"retention.bytes" if entity == TOPIC else "consumer_byte_rate": "7"})
     kafka.alter(GROUP, other(GROUP))
-    await one.look()
+    await one.poll()
     assert set(shown_drift(await drift(one))) == {"topic=t", "user=alice"}
-    await choose(one, {Area.TOPICS: TargetMode.OBSERVE})
+    await choose(one, {KraftEntityType.TOPICS: TargetMode.OBSERVE})
     assert set(shown_drift(await drift(one))) == {"user=alice"}
-    assert await one.drift.reapply([Chosen(TOPIC, None)], ADMIN, validate_only=True) == {}
+    assert await one.drift.reapply([DriftSelection(TOPIC, None)], ADMIN, validate_only=True) == {}
     # What is observed has nothing to adopt.
-    [result] = await adopt_drift(one, Chosen(GROUP, None))
+    [result] = await adopt_drift(one, DriftSelection(GROUP, None))
     assert result.error is None
     assert await kinds(one, GROUP) == ["observed"]
 
 
 async def test_what_is_applied_is_said_of_the_types_that_callers_write(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    await choose(one, {Area.TOPICS: TargetMode.ADOPT})
+    await choose(one, {KraftEntityType.TOPICS: TargetMode.ADOPT})
     await alter(one, TOPIC, {"retention.ms": "5"})
     await apply(one)
-    standings = Standings(one.store, one.states)
+    standings = ApplyWaiter(one.store, one.states)
     nodes = [node for entity in SET if (node := one.store.get(Tree.CONFIG, entity.id)) is not None]
-    assert {each: found.state.value for each, found in (await standings.of(nodes)).items()} == {"topic=t": "applied"}
+    assert {each: found.state.value for each, found in (await standings.statuses(nodes)).items()} == {
+        "topic=t": "applied"
+    }
     assert kafka.requests == [{TOPIC: {"retention.ms": "5"}}]
 
 
@@ -191,8 +193,8 @@ async def turn(one: Observing, kafka: KafkaDouble, chooser: random.Random, numbe
     assert target is not None
     match chooser.randrange(6):
         case 0:
-            await choose(one, {area_of(entity): chooser.choice(list(TargetMode))})
-        case 1 if target.applies_to(area_of(entity)):
+            await choose(one, {kraft_type_of(entity): chooser.choice(list(TargetMode))})
+        case 1 if target.applies_to(kraft_type_of(entity)):
             await alter(one, entity, {key: value if entity == ALICE else str(value)})
         case 2:
             kafka.alter(entity, {key: str(value)})
@@ -203,7 +205,7 @@ async def turn(one: Observing, kafka: KafkaDouble, chooser: random.Random, numbe
             await apply(one)
         case _:
             await one.store.catch_up(soon())
-            await one.look_once()
+            await one.poll_once()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -218,12 +220,12 @@ async def test_cluster_and_tree_are_equal_whatever_the_modes_change_to(
             await side.aware()
         await turn(chooser.choice(sides), kafka, chooser, number)
     kafka.cut = None
-    await choose(one, dict.fromkeys(Area, TargetMode.ADOPT))
+    await choose(one, dict.fromkeys(KraftEntityType, TargetMode.ADOPT))
     for _ in range(3):
         for side in sides:
             await side.aware()
             await apply(side)
-            await side.look()
+            await side.poll()
     equal(one, kafka)
     assert one.applier.report().pending == 0
     # What was put back never was a version of its entity.

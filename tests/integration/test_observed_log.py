@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.entities import Entity
-from confplane.services.kraft.verdicts import Seen
-from confplane.services.ports.trail import Sighting
+from confplane.services.kraft.decisions import EntityObservation
+from confplane.services.ports.trail import ObservedRange
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following
 from tests.support.replicas import assert_chains
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.services.ports.trail import AuditRecord
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 ALICE, BOB, TOPIC, BROKER = Entity.of(user="alice"), Entity.of(user="bob"), Entity.of(topic="t"), Entity.of(broker="1")
 RATE = "producer_byte_rate"
@@ -35,7 +35,7 @@ def kafka() -> KafkaDouble:
     return KafkaDouble()
 
 
-def exact(records: list[AuditRecord]) -> list[tuple[str, Sighting]]:
+def exact(records: list[AuditRecord]) -> list[tuple[str, ObservedRange]]:
     """The entities of the changes read from the log, and their places."""
     return [
         (each.intent.entities[0].entity_id, each.intent.observed)
@@ -45,11 +45,11 @@ def exact(records: list[AuditRecord]) -> list[tuple[str, Sighting]]:
 
 
 async def test_each_record_is_a_row_with_its_offset_and_time_in_the_order_of_the_log(
-    stage: Stage, kafka: KafkaDouble
+    world: World, kafka: KafkaDouble
 ) -> None:
     kafka.alter(ALICE, {RATE: "1"})
     kafka.create_topic("t")
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     begin = len(kafka.log)
     kafka.alter(ALICE, {RATE: "2"})
     kafka.alter(ALICE, {RATE: "1", "consumer_byte_rate": "5"})
@@ -62,7 +62,7 @@ async def test_each_record_is_a_row_with_its_offset_and_time_in_the_order_of_the
     await one.reached()
     rows = exact(await one.followed())
     assert rows == [
-        (record.entity.id, Sighting(record.offset - 1, record.offset, record.at_ms, exact=True))
+        (record.entity.id, ObservedRange(record.offset - 1, record.offset, record.at_ms, exact=True))
         for record in kafka.log[begin:]
         if record.entity is not None
     ]
@@ -78,8 +78,8 @@ async def test_each_record_is_a_row_with_its_offset_and_time_in_the_order_of_the
     await one.observer.stop()
 
 
-async def test_many_records_become_runs_that_count_them(stage: Stage, kafka: KafkaDouble) -> None:
-    one = await following(stage, kafka)
+async def test_many_records_become_runs_that_count_them(world: World, kafka: KafkaDouble) -> None:
+    one = await following(world, kafka)
     begin = kafka.now.offset
     for value in range(150):
         kafka.alter(ALICE, {RATE: str(value)})
@@ -94,11 +94,11 @@ async def test_many_records_become_runs_that_count_them(stage: Stage, kafka: Kaf
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_whatever_cuts_it_short_every_record_is_in_one_row(stage: Stage, kafka: KafkaDouble, seed: int) -> None:
+async def test_whatever_cuts_it_short_every_record_is_in_one_row(world: World, kafka: KafkaDouble, seed: int) -> None:
     """The judge is the log itself: its records, and how many the rows say that they hold."""
     dice = random.Random(seed)  # noqa: S311 - a seed gives the same choices again
     kafka.page = 7
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     begin, written = len(kafka.log), 0
     for step in range(12):
         for _ in range(dice.randint(1, 12)):
@@ -115,7 +115,7 @@ async def test_whatever_cuts_it_short_every_record_is_in_one_row(stage: Stage, k
             await one.reached()
             await one.observer.stop()
             kafka.alter(BOB, {RATE: f"{written}001"})
-            one = await following(stage, kafka, imported=False)
+            one = await following(world, kafka, imported=False)
     await one.reached()
     rows = exact(await one.followed())
     offsets: list[int] = []
@@ -131,15 +131,15 @@ async def test_whatever_cuts_it_short_every_record_is_in_one_row(stage: Stage, k
     await one.observer.stop()
 
 
-async def test_where_the_log_begins_later_everything_is_looked_at_anew(stage: Stage, kafka: KafkaDouble) -> None:
+async def test_a_log_that_begins_later_causes_a_full_poll(world: World, kafka: KafkaDouble) -> None:
     kafka.alter(ALICE, {RATE: "1"})
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     await one.observer.publish()
     await one.observer.stop()
     kafka.alter(ALICE, {RATE: "2"})
     kafka.alter(BOB, {RATE: "2"})
     kafka.log_begin = kafka.now.offset + 1
-    two = await following(stage, kafka, imported=False)
+    two = await following(world, kafka, imported=False)
     assert (two.config(ALICE), two.config(BOB)) == ({RATE: "2"}, {RATE: "2"})
     rows: list[Any] = [row for row in await two.followed() if row.kind == "observed"]
     assert len(rows) == 2
@@ -147,22 +147,22 @@ async def test_where_the_log_begins_later_everything_is_looked_at_anew(stage: St
     await two.observer.stop()
 
 
-async def test_records_that_a_look_may_have_seen_bring_no_older_value_back(
-    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
+async def test_records_that_a_poll_may_have_seen_restore_no_older_value(
+    world: World, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:
     kafka.alter(ALICE, {RATE: "9"})
-    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
+    one = Observing(await world.replica(client_configs_layout="separate"), kafka)
     await one.import_all()
     # A look that began at the offset 10 and ended at 20.
     znode = {"version": 1, "config": {RATE: "9"}, "followed": [10, 20]}
     raw_zk.set("/config/users/alice", json.dumps(znode).encode())
     raw_zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"users/alice"}', sequence=True)
     await one.store.catch_up(soon())
-    follower = one.observer.looking._follower
+    follower = one.observer.poll_loop._writer
 
-    def records(after: int, until_: int, *values: str) -> Seen:
-        sighting = Sighting(after, until_, 0, exact=True, writes=len(values))
-        return Seen(ALICE, sighting, until_, records=tuple((RATE, value) for value in values))
+    def records(after: int, until_: int, *values: str) -> EntityObservation:
+        sighting = ObservedRange(after, until_, 0, exact=True, writes=len(values))
+        return EntityObservation(ALICE, sighting, until_, records=tuple((RATE, value) for value in values))
 
     before = len(await one.followed())
     followed = await follower.follow([records(14, 15, "7")], in_order=True)
@@ -174,22 +174,22 @@ async def test_records_that_a_look_may_have_seen_bring_no_older_value_back(
     assert (followed.stale, followed.written, one.config(ALICE)) == ([], 1, {RATE: "11"})
     [*_, row] = await one.followed()
     assert len(await one.followed()) == before + 1
-    assert row.intent.observed == Sighting(10, 21, 0), "some of the three are in the look's row"
+    assert row.intent.observed == ObservedRange(10, 21, 0), "some of the three are in the look's row"
 
 
-async def test_a_look_ahead_of_the_log_counts_with_the_records_that_the_log_has_not_brought_yet(
-    stage: Stage, kafka: KafkaDouble
+async def test_a_poll_ahead_of_the_log_counts_with_records_not_yet_read_from_the_log(
+    world: World, kafka: KafkaDouble
 ) -> None:
     kafka.alter(ALICE, {RATE: "1"})
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     await one.observer.stop()
     followed = kafka.now.offset
     kafka.alter(ALICE, {RATE: "2"})
     kafka.alter(ALICE, {RATE: "1"})
-    looking = one.observer.looking
-    await looking.look_up_to(kafka.now.offset)
+    looking = one.observer.poll_loop
+    await looking.poll_up_to(kafka.now.offset)
     kafka.alter(ALICE, {RATE: "3"})
-    await looking.look_up_to(kafka.now.offset)
+    await looking.poll_up_to(kafka.now.offset)
     # The two writes that no look saw are within the bounds of the row, since the log brings them no more.
     rows = [row.intent.observed for row in await one.followed(entity_id="user=alice") if row.kind == "observed"]
     assert [(row.after, row.until) for row in rows if row is not None] == [(followed, kafka.now.offset)]

@@ -15,11 +15,11 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft.verdicts import Seen
-from confplane.services.ports.trail import Sighting
-from tests.kraft.outside.judge import Happening, Kind, Row, judge
+from confplane.services.kraft.decisions import EntityObservation
+from confplane.services.ports.trail import ObservedRange
+from tests.kraft.outside.trail_check import Happening, Kind, Row, check_trail
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import Observing, following, members
+from tests.support.observing import Observing, following, znode_metadata
 from tests.support.replicas import assert_chains
 from tests.support.stores import soon
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.kafka import LogChange
     from confplane.services.ports.trail import AuditRecord
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 TOPIC, OTHER, ALICE = Entity.of(topic="t"), Entity.of(topic="o"), Entity.of(user="alice")
 KEY = "retention.ms"
@@ -55,12 +55,12 @@ async def committed(one: Observing) -> list[AuditRecord]:
     ]
 
 
-def judged(kafka: KafkaDouble, rows: list[AuditRecord], one: Observing, behind: int) -> list[str]:
+def faults_of(kafka: KafkaDouble, rows: list[AuditRecord], one: Observing, behind: int) -> list[str]:
     """Return the faults of rows and tree, beside the log; behind an offset each record has to be in a row."""
     written = [_row(row) for row in rows if row.outcome is not None and row.outcome.committed]
     tree = {entity.id: one.config(entity) or {} for entity in (TOPIC, OTHER)}
     happenings = [happened for each in kafka.log if (happened := _happening(each)) is not None]
-    return judge(happenings, written, tree, every_write_behind=behind).faults
+    return check_trail(happenings, written, tree, every_write_after=behind).faults
 
 
 def _happening(change: LogChange) -> Happening | None:
@@ -84,9 +84,9 @@ def _row(record: AuditRecord) -> Row:
     )
 
 
-async def test_a_topic_made_again_is_a_removal_and_a_creation(stage: Stage, kafka: KafkaDouble) -> None:
+async def test_a_recreated_topic_is_a_removal_and_a_creation(world: World, kafka: KafkaDouble) -> None:
     make(kafka, "5")
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     kafka.delete_topic("t")
     make(kafka, "6")
     await one.reached()
@@ -98,15 +98,15 @@ async def test_a_topic_made_again_is_a_removal_and_a_creation(stage: Stage, kafk
 
 @pytest.mark.parametrize("ids", [False, True], ids=["ids unknown", "ids known"])
 @pytest.mark.parametrize("ends", [(), (None,), ("8",), ("8", None), ("8", "9")], ids=str)
-async def test_records_of_a_topic_that_a_look_saw_gone_bring_nothing_back(
-    stage: Stage, kafka: KafkaDouble, ends: tuple[str | None, ...], *, ids: bool
+async def test_records_of_a_topic_that_a_poll_saw_removed_restore_nothing(
+    world: World, kafka: KafkaDouble, ends: tuple[str | None, ...], *, ids: bool
 ) -> None:
     """The look is that of a strong read in another process, while the log waits."""
     kafka.ids_of_configs = ids
     make(kafka, "5")
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     begin = kafka.now.offset
-    two = Observing(await stage.replica(client_configs_layout="separate", leads=False), kafka)
+    two = Observing(await world.replica(client_configs_layout="separate", leads=False), kafka)
     await two.aware()
     with kafka.log_stopped():
         kafka.alter(TOPIC, {KEY: "6"})
@@ -116,22 +116,22 @@ async def test_records_of_a_topic_that_a_look_saw_gone_bring_nothing_back(
             if number:
                 kafka.delete_topic("t")
             make(kafka, value)
-        await two.freshener.look_at([TOPIC], soon(60))
+        await two.refresher.refresh_entities([TOPIC], soon(60))
         looked = await committed(one)
         assert [row.intent.entities[0].after for row in looked][:1] == [{}]
     await one.reached()
     rows = await one.followed()
     assert await committed(one) == looked, "the rows of the look have all records"
-    assert judged(kafka, rows, one, begin) == []
+    assert faults_of(kafka, rows, one, begin) == []
     assert_chains(rows)
     await one.observer.stop()
 
 
 async def test_records_that_the_next_leader_reads_again_bring_no_removed_topic_back(
-    stage: Stage, kafka: KafkaDouble
+    world: World, kafka: KafkaDouble
 ) -> None:
     make(kafka, "5")
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     begin = kafka.now.offset
     await one.observer.publish()
     kafka.alter(TOPIC, {KEY: "6"})
@@ -142,51 +142,51 @@ async def test_records_that_the_next_leader_reads_again_bring_no_removed_topic_b
     rows = await committed(one)
     # It ends without another report.
     await one.observer.stop()
-    two = await following(stage, kafka, imported=False)
+    two = await following(world, kafka, imported=False)
     assert await committed(two) == rows
     assert len(rows) == 4
-    assert judged(kafka, await two.followed(), two, begin) == []
+    assert faults_of(kafka, await two.followed(), two, begin) == []
     await two.observer.stop()
 
 
 async def test_the_end_of_an_earlier_topic_is_none_of_the_records_of_the_present_one(
-    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
+    world: World, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:
     kafka.create_topic("t")
     kafka.alter(TOPIC, {"retention.ms": "5"})
-    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
+    one = Observing(await world.replica(client_configs_layout="separate"), kafka)
     await one.import_all()
-    followed = members(raw_zk.get("/config/topics/t")[0])["followed"]
-    seen = Seen(
+    followed = znode_metadata(raw_zk.get("/config/topics/t")[0])["followed"]
+    seen = EntityObservation(
         TOPIC,
-        Sighting(1006, 1008, 0, exact=True, writes=2),
+        ObservedRange(1006, 1008, 0, exact=True, writes=2),
         1008,
         records=(("retention.ms", "6"), ("flush.ms", "7")),
         topic_id="of the present one",
     )
-    await one.observer.looking._follower.follow([seen], in_order=True)
+    await one.observer.poll_loop._writer.follow([seen], in_order=True)
     assert one.config(TOPIC) == {"retention.ms": "6", "flush.ms": "7"}
     rows = [row.intent.observed for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
-    assert rows == [Sighting(followed[0], 1008, 0), Sighting(1006, 1008, 0, exact=True, writes=2)]
+    assert rows == [ObservedRange(followed[0], 1008, 0), ObservedRange(1006, 1008, 0, exact=True, writes=2)]
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_looks_and_whoever_leads_every_record_of_a_topic_is_in_one_row(
-    stage: Stage, kafka: KafkaDouble, seed: int
+async def test_every_record_of_a_topic_is_in_one_row_regardless_of_polls_and_leaders(
+    world: World, kafka: KafkaDouble, seed: int
 ) -> None:
     """Looks of two processes, brokers that are behind, leaders that end amid their work; the judge is the log."""
     dice = random.Random(seed)  # noqa: S311 - a seed gives the same choices again
     kafka.page, kafka.ids_of_configs = 3, True
     make(kafka, "0")
-    one = await following(stage, kafka)
+    one = await following(world, kafka)
     begin = kafka.now.offset
     await one.observer.publish()
-    two = Observing(await stage.replica(client_configs_layout="separate", leads=False), kafka)
+    two = Observing(await world.replica(client_configs_layout="separate", leads=False), kafka)
     await two.aware()
 
     async def look() -> None:
         with contextlib.suppress(UnavailableError):
-            await dice.choice([one, two]).freshener.look_at([TOPIC, OTHER], soon(60))
+            await dice.choice([one, two]).refresher.refresh_entities([TOPIC, OTHER], soon(60))
 
     looks: list[asyncio.Task[None]] = []
     for step in range(40):
@@ -208,7 +208,7 @@ async def test_whatever_looks_and_whoever_leads_every_record_of_a_topic_is_in_on
     await one.reached()
     await look()
     rows = await one.followed()
-    assert judged(kafka, rows, one, begin) == []
+    assert faults_of(kafka, rows, one, begin) == []
     assert {entity: one.config(entity) or {} for entity in (TOPIC, OTHER)} == {
         entity: kafka.now.configs.get(entity, {}) for entity in (TOPIC, OTHER)
     }

@@ -16,10 +16,10 @@ from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.ports.kafka import Area, OtherClusterError, Permission, Unmanaged
-from confplane.services.ports.trail import Sighting
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, OtherClusterError, Unmanaged
+from confplane.services.ports.trail import ObservedRange
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
-from tests.support.observing import Observing, caller, members
+from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.replicas import assert_chains
 from tests.support.stores import kafka_writes, soon, until
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.services.ports.trail import AuditRecord
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
     Opener = Callable[..., Awaitable[Observing]]
 
@@ -45,12 +45,12 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that observe the cluster."""
     found: list[Observing] = []
 
     async def open_one(*, imported: bool = True, **more: Any) -> Observing:
-        replica = await stage.replica(client_configs_layout="separate")
+        replica = await world.replica(client_configs_layout="separate")
         found.append(Observing(replica, kafka, **more))
         if imported:
             await found[-1].import_all()
@@ -85,17 +85,17 @@ async def test_an_import_takes_over_all_configs_each_in_one_row(
     one = await opened(imported=False)
     survey = await one.importer.survey(soon())
     assert (survey.blockers, survey.target, survey.identity.cluster_id) == ((), None, CLUSTER_ID)
-    assert {area: each.differing for area, each in survey.areas.items() if each.differing} == {
-        Area.QUOTAS: 3,
-        Area.BROKERS: 2,
-        Area.TOPICS: 1,
+    assert {area: each.differing for area, each in survey.entity_types.items() if each.differing} == {
+        KraftEntityType.QUOTAS: 3,
+        KraftEntityType.BROKERS: 2,
+        KraftEntityType.TOPICS: 1,
     }
     assert await one.replica.trail() == []
     assert await one.import_all() == 6
     for entity, config in kafka.now.configs.items():
         assert one.config(entity) == config
     assert one.config(Entity.of(topic="plain")) is None
-    assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == kafka.now.topics["t"]
+    assert znode_metadata(raw_zk.get("/config/topics/t")[0])["topic_id"] == kafka.now.topics["t"]
     rows = await one.followed()
     assert sorted(sorted(each.entity_id for each in row.intent.entities) for row in rows) == [
         ["broker", "broker=1"],
@@ -105,7 +105,9 @@ async def test_an_import_takes_over_all_configs_each_in_one_row(
     assert {row.kind for row in rows} == {"import"}
     assert {(row.intent.principal, row.intent.source) for row in rows} == {("External:unknown", "kafka")}
     assert {row.intent.observed for row in rows} == {
-        Sighting(None, kafka.now.offset, row.intent.observed.at_ms) for row in rows if row.intent.observed is not None
+        ObservedRange(None, kafka.now.offset, row.intent.observed.at_ms)
+        for row in rows
+        if row.intent.observed is not None
     }
     [made] = [each for row in rows for each in row.intent.entities if each.entity_id == "user=alice"]
     assert (made.facet, made.keys, made.before, made.after) == (
@@ -120,7 +122,7 @@ async def test_an_import_takes_over_all_configs_each_in_one_row(
     )
     # Again: nothing is left to write, and the observation finds nothing either.
     assert await one.import_all() == 0
-    await one.look()
+    await one.poll()
     assert await one.followed() == rows
 
 
@@ -150,7 +152,7 @@ async def test_a_change_of_several_entities_is_decided_again_where_one_is_not_as
     assert sorted((len(row.intent.entities), row.intent.attempt) for row in rows) == [(1, 1), (2, 1), (3, 2)]
 
 
-async def test_an_import_writes_what_its_survey_saw_and_the_observation_what_came_behind(
+async def test_an_import_writes_what_its_survey_saw_and_the_observer_what_came_after(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     filled(kafka)
@@ -163,7 +165,7 @@ async def test_an_import_writes_what_its_survey_saw_and_the_observation_what_cam
     assert await one.import_all() == 6
     assert kafka.calls["quotas"] == looks
     assert (one.config(ALICE), one.config(BOB)) == ({RATE: "1024", "request_percentage": "12.5"}, None)
-    await one.look()
+    await one.poll()
     assert (one.config(ALICE), one.config(BOB)) == (kafka.now.configs[ALICE], {RATE: "5"})
     rows = [row for row in await one.followed() if row.kind == "observed"]
     places = [row.intent.observed and (row.intent.observed.after, row.intent.observed.until) for row in rows]
@@ -176,17 +178,17 @@ async def test_an_import_writes_what_its_survey_saw_and_the_observation_what_cam
     assert two.config(BOB) in (None, {})
 
 
-async def test_what_others_change_is_followed_with_its_place_in_the_log(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_external_changes_are_followed_with_their_offset_in_the_log(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
     one = await opened()
-    await one.look()
+    await one.poll()
     before = kafka.now.offset
     kafka.alter(ALICE, {RATE: "2048", "request_percentage": None})
     kafka.alter(BOB, {RATE: "5"})
     kafka.alter(PAIR, {RATE: None})
     kafka.alter(TOPIC, {"retention.ms": "6"})
     kafka.alter(EVERY_BROKER, {"log.retention.ms": None})
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {RATE: "2048"}
     assert (one.config(BOB), one.config(PAIR), one.config(EVERY_BROKER)) == ({RATE: "5"}, {}, {})
     rows = [row for row in await one.followed() if row.kind == "observed"]
@@ -200,7 +202,7 @@ async def test_what_others_change_is_followed_with_its_place_in_the_log(opened: 
     assert_chains(of_configs(await one.replica.trail()))
 
 
-async def test_a_topic_that_was_made_again_is_removed_and_imported_anew_within_one_look(
+async def test_a_recreated_topic_is_removed_and_imported_again_in_one_poll(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:
     filled(kafka)
@@ -208,19 +210,19 @@ async def test_a_topic_that_was_made_again_is_removed_and_imported_anew_within_o
     kafka.delete_topic("t")
     made = kafka.create_topic("t")
     kafka.alter(TOPIC, {"retention.ms": "5", "segment.ms": "7"})
-    await one.look()
+    await one.poll()
     assert one.config(TOPIC) == {"retention.ms": "5", "segment.ms": "7"}
-    assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == made
+    assert znode_metadata(raw_zk.get("/config/topics/t")[0])["topic_id"] == made
     removal, creation = [row for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
     [gone], [new] = removal.intent.entities, creation.intent.entities
     assert (gone.after, sorted(gone.keys)) == ({}, ["cleanup.policy", "retention.ms"])
     assert {op["op"] for op in gone.ops} == {"DELETE"}
     assert (new.before, new.after) == ({}, {"retention.ms": "5", "segment.ms": "7"})
     kafka.delete_topic("t")
-    await one.look()
+    await one.poll()
     emptied = raw_zk.get("/config/topics/t")[0]
-    assert (one.config(TOPIC), members(emptied)) == ({}, {"followed": [kafka.now.offset, kafka.now.offset]})
-    await one.look()
+    assert (one.config(TOPIC), znode_metadata(emptied)) == ({}, {"followed": [kafka.now.offset, kafka.now.offset]})
+    await one.poll()
     assert len(await one.followed(entity_id="topic=t")) == 4
 
 
@@ -231,44 +233,44 @@ async def test_a_topic_whose_id_is_not_known_yet_is_no_change(
     filled(kafka)
     one = await opened()
     path = "/config/topics/t"
-    config, followed = one.config(TOPIC), members(raw_zk.get(path)[0])["followed"]
+    config, followed = one.config(TOPIC), znode_metadata(raw_zk.get(path)[0])["followed"]
     raw_zk.set(path, json.dumps({"version": 1, "config": config, "followed": followed}).encode())
-    await one.look()
+    await one.poll()
     assert [row for row in await one.followed(entity_id="topic=t") if row.kind == "observed"] == []
     kafka.alter(TOPIC, {"retention.ms": "6"})
-    await one.look()
-    assert members(raw_zk.get(path)[0])["topic_id"] == kafka.now.topics["t"]
+    await one.poll()
+    assert znode_metadata(raw_zk.get(path)[0])["topic_id"] == kafka.now.topics["t"]
     [row] = [row for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
     assert row.intent.entities[0].keys == ("retention.ms",)
 
 
-async def test_a_broker_that_is_behind_brings_no_older_state_back(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_a_lagging_broker_brings_no_older_state_back(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
     one = await opened()
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "2048"})
         kafka.delete_topic("t")
         stale, kafka.behind = kafka.behind, None
-        await one.look()
+        await one.poll()
         await until(lambda: one.config(TOPIC) == {})
         rows = await one.followed()
         # Another broker answers next, which is not that far.
         kafka.behind = stale
-        for state in one.observer.looking.areas.values():
-            state.anew()
+        for state in one.observer.poll_loop.entity_types.values():
+            state.restart()
         await one.observer.round()
-        assert all(state.report.problem for area, state in one.observer.looking.areas.items())
+        assert all(state.report.problem for area, state in one.observer.poll_loop.entity_types.items())
         # And so another leader, who has the first one's report.
         await one.observer.publish()
         await until(lambda: one.observer.report is not None and one.observer.report.moved == kafka.now.offset)
         other = await opened(imported=False)
         await until(lambda: other.observer.report == one.observer.report)
-        await other.look_once()
+        await other.poll_once()
     assert (one.config(ALICE), await one.followed()) == ({RATE: "2048", "request_percentage": "12.5"}, rows)
-    for state in one.observer.looking.areas.values():
+    for state in one.observer.poll_loop.entity_types.values():
         state.due = 0.0
-    await one.look()
-    assert not any(state.report.problem for state in one.observer.looking.areas.values())
+    await one.poll()
+    assert not any(state.report.problem for state in one.observer.poll_loop.entity_types.values())
     assert await one.followed() == rows
 
 
@@ -279,7 +281,7 @@ async def test_two_leaders_at_once_make_one_row_of_each_change(opened: Opener, k
     for value in range(20):
         kafka.alter(ALICE, {RATE: str(value)})
         kafka.alter(BOB, {RATE: str(value)})
-        await asyncio.gather(one.look(), two.look())
+        await asyncio.gather(one.poll(), two.poll())
         assert one.config(ALICE) == {RATE: str(value), "request_percentage": "12.5"}
     rows = [row for row in await one.followed() if row.kind == "observed" and row.outcome is not None]
     assert sum(row.outcome.committed for row in rows if row.outcome is not None) == 40
@@ -291,20 +293,22 @@ async def test_a_pause_stops_it_and_a_freeze_does_not(opened: Opener, kafka: Kaf
     one = await opened()
     await FreezeService(one.replica.parts.runner).freeze(one.store, "upgrade", caller())
     kafka.alter(BOB, {RATE: "5"})
-    await one.look()
+    await one.poll()
     assert one.config(BOB) == {RATE: "5"}
     assert (await one.targets.pause(caller())).paused
     await one.aware()
     kafka.alter(BOB, {RATE: "6"})
     kafka.release = "4.2"
-    await one.look()
+    await one.poll()
     await one.observer.publish()
     assert one.config(BOB) == {RATE: "5"}
     with pytest.raises(ObservedError):
-        await one.observer._follower.follow((await one.observer.looking._looks.quotas(b"", None, soon())).seen)
+        await one.observer._writer.follow(
+            (await one.observer.poll_loop._poller.poll_quotas(b"", None, soon())).differing
+        )
     await one.targets.resume(caller())
     await one.aware()
-    await one.look()
+    await one.poll()
     assert one.config(BOB) == {RATE: "6"}
     states = [row for row in await one.replica.trail() if row.intent.entities[0].entity_id == "cluster"]
     assert [row.intent.entities[0].keys for row in states] == [
@@ -315,22 +319,22 @@ async def test_a_pause_stops_it_and_a_freeze_does_not(opened: Opener, kafka: Kaf
     ]
 
 
-async def test_trouble_is_told_and_nothing_is_lost_or_written(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
     one = await opened()
-    await one.look()
+    await one.poll()
     before, observer = await one.followed(), one.observer
     kafka.alter(BOB, {RATE: "5"})
     kafka.cluster_id = "another"
     observer._identity_due = 0.0
     with pytest.raises(OtherClusterError, match="belong to the cluster another"):
-        await one.look()
+        await one.poll()
     kafka.cluster_id, kafka.release = CLUSTER_ID, "4.2"
     with pytest.raises(UnavailableError, match=r"of release 4.2, and had 4.4 before"):
-        await one.look()
+        await one.poll()
     kafka.release, kafka.down = "4.4", "No broker answers"
     with pytest.raises(UnavailableError, match="No broker"):
-        await one.look()
+        await one.poll()
     assert await one.followed() == before
     # By itself, and again by itself once the cluster is back.
     observer.start()
@@ -343,24 +347,24 @@ async def test_trouble_is_told_and_nothing_is_lost_or_written(opened: Opener, ka
     await until(lambda: observer._problem == "")
 
 
-async def test_an_area_that_is_not_shown_is_off_and_the_rest_works(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
-    kafka.denied = {Area.TOPICS, Area.GROUPS}
+    kafka.denied = {KraftEntityType.TOPICS, KraftEntityType.GROUPS}
     one = await opened()
     kafka.alter(BOB, {RATE: "5"})
-    await one.look()
+    await one.poll()
     assert (one.config(BOB), one.config(TOPIC)) == ({RATE: "5"}, None)
     await one.observer.publish()
-    await until(lambda: one.observer.report is not None and Area.TOPICS in one.observer.report.areas)
+    await until(lambda: one.observer.report is not None and KraftEntityType.TOPICS in one.observer.report.areas)
     report = one.observer.report
     assert report is not None
-    assert (report.areas[Area.TOPICS].permission, report.areas[Area.TOPICS].reason) == (
-        Permission.NONE, "The right DESCRIBE_CONFIGS is missing"
+    assert (report.areas[KraftEntityType.TOPICS].permission, report.areas[KraftEntityType.TOPICS].reason) == (
+        EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing"
     )  # fmt: skip
     assert [notice for notice in one.observer.warnings() if "does not show its topics" in notice.public]
     kafka.denied = set()
     one.observer._permissions_due = 0.0
-    await one.look()
+    await one.poll()
     assert one.config(TOPIC) == kafka.now.configs[TOPIC]
 
 
@@ -373,22 +377,24 @@ async def test_foreign_keys_passwords_and_names_without_a_place_stay_out(
     filled(kafka)
     kafka.hide(BROKER, "ssl.key.password")
     kafka.alter(BROKER, {"acme.x": "secret?"})
-    kafka.now.unmanaged = (Unmanaged(Area.QUOTAS, "user=..", "The user name '..' can't be stored in ZooKeeper"),)
+    kafka.now.unmanaged = (
+        Unmanaged(KraftEntityType.QUOTAS, "user=..", "The user name '..' can't be stored in ZooKeeper"),
+    )
     one = await opened()
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {"SCRAM-SHA-256": "salt=x", RATE: "1024", "request_percentage": "12.5"}
     assert one.config(BROKER) == {"background.threads": "12"}
-    assert members(raw_zk.get("/config/users/alice")[0])["odd"] == {"a": [1]}
-    report = one.observer.looking.areas[Area.BROKERS].report
+    assert znode_metadata(raw_zk.get("/config/users/alice")[0])["odd"] == {"a": [1]}
+    report = one.observer.poll_loop.entity_types[KraftEntityType.BROKERS].report
     assert dict(report.hidden.first).keys() == {"broker=1 ssl.key.password", "broker=1 acme.x"}
-    assert one.observer.looking.areas[Area.QUOTAS].report.unmanaged.first == (
+    assert one.observer.poll_loop.entity_types[KraftEntityType.QUOTAS].report.unmanaged.first == (
         ("user=..", "The user name '..' can't be stored in ZooKeeper"),
     )
     shown = str(await one.replica.trail())
     assert "salt=x" not in shown
     assert "secret?" not in shown
     kafka.alter(ALICE, {RATE: None, "request_percentage": None})
-    await one.look()
+    await one.poll()
     assert one.config(ALICE) == {"SCRAM-SHA-256": "salt=x"}
 
 
@@ -397,7 +403,7 @@ async def test_writes_into_the_znodes_are_recorded_and_put_back(
 ) -> None:
     filled(kafka)
     one = await opened()
-    await one.look()
+    await one.poll()
     await one.replica.record()
     kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"66"}}')
     kafka_writes(raw_zk, "topics/t", b'{"version":1,"config":{}}')
@@ -412,15 +418,13 @@ async def test_writes_into_the_znodes_are_recorded_and_put_back(
     assert_chains(of_configs(trail))
 
 
-async def test_a_strong_read_looks_behind_what_was_acknowledged_in_any_process(
-    opened: Opener, kafka: KafkaDouble
-) -> None:
+async def test_a_strong_read_polls_after_what_any_process_acknowledged(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
     one = await opened()
     other = await opened(imported=False)
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "2048"})
-        looking = asyncio.create_task(other.freshener.look_at([ALICE, TOPIC, BROKER], soon()))
+        looking = asyncio.create_task(other.refresher.refresh_entities([ALICE, TOPIC, BROKER], soon()))
         await until(lambda: kafka.calls["quotas_of"] > 2)
         assert not looking.done(), "the broker asked is behind"
     assert await looking is not None
@@ -428,20 +432,20 @@ async def test_a_strong_read_looks_behind_what_was_acknowledged_in_any_process(
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "1"})
         with pytest.raises(UnavailableError, match="behind the metadata offset"):
-            await other.freshener.look_at([ALICE], soon(0.2))
+            await other.refresher.refresh_entities([ALICE], soon(0.2))
     await one.targets.pause(caller())
     await other.aware()
-    assert await other.freshener.look_at([ALICE], soon()) is None
+    assert await other.refresher.refresh_entities([ALICE], soon()) is None
 
 
 async def test_an_import_is_refused_where_the_ensemble_is_not_free(
-    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
+    world: World, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:
     raw_zk.create("/brokers/ids/1", makepath=True)
     raw_zk.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"1"}', ephemeral=True)
-    replica = await stage.replica(client_configs_layout="shared")
+    replica = await world.replica(client_configs_layout="shared")
     one = Observing(replica, kafka)
-    kafka.denied = set(Area)
+    kafka.denied = set(KraftEntityType)
     brokers, layout, rights = (await one.importer.survey(soon())).blockers
     assert "belongs to brokers" in brokers
     assert "confplane layout move --cluster default --to separate --apply" in layout
@@ -449,7 +453,7 @@ async def test_an_import_is_refused_where_the_ensemble_is_not_free(
 
 
 @pytest.mark.parametrize("kind", ["topic", "group"])
-async def test_a_first_config_behind_the_names_of_a_look_is_in_the_next_row(
+async def test_a_first_config_after_a_poll_listed_the_names_is_in_the_next_row(
     opened: Opener, kafka: KafkaDouble, kind: str
 ) -> None:
     one = await opened()
@@ -461,7 +465,7 @@ async def test_a_first_config_behind_the_names_of_a_look_is_in_the_next_row(
 
     async def named(*given: Any) -> Any:
         found = await asked(*given)
-        if not offsets and (kind == "topic" or given[0] is Area.GROUPS):
+        if not offsets and (kind == "topic" or given[0] is KraftEntityType.GROUPS):
             if kind == "topic":
                 kafka.create_topic("late")
             offsets.append(kafka.alter(entity, {key: "45000"}))
@@ -473,8 +477,8 @@ async def test_a_first_config_behind_the_names_of_a_look_is_in_the_next_row(
         double.topics = named
     else:
         double.names = named
-    await one.look()
-    await one.look()
+    await one.poll()
+    await one.poll()
     [row] = await one.followed()
     assert row.intent.entities[0].entity_id == entity.id
     assert row.intent.observed is not None
@@ -482,20 +486,20 @@ async def test_a_first_config_behind_the_names_of_a_look_is_in_the_next_row(
     assert row.intent.observed.after < offsets[0] <= row.intent.observed.until
 
 
-async def test_a_broker_that_was_away_changed_somewhere_behind_its_own_last_look(
+async def test_changes_to_an_unavailable_broker_are_dated_after_its_last_poll(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     kafka.alter(BROKER, {"background.threads": "12"})
     one = await opened()
-    await one.look()
+    await one.poll()
     last = kafka.now.offset
     kafka.away = True
     kafka.alter(BROKER, {"background.threads": "13"})
     kafka.alter(ALICE, {RATE: "1"})
-    await one.look()
+    await one.poll()
     kafka.away = False
     kafka.alter(ALICE, {RATE: "2"})
-    await one.look()
+    await one.poll()
     rows = [row.intent.observed for row in await one.followed(entity_id="broker=1") if row.kind == "observed"]
     assert [(row.after, row.until) for row in rows if row is not None] == [(last, kafka.now.offset)]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import Intent
     from confplane.services.ports.transactions import Transaction
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 COMMITS = "/confplane/commits"
 DEAD = "f" * 32
@@ -45,22 +45,22 @@ async def left_open(by: Replica, number: int, *, applied: bool, writer: str = DE
     return made
 
 
-def outcomes(stage: Stage) -> dict[UUID, tuple[bool, int | None, dict[str, int]]]:
-    rows = fetch(stage.database.owner_dsn, "SELECT change_id, committed, revision, versions FROM outcomes")
+def outcomes(world: World) -> dict[UUID, tuple[bool, int | None, dict[str, int]]]:
+    rows = fetch(world.database.owner_dsn, "SELECT change_id, committed, revision, versions FROM outcomes")
     return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
 
-def markers(stage: Stage) -> set[str]:
-    return set(stage.zk.get_children(COMMITS))
+def markers(world: World) -> set[str]:
+    return set(world.zk.get_children(COMMITS))
 
 
-async def test_what_a_dead_process_left_is_settled_in_the_first_round(stage: Stage) -> None:
-    one = await stage.replica(leads=False)
+async def test_what_a_dead_process_left_is_settled_in_the_first_round(world: World) -> None:
+    one = await world.replica(leads=False)
     applied = await left_open(one, 1, applied=True)
     never = await left_open(one, 2, applied=False)
     assert await one.reconcile()
-    stat = stage.zk.exists("/config/users/u1")
-    assert outcomes(stage) == {
+    stat = world.zk.exists("/config/users/u1")
+    assert outcomes(world) == {
         applied.change_id: (True, stat.mzxid, {"/config/users/u1": 0}),
         never.change_id: (False, None, {}),
     }
@@ -74,26 +74,26 @@ async def test_what_a_dead_process_left_is_settled_in_the_first_round(stage: Sta
     assert one.reconciler.warnings() == []
 
 
-async def test_only_the_leader_settles(stage: Stage) -> None:
-    leader, other = await stage.replica(leads=False), await stage.replica(leads=False)
+async def test_only_the_leader_settles(world: World) -> None:
+    leader, other = await world.replica(leads=False), await world.replica(leads=False)
     assert await leader.reconcile()
     await left_open(leader, 1, applied=True)
     assert not await other.reconcile()
-    assert outcomes(stage) == {}
-    await stage.stop_replicas(leader)
+    assert outcomes(world) == {}
+    await world.stop_replicas(leader)
     await until(other.reconcile)
-    assert len(outcomes(stage)) == 1
+    assert len(outcomes(world)) == 1
 
 
-async def test_two_leaders_at_once_make_one_outcome_of_each_change(stage: Stage) -> None:
-    pair = [await stage.replica() for _ in range(2)]
+async def test_two_leaders_at_once_make_one_outcome_of_each_change(world: World) -> None:
+    pair = [await world.replica() for _ in range(2)]
     made = [await left_open(pair[number % 2], number, applied=number % 3 > 0) for number in range(90)]
     await asyncio.gather(*(process.reconcile() for process in (*pair, *pair)))
-    found = outcomes(stage)
+    found = outcomes(world)
     assert len(found) == len(made)
     for number, change in enumerate(made):
         was_committed, revision, _ = found[change.change_id]
-        stat = stage.zk.exists(f"/config/users/u{number}")
+        stat = world.zk.exists(f"/config/users/u{number}")
         assert was_committed is (stat is not None)
         assert revision == (stat.mzxid if stat else None)
     for process in pair:
@@ -101,32 +101,32 @@ async def test_two_leaders_at_once_make_one_outcome_of_each_change(stage: Stage)
         assert process.audit.differing == 0
 
 
-async def test_a_change_of_a_living_writer_is_left_to_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = await stage.replica(leads=False), await stage.replica(leads=False)
+async def test_a_change_of_a_living_writer_is_left_to_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = await world.replica(leads=False), await world.replica(leads=False)
     change = await left_open(two, 1, applied=False, writer=two.store.writer())
     await one.reconcile()
-    assert outcomes(stage) == {}
-    assert markers(stage) == set()
+    assert outcomes(world) == {}
+    assert markers(world) == set()
     # Until it is older than any request can be.
     monkeypatch.setattr(one.reconciler, "_old_s", 0)
     await one.reconcile()
-    assert outcomes(stage) == {change.change_id: (False, None, {})}
+    assert outcomes(world) == {change.change_id: (False, None, {})}
 
 
-async def test_an_old_change_is_found_by_the_walk_back(stage: Stage) -> None:
-    one = await stage.replica(leads=False)
+async def test_an_old_change_is_found_by_the_walk_back(world: World) -> None:
+    one = await world.replica(leads=False)
     change = await left_open(one, 1, applied=True)
-    stage.age("intents", 86_400)
+    world.age("intents", 86_400)
     found, _ = await one.parts.changes.new("default", None, ())
     assert found == []
     await one.reconcile()
-    assert set(outcomes(stage)) == {change.change_id}
+    assert set(outcomes(world)) == {change.change_id}
 
 
-async def test_an_outcome_kept_in_memory_and_the_settled_one_are_the_same(stage: Stage) -> None:
-    one, two = await stage.replica(leads=False), await stage.replica(leads=False)
+async def test_an_outcome_kept_in_memory_and_the_settled_one_are_the_same(world: World) -> None:
+    one, two = await world.replica(leads=False), await world.replica(leads=False)
     change = await left_open(one, 1, applied=True)
-    stat = stage.zk.exists("/config/users/u1")
+    stat = world.zk.exists("/config/users/u1")
     kept = Outcome(
         change.change_id,
         1,
@@ -145,113 +145,113 @@ async def test_an_outcome_kept_in_memory_and_the_settled_one_are_the_same(stage:
     assert record.outcome == kept
 
 
-async def test_a_frozen_cluster_is_settled(stage: Stage) -> None:
-    one = await stage.replica(leads=False)
+async def test_a_frozen_cluster_is_settled(world: World) -> None:
+    one = await world.replica(leads=False)
     applied = await left_open(one, 1, applied=True)
     never = await left_open(one, 2, applied=False)
     version = (await one.store.read_state(Freeze, soon())).version
     freeze = StateWrite("/confplane/freeze", version, Freeze("upgrade", "User:olga", 1))
     assert isinstance(await commit(one.store, freeze, guarded=Guarded.NONE), Committed)
     await one.reconcile()
-    assert {key: value[0] for key, value in outcomes(stage).items()} == {
+    assert {key: value[0] for key, value in outcomes(world).items()} == {
         applied.change_id: True,
         never.change_id: False,
     }
 
 
-async def test_a_marker_that_can_not_be_read_is_told_and_holds_up_nothing_else(stage: Stage) -> None:
-    one = await stage.replica(leads=False)
+async def test_a_marker_that_can_not_be_read_is_reported_and_holds_up_nothing_else(world: World) -> None:
+    one = await world.replica(leads=False)
     odd = await left_open(one, 1, applied=False)
     sound = await left_open(one, 2, applied=True)
-    stage.zk.create(f"{COMMITS}/{odd.change_id}", b"?")
+    world.zk.create(f"{COMMITS}/{odd.change_id}", b"?")
     one.reconciler._old_s = -reconcile._CALL_S
     await one.reconcile()
     await one.reconcile()
-    assert set(outcomes(stage)) == {sound.change_id}
+    assert set(outcomes(world)) == {sound.change_id}
     [warning] = one.reconciler.warnings()
     assert str(odd.change_id) in str(warning)
 
 
-async def test_markers_are_swept_once_their_outcome_is_a_minute_old(stage: Stage) -> None:
-    one = await stage.replica(leads=False)
+async def test_markers_are_swept_once_their_outcome_is_a_minute_old(world: World) -> None:
+    one = await world.replica(leads=False)
     applied = await left_open(one, 1, applied=True)
     never = await left_open(one, 2, applied=False)
     await one.reconcile()
-    assert markers(stage) == {str(applied.change_id), str(never.change_id)}
+    assert markers(world) == {str(applied.change_id), str(never.change_id)}
     assert reconcile.SWEEP_AGE_S == 60
-    stage.age("outcomes", 45)
+    world.age("outcomes", 45)
     one.reconciler._sweep_at = 0
     await one.reconcile()
-    assert markers(stage) == {str(applied.change_id), str(never.change_id)}
+    assert markers(world) == {str(applied.change_id), str(never.change_id)}
     # It comes back to them by itself.
     assert one.reconciler._sweep_at < time.monotonic() + 61
-    stage.age("outcomes", 30)
+    world.age("outcomes", 30)
     one.reconciler._sweep_at = 0
     await one.reconcile()
-    assert markers(stage) == set()
+    assert markers(world) == set()
 
 
-async def test_an_abort_marker_stays_while_its_writer_is_there(stage: Stage) -> None:
-    one, two = await stage.replica(leads=False), await stage.replica(leads=False)
+async def test_an_abort_marker_stays_while_its_writer_is_there(world: World) -> None:
+    one, two = await world.replica(leads=False), await world.replica(leads=False)
     aborted = await left_open(two, 1, applied=False, writer=two.store.writer())
     applied = await left_open(two, 2, applied=True, writer=two.store.writer())
     one.reconciler._old_s = 0
     await one.reconcile()
-    stage.age("outcomes", 100)
+    world.age("outcomes", 100)
     one.reconciler._sweep_at = 0
     await one.reconcile()
     # That of a commit has done its work, whoever made it.
-    assert markers(stage) == {str(aborted.change_id)}
-    assert applied.change_id in outcomes(stage)
+    assert markers(world) == {str(aborted.change_id)}
+    assert applied.change_id in outcomes(world)
     writer = two.store.writer()
-    await stage.stop_replicas(two)
-    await until(lambda: stage.zk.exists(f"/confplane/writers/{writer}") is None)
+    await world.stop_replicas(two)
+    await until(lambda: world.zk.exists(f"/confplane/writers/{writer}") is None)
     await one.reconcile()
     # A writer that has gone calls for a sweep, in a while.
     assert time.monotonic() + 30 < one.reconciler._sweep_at < time.monotonic() + 90
     one.reconciler._sweep_at = 0
     await one.reconcile()
-    assert markers(stage) == set()
+    assert markers(world) == set()
 
 
-async def test_markers_of_changes_that_the_trail_does_not_know_are_left_and_told(stage: Stage) -> None:
-    one = await stage.replica(leads=False)
+async def test_markers_of_changes_that_the_trail_does_not_know_are_left_and_reported(world: World) -> None:
+    one = await world.replica(leads=False)
     lost = uuid7()
     await committed(one.store, write(Entity.of(user="lost"), {"acks": "1"}), change_id=lost)
-    stage.zk.create(f"{COMMITS}/by-hand")
+    world.zk.create(f"{COMMITS}/by-hand")
     await one.reconcile()
-    assert markers(stage) == {str(lost), "by-hand"}
+    assert markers(world) == {str(lost), "by-hand"}
     [warning] = one.reconciler.warnings()
     assert str(lost) in str(warning)
     assert "by-hand" in str(warning)
 
 
-async def test_many_markers_are_swept_in_pieces(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_markers_are_swept_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "_PIECE", 20)
-    one = await stage.replica(leads=False)
+    one = await world.replica(leads=False)
     made = [await left_open(one, number, applied=number % 2 > 0) for number in range(70)]
     await one.reconcile()
-    assert len(outcomes(stage)) == len(made)
-    stage.age("outcomes", 100)
+    assert len(outcomes(world)) == len(made)
+    world.age("outcomes", 100)
     one.reconciler._sweep_at = 0
     await one.reconcile()
-    assert markers(stage) == set()
+    assert markers(world) == set()
     assert one.reconciler._sweep_at > time.monotonic() + 500
 
 
-async def test_who_stops_leading_amid_the_work_stops_working(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_leader_that_loses_leadership_during_work_stops(world: World) -> None:
+    one = await world.replica()
     await left_open(one, 1, applied=True)
     cast("Any", one.store).leadership.held = False
     await one.reconcile()
-    assert outcomes(stage) == {}
+    assert outcomes(world) == {}
 
 
 async def test_it_runs_by_itself_and_gets_over_a_database_that_is_away(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reconcile, "INTERVAL_S", 0.05)
-    one = await stage.replica(leads=False)
+    one = await world.replica(leads=False)
     changes, answers = one.reconciler._changes, iter([UnavailableError("away"), ValueError("odd")])
 
     class Ailing:
@@ -266,20 +266,20 @@ async def test_it_runs_by_itself_and_gets_over_a_database_that_is_away(
     cast("Any", one.reconciler)._changes = Ailing()
     change = await left_open(one, 1, applied=True)
     one.reconciler.start()
-    await until(lambda: change.change_id in outcomes(stage))
+    await until(lambda: change.change_id in outcomes(world))
     assert "reconciling has to wait: away" in caplog.text
     assert "reconciling failed" in caplog.text
 
 
 async def test_all_attempts_of_a_write_are_made_under_one_session(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await stage.replica(leads=False, session_timeout_ms=4_000)
+    one = await world.replica(leads=False, session_timeout_ms=4_000)
     store = one.store
 
     async def conflict(transaction: Transaction, _deadline: float) -> Conflict:
         """Refused, and before another attempt is made the session is replaced."""
-        store._keeper.replace(store._keeper.current)
+        store._session_manager.replace(store._session_manager.current)
         await until(lambda: store.status().connected and store.writer() != transaction.writer)
         return Conflict()
 
@@ -288,6 +288,6 @@ async def test_all_attempts_of_a_write_are_made_under_one_session(
     assert isinstance(result.error, UnavailableError)
     assert result.error.outcome == "not_applied"
     assert "session was replaced" in result.error.detail
-    await stage.stop_replicas()
-    assert [outcome[0] for outcome in outcomes(stage).values()] == [False]
-    assert stage.zk.exists("/config/users/alice") is None
+    await world.stop_replicas()
+    assert [outcome[0] for outcome in outcomes(world).values()] == [False]
+    assert world.zk.exists("/config/users/alice") is None

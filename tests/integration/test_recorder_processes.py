@@ -10,8 +10,8 @@ import pytest
 
 from confplane.domain.entities import Entity
 from tests.support.metrics import Scraped, scrape
-from tests.support.stage import RECORDING, Stage
 from tests.support.stores import kafka_writes, rate
+from tests.support.world import RECORDING, World
 
 pytestmark = pytest.mark.long
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def recording(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> Stage:
-    return Stage(tmp_path, chroot, migrated, raw_zk, RECORDING)
+def recording(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> World:
+    return World(tmp_path, chroot, migrated, raw_zk, RECORDING)
 
 
 async def external(client: ConfplaneClient, **filters: str) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ async def leading(*services: Service) -> Scraped:
         await asyncio.sleep(0.1)
 
 
-async def test_changes_of_others_appear_in_the_trail_of_both(recording: Stage, raw_zk: KazooClient) -> None:
+async def test_external_changes_appear_in_the_trail_of_both(recording: World, raw_zk: KazooClient) -> None:
     async with (
         recording.service() as one,
         recording.service() as two,
@@ -108,7 +108,7 @@ async def test_changes_of_others_appear_in_the_trail_of_both(recording: Stage, r
         assert leader("recorder_refused_entities", cluster="default") == 0
 
 
-async def test_a_leader_killed_amid_changes_of_others(recording: Stage, raw_zk: KazooClient) -> None:
+async def test_a_leader_killed_during_external_changes(recording: World, raw_zk: KazooClient) -> None:
     async with recording.service() as one:
         async with one.client() as client:
             await settled(client, raw_zk)

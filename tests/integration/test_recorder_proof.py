@@ -27,10 +27,10 @@ from tests.faults.checks.versions import unexplained
 from tests.faults.collect import read_trail, unrecorded
 from tests.faults.txnlog import read_events
 from tests.support import servers
-from tests.support.stage import RECORDING, Stage
 from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.stores import notify
 from tests.support.waiting import until, until_thread, wait_for
+from tests.support.world import RECORDING, World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -66,10 +66,10 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def process(stage: Stage, number: int) -> AsyncIterator[Process]:
+async def process(world: World, number: int) -> AsyncIterator[Process]:
     """Run a process, which need not be ready yet."""
-    step = stage.directory / f"step-{number}"
-    async with stage.service(
+    step = world.directory / f"step-{number}"
+    async with world.service(
         cluster={"session_timeout_ms": 3000}, settings={STEP_FILE_VARIABLE: str(step)}, ready=False
     ) as service:
         yield Process(service, step)
@@ -155,8 +155,8 @@ async def test_every_version_is_explained_once_and_in_order(
     async with contextlib.AsyncExitStack() as stack:
         zk = stack.enter_context(contextlib.contextmanager(servers.raw_client)(zookeeper.hosts))
         zk.ensure_path("/config/changes")
-        stage = Stage(tmp_path, zookeeper.hosts, migrated, zk, RECORDING)
-        processes = [await stack.enter_async_context(process(stage, number)) for number in range(2)]
+        world = World(tmp_path, zookeeper.hosts, migrated, zk, RECORDING)
+        processes = [await stack.enter_async_context(process(world, number)) for number in range(2)]
         writers = Writers(seed, processes, zk)
         for each in processes:
             await asyncio.to_thread(each.service.wait_ready)
@@ -175,7 +175,7 @@ async def test_every_version_is_explained_once_and_in_order(
             writers.stopped = True
             await asyncio.gather(*tasks)
         await until_thread(lambda: not unrecorded(migrated.service_dsn, zk)[0], why="all is recorded")
-        await told_over_http(processes, since(migrated))
+        await check_over_http(processes, since(migrated))
     events = read_events([zookeeper.data_dir / "data" / "version-2"])
     trail = read_trail(migrated.service_dsn)
     intents, outcomes = trail["intents"], trail["outcomes"]
@@ -199,7 +199,7 @@ async def test_every_version_is_explained_once_and_in_order(
         assert unexplained(events, *again, since=began)
 
 
-async def told_over_http(processes: list[Process], began: int) -> None:
+async def check_over_http(processes: list[Process], began: int) -> None:
     """Look at what any process tells of the trail and of a change that others made."""
     for process in processes:
         async with process.service.client() as client:

@@ -26,7 +26,7 @@ from confplane.services.upkeep.compact import CompactService
 from confplane.store.write import unnotified
 from tests.audit.rows import count, fetch
 from tests.support.replicas import Backup, Leads, assert_chains, everything, shown, states
-from tests.support.stores import ALICE, BILLING, content, held_back, kafka_writes, notify, rate, soon
+from tests.support.stores import ALICE, BILLING, content, kafka_writes, mirror_paused, notify, rate, soon
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.store import Marker
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 RATE = "producer_byte_rate"
 
 
-async def test_what_was_there_at_first_contact_is_a_state_and_no_change(stage: Stage) -> None:
+async def test_what_was_there_at_first_contact_is_a_state_and_no_change(world: World) -> None:
     for number in range(30):
-        kafka_writes(stage.zk, f"users/u{number}", rate(number))
-    one = await stage.replica()
+        kafka_writes(world.zk, f"users/u{number}", rate(number))
+    one = await world.replica()
     await one.record()
     assert await one.trail() == []
-    known = states(stage.database.owner_dsn)
+    known = states(world.database.owner_dsn)
     assert len(known) == 30
-    stat = stage.zk.exists("/config/users/u7")
+    stat = world.zk.exists("/config/users/u7")
     assert known["user=u7"] == (True, stat.czxid, 0, {RATE: "7"})
 
 
-async def test_first_contact_is_complete_behind_all_that_was_taken_as_it_was(stage: Stage) -> None:
-    kafka_writes(stage.zk, "users/alice", rate(1))
-    one = await stage.replica()
+async def test_first_contact_is_complete_after_everything_taken_as_it_was(world: World) -> None:
+    kafka_writes(world.zk, "users/alice", rate(1))
+    one = await world.replica()
     await one.round()
     # Taken at this version, by a comparison that began before it.
-    kafka_writes(stage.zk, "users/alice", rate(2))
-    taken = stage.zk.get("/config/users/alice")[1]
+    kafka_writes(world.zk, "users/alice", rate(2))
+    taken = world.zk.get("/config/users/alice")[1]
     await one.store.catch_up(soon(60))
     await one.record()
-    kafka_writes(stage.zk, "users/alice", rate(3))
+    kafka_writes(world.zk, "users/alice", rate(3))
     await one.record()
     assert [shown(record)[:2] for record in await one.external()] == [(1, 2)]
     known = await one.states.watermark("default")
@@ -71,13 +71,13 @@ async def test_first_contact_is_complete_behind_all_that_was_taken_as_it_was(sta
     assert known.since >= taken.mzxid
 
 
-async def test_a_write_of_kafkas_tools_is_recorded_once_with_before_and_after(stage: Stage) -> None:
-    kafka_writes(stage.zk, "users/alice", rate(1))
-    one, two = await stage.replica(), await stage.replica()
+async def test_a_write_of_kafkas_tools_is_recorded_once_with_before_and_after(world: World) -> None:
+    kafka_writes(world.zk, "users/alice", rate(1))
+    one, two = await world.replica(), await world.replica()
     await one.record()
     await two.record()
-    kafka_writes(stage.zk, "users/alice", content(producer_byte_rate="2", acks="all"))
-    stat = stage.zk.exists("/config/users/alice")
+    kafka_writes(world.zk, "users/alice", content(producer_byte_rate="2", acks="all"))
+    stat = world.zk.exists("/config/users/alice")
     await asyncio.gather(one.record(), two.record())
     await asyncio.gather(two.record(), one.record())
     [record] = await one.trail()
@@ -93,10 +93,10 @@ async def test_a_write_of_kafkas_tools_is_recorded_once_with_before_and_after(st
     assert await one.audit.get("default", record.intent.change_id) == record
 
 
-async def test_a_created_entity_is_recorded_and_a_parent_without_content_is_not(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_created_entity_is_recorded_and_a_parent_without_content_is_not(world: World) -> None:
+    one = await world.replica()
     await one.record()
-    kafka_writes(stage.zk, "users/alice/clients/billing", rate(5))
+    kafka_writes(world.zk, "users/alice/clients/billing", rate(5))
     await one.record()
     [record] = await one.trail()
     assert record.intent.entities[0].entity_id == BILLING.id
@@ -106,18 +106,18 @@ async def test_a_created_entity_is_recorded_and_a_parent_without_content_is_not(
     assert len(await one.external()) == 1
 
 
-async def test_runs_between_our_own_changes_are_told_apart(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_runs_between_our_own_changes_are_distinguished(world: World) -> None:
+    one = await world.replica()
     await one.record()
     await one.alter(ALICE, producer_byte_rate=1)
     for value in (2, 3, 4):
-        kafka_writes(stage.zk, "users/alice", content(producer_byte_rate=str(value), acks="1"))
+        kafka_writes(world.zk, "users/alice", content(producer_byte_rate=str(value), acks="1"))
     await one.store.catch_up(soon(60))
     await one.alter(ALICE, consumer_byte_rate=9)
     await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
     for value in (5, 6):
-        stage.zk.set("/config/users/alice", content(producer_byte_rate=str(value)))
-    notify(stage.zk, "users/alice")
+        world.zk.set("/config/users/alice", content(producer_byte_rate=str(value)))
+    notify(world.zk, "users/alice")
     await one.record()
     first, second = await one.external()
     assert shown(first) == (0, 3, 3, {RATE: "1"}, {RATE: "4", "acks": "1"})
@@ -127,15 +127,15 @@ async def test_runs_between_our_own_changes_are_told_apart(stage: Stage) -> None
     assert_chains(await one.trail())
 
 
-async def test_values_of_runs_around_a_change_of_another_facet_are_those_that_stood(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_values_of_runs_around_a_change_of_another_facet_are_those_that_stood(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
     await one.record()
     for value in (2, 3):
-        kafka_writes(stage.zk, "users/alice", content(acks=f"{value}, first"))
+        kafka_writes(world.zk, "users/alice", content(acks=f"{value}, first"))
         await one.store.catch_up(soon(60))
         await one.alter(ALICE, producer_byte_rate=value)
-        kafka_writes(stage.zk, "users/alice", content(acks=f"{value}, second", producer_byte_rate=str(value)))
+        kafka_writes(world.zk, "users/alice", content(acks=f"{value}, second", producer_byte_rate=str(value)))
         await one.store.catch_up(soon(60))
     await one.record()
     found = [(told[3]["acks"], told[4]["acks"]) for told in map(shown, await one.external())]
@@ -143,22 +143,22 @@ async def test_values_of_runs_around_a_change_of_another_facet_are_those_that_st
     assert_chains(await one.trail())
 
 
-async def test_what_was_written_while_no_process_ran_is_recorded_once_in_order(stage: Stage) -> None:
-    kafka_writes(stage.zk, "users/gone", rate(1))
-    kafka_writes(stage.zk, "users/again", rate(1))
-    one = await stage.replica()
+async def test_what_was_written_while_no_process_ran_is_recorded_once_in_order(world: World) -> None:
+    kafka_writes(world.zk, "users/gone", rate(1))
+    kafka_writes(world.zk, "users/again", rate(1))
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    await stage.stop_replicas()
-    kafka_writes(stage.zk, "users/zoe", rate(3))
-    kafka_writes(stage.zk, "users/alice", rate(2))
-    stage.zk.delete("/config/users/gone")
-    stage.zk.delete("/config/users/again")
-    kafka_writes(stage.zk, "users/again", rate(2))
-    kafka_writes(stage.zk, "users/bob", rate(4))
-    for name in stage.zk.get_children("/config/changes"):
-        stage.zk.delete(f"/config/changes/{name}")
-    two = await stage.replica()
+    await world.stop_replicas()
+    kafka_writes(world.zk, "users/zoe", rate(3))
+    kafka_writes(world.zk, "users/alice", rate(2))
+    world.zk.delete("/config/users/gone")
+    world.zk.delete("/config/users/again")
+    kafka_writes(world.zk, "users/again", rate(2))
+    kafka_writes(world.zk, "users/bob", rate(4))
+    for name in world.zk.get_children("/config/changes"):
+        world.zk.delete(f"/config/changes/{name}")
+    two = await world.replica()
     await two.record()
     await two.record()
     found = {record.intent.entities[0].entity_id: shown(record) for record in await two.external()}
@@ -175,14 +175,14 @@ async def test_what_was_written_while_no_process_ran_is_recorded_once_in_order(s
     assert [each for each in reversed(newest_first) if each != "user=gone"] == written
 
 
-async def test_deleted_and_created_again_under_our_eyes(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_deleted_and_created_again_under_our_eyes(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    stage.zk.delete("/config/users/alice")
-    notify(stage.zk, "users/alice")
+    world.zk.delete("/config/users/alice")
+    notify(world.zk, "users/alice")
     await one.record()
-    kafka_writes(stage.zk, "users/alice", rate(7))
+    kafka_writes(world.zk, "users/alice", rate(7))
     await one.record()
     await one.alter(ALICE, producer_byte_rate=8)
     await one.record()
@@ -191,79 +191,77 @@ async def test_deleted_and_created_again_under_our_eyes(stage: Stage) -> None:
     assert shown(back) == (None, 0, 1, {}, {RATE: "7"})
     assert len(await one.trail()) == 4
     # Twice the same: a state that is gone is not taken for the one before it.
-    stage.zk.delete("/config/users/alice")
-    notify(stage.zk, "users/alice")
+    world.zk.delete("/config/users/alice")
+    notify(world.zk, "users/alice")
     await one.record()
     assert len(await one.external()) == 3
 
 
 @pytest.mark.parametrize("another_leads", [False, True])
-async def test_what_came_and_went_unseen_is_recorded_where_we_wrote_it_meanwhile(
-    stage: Stage, *, another_leads: bool
-) -> None:
-    one, two = await stage.replica(), await stage.replica(leads=False)
+async def test_unobserved_values_are_recorded_where_we_wrote_in_between(world: World, *, another_leads: bool) -> None:
+    one, two = await world.replica(), await world.replica(leads=False)
     await one.record()
-    kafka_writes(stage.zk, "users/alice", rate(1))
+    kafka_writes(world.zk, "users/alice", rate(1))
     await two.store.catch_up(soon(60))
     await two.alter(ALICE, producer_byte_rate=2)
-    kafka_writes(stage.zk, "users/alice", rate(3))
-    stage.zk.delete("/config/users/alice")
-    notify(stage.zk, "users/alice")
+    kafka_writes(world.zk, "users/alice", rate(3))
+    world.zk.delete("/config/users/alice")
+    notify(world.zk, "users/alice")
     # Another's mirror never had it.
-    recorder = await stage.replica() if another_leads else one
+    recorder = await world.replica() if another_leads else one
     await recorder.record()
     await recorder.alter(ALICE, producer_byte_rate=5)
     await recorder.record()
     first, second = await recorder.external()
     assert shown(first) == (None, 0, 1, {}, {RATE: "1"})
     assert shown(second) == (1, None, 1, {RATE: "2"}, {})
-    assert states(stage.database.owner_dsn)["user=alice"][3] == {RATE: "5"}
+    assert states(world.database.owner_dsn)["user=alice"][3] == {RATE: "5"}
 
 
 @pytest.mark.parametrize("another_leads", [False, True])
 @pytest.mark.parametrize("settled", [False, True])
-async def test_what_we_made_and_others_deleted_before_the_leader_read_it_is_recorded(
-    stage: Stage, *, another_leads: bool, settled: bool
+async def test_our_creation_deleted_externally_before_the_leader_read_it_is_recorded(
+    world: World, *, another_leads: bool, settled: bool
 ) -> None:
-    one, two = await stage.replica(), await stage.replica(leads=False)
+    one, two = await world.replica(), await world.replica(leads=False)
     await one.record()
     async with contextlib.AsyncExitStack() as stack:
         if not settled:
             await stack.enter_async_context(two.without_outcomes())
-        async with held_back(one.store):
+        async with mirror_paused(one.store):
             await two.alter(ALICE, producer_byte_rate=1)
-            stage.zk.delete("/config/users/alice")
-            notify(stage.zk, "users/alice")
-        recorder = await stage.replica() if another_leads else one
+            world.zk.delete("/config/users/alice")
+            notify(world.zk, "users/alice")
+        recorder = await world.replica() if another_leads else one
         await recorder.store.catch_up(soon(60))
         for _ in range(4):
             await recorder.round()
     await recorder.record()
     assert [shown(record)[:3] for record in await recorder.trail()] == [(None, 0, None), (0, None, 1)]
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    kafka_writes(world.zk, "users/alice", rate(2))
     await recorder.record()
     assert [shown(record)[:3] for record in await recorder.external()] == [(0, None, 1), (None, 0, 1)]
 
 
-async def test_a_znode_made_again_under_a_change_of_ours_is_told_as_such(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+async def test_a_znode_recreated_under_a_change_of_ours_is_recorded_as_recreated(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ZooKeeper checks versions, and those of a znode made again begin anew."""
-    one = await stage.replica()
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
     intend = one.audit.intend
 
     async def meanwhile(*given: Any) -> None:
         await intend(*given)
-        stage.zk.delete("/config/users/alice")
-        stage.zk.create("/config/users/alice", content(consumer_byte_rate="5"))
+        world.zk.delete("/config/users/alice")
+        world.zk.create("/config/users/alice", content(consumer_byte_rate="5"))
 
     monkeypatch.setattr(one.audit, "intend", meanwhile)
     result = await one.alter(ALICE, producer_byte_rate=2)
     monkeypatch.undo()
     assert any("deleted the znode and made it again" in warning for warning in result.warnings)
-    stored, stat = stage.zk.get("/config/users/alice")
+    stored, stat = world.zk.get("/config/users/alice")
     assert (stored, stat.version) == (rate(2), 1)
     await one.alter(ALICE, producer_byte_rate=3)
     await one.record()
@@ -279,27 +277,27 @@ async def test_a_znode_made_again_under_a_change_of_ours_is_told_as_such(
     assert stat.czxid != ours.intent.entities[0].czxid_read
 
 
-async def test_equal_content_moves_the_state_and_makes_no_row(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_equal_content_moves_the_state_and_makes_no_row(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
-    kafka_writes(stage.zk, "users/alice", rate(1))
+    kafka_writes(world.zk, "users/alice", rate(1))
     await one.record()
     assert await one.external() == []
-    assert states(stage.database.owner_dsn)["user=alice"][2] == 1
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    assert states(world.database.owner_dsn)["user=alice"][2] == 1
+    kafka_writes(world.zk, "users/alice", rate(2))
     await one.record()
     assert [shown(record) for record in await one.external()] == [(1, 2, 1, {RATE: "1"}, {RATE: "2"})]
 
 
-async def test_secrets_are_told_of_and_never_told(stage: Stage) -> None:
+async def test_changes_of_secrets_are_recorded_without_their_values(world: World) -> None:
     scram = "salt=MHRhbnQ=,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=8192"
-    kafka_writes(stage.zk, "users/alice", content(**{"SCRAM-SHA-256": "salt=first-secret", RATE: "1"}))
-    kafka_writes(stage.zk, "brokers/0", content(**{"ssl.key.password": "first-password", "background.threads": "4"}))
-    one = await stage.replica()
+    kafka_writes(world.zk, "users/alice", content(**{"SCRAM-SHA-256": "salt=first-secret", RATE: "1"}))
+    kafka_writes(world.zk, "brokers/0", content(**{"ssl.key.password": "first-password", "background.threads": "4"}))
+    one = await world.replica()
     await one.record()
-    kafka_writes(stage.zk, "users/alice", content(**{"SCRAM-SHA-256": scram, RATE: "1"}))
-    kafka_writes(stage.zk, "brokers/0", content(**{"ssl.key.password": "other-password", "background.threads": "5"}))
-    kafka_writes(stage.zk, "users/bob", content(**{"SCRAM-SHA-512": "salt=bobs-secret", "my.own": "private-thing"}))
+    kafka_writes(world.zk, "users/alice", content(**{"SCRAM-SHA-256": scram, RATE: "1"}))
+    kafka_writes(world.zk, "brokers/0", content(**{"ssl.key.password": "other-password", "background.threads": "5"}))
+    kafka_writes(world.zk, "users/bob", content(**{"SCRAM-SHA-512": "salt=bobs-secret", "my.own": "private-thing"}))
     await one.record()
     found = {record.intent.entities[0].entity_id: record for record in await one.external()}
     assert shown(found["user=alice"])[3:] == ({"SCRAM-SHA-256": None, RATE: "1"}, {"SCRAM-SHA-256": None, RATE: "1"})
@@ -311,25 +309,25 @@ async def test_secrets_are_told_of_and_never_told(stage: Stage) -> None:
     assert found["broker=0"].intent.entities[0].keys == ("background.threads", "ssl.key.password")
     assert shown(found["user=bob"])[3:] == ({}, {"SCRAM-SHA-512": None, "my.own": None})
     # A secret that may have been set anew while nobody looked is told of as well.
-    await stage.stop_replicas()
-    kafka_writes(stage.zk, "users/bob", content(**{"SCRAM-SHA-512": "salt=later-secret", "my.own": "private-thing"}))
-    two = await stage.replica()
+    await world.stop_replicas()
+    kafka_writes(world.zk, "users/bob", content(**{"SCRAM-SHA-512": "salt=later-secret", "my.own": "private-thing"}))
+    two = await world.replica()
     await two.record()
     later = (await two.external())[-1].intent.entities[0]
     assert (later.entity_id, later.keys) == ("user=bob", ("SCRAM-SHA-512", "my.own"))
-    text = everything(stage.database.owner_dsn)
+    text = everything(world.database.owner_dsn)
     for secret in ("secret", "-password", "private-thing", "c3RvcmVk"):
         assert secret not in text
 
 
-async def test_an_entity_with_an_open_change_of_ours_waits_until_it_is_settled(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_an_entity_with_an_open_change_of_ours_waits_until_it_is_settled(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
     async with one.without_outcomes():
         await one.alter(ALICE, producer_byte_rate=2)
-        kafka_writes(stage.zk, "users/alice", rate(3))
-        kafka_writes(stage.zk, "users/bob", rate(3))
+        kafka_writes(world.zk, "users/alice", rate(3))
+        kafka_writes(world.zk, "users/bob", rate(3))
         await one.store.catch_up(soon(60))
         for _ in range(3):
             await one.round()
@@ -342,34 +340,34 @@ async def test_an_entity_with_an_open_change_of_ours_waits_until_it_is_settled(s
 @pytest.mark.parametrize("before", ["it was never there", "it is absent", "others delete it"])
 @pytest.mark.parametrize("after", ["others write it", "we write it as well", "others delete it again"])
 async def test_a_user_that_came_with_an_open_creation_of_a_pair_waits_until_that_is_settled(
-    stage: Stage, before: str, after: str
+    world: World, before: str, after: str
 ) -> None:
     """The transaction makes the user's znode too, and the trail names the pair alone."""
-    one = await stage.replica()
+    one = await world.replica()
     await one.record()
     expected = []
     if before != "it was never there":
-        kafka_writes(stage.zk, "users/alice", rate(1))
+        kafka_writes(world.zk, "users/alice", rate(1))
         await one.record()
-        stage.zk.delete("/config/users/alice")
-        notify(stage.zk, "users/alice")
+        world.zk.delete("/config/users/alice")
+        notify(world.zk, "users/alice")
         await one.store.catch_up(soon(60))
         expected = [(None, 0, 1, {}, {RATE: "1"}), (0, None, 1, {RATE: "1"}, {})]
     if before == "it is absent":
         await one.record()
     async with one.without_outcomes():
         await one.alter(BILLING, producer_byte_rate=2)
-        kafka_writes(stage.zk, "users/alice", rate(3))
+        kafka_writes(world.zk, "users/alice", rate(3))
         await one.store.catch_up(soon(60))
         expected.append((0, 1, 1, {}, {RATE: "3"}))
         if after != "others write it":
             await one.alter(ALICE, producer_byte_rate=4)
         if after == "others delete it again":
-            stage.zk.delete("/config/users/alice", recursive=True)
-            notify(stage.zk, "users/alice")
+            world.zk.delete("/config/users/alice", recursive=True)
+            notify(world.zk, "users/alice")
             await one.store.catch_up(soon(60))
             expected.append((2, None, 1, {RATE: "4"}, {}))
-        kafka_writes(stage.zk, "users/bob", rate(3))
+        kafka_writes(world.zk, "users/bob", rate(3))
         await one.store.catch_up(soon(60))
         known = await one.external(entity_id=ALICE.id)
         for _ in range(3):
@@ -380,13 +378,13 @@ async def test_a_user_that_came_with_an_open_creation_of_a_pair_waits_until_that
     assert [shown(record) for record in await one.external(entity_id=ALICE.id)] == expected
 
 
-async def test_a_recorder_that_ends_amid_its_work_is_followed_by_one_that_finds_each_change_once(
-    stage: Stage,
+async def test_a_recorder_that_ends_during_its_work_is_followed_by_one_that_finds_each_change_once(
+    world: World,
 ) -> None:
-    one = await stage.replica()
+    one = await world.replica()
     await one.record()
     for number in range(40):
-        kafka_writes(stage.zk, f"users/u{number}", rate(number + 1))
+        kafka_writes(world.zk, f"users/u{number}", rate(number + 1))
     await one.store.catch_up(soon(60))
     await one.round()
     move, moved = one.states.move, 0
@@ -402,56 +400,56 @@ async def test_a_recorder_that_ends_amid_its_work_is_followed_by_one_that_finds_
     with pytest.raises(KeyError):
         await one.recorder.round()
     assert moved == 1
-    assert count(stage.database.owner_dsn, "outcomes") == 20
-    two = await stage.replica()
+    assert count(world.database.owner_dsn, "outcomes") == 20
+    two = await world.replica()
     cast("Any", one.states).move = move
     await asyncio.gather(two.record(), one.record())
     assert len({record.intent.entities[0].entity_id for record in await two.external()}) == 40
-    assert count(stage.database.owner_dsn, "outcomes") == 40
+    assert count(world.database.owner_dsn, "outcomes") == 40
 
 
-async def test_a_content_that_postgres_can_not_take_as_it_is(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_content_that_postgres_can_not_take_as_it_is(world: World) -> None:
+    one = await world.replica()
     await one.record()
-    kafka_writes(stage.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"\\u0000"}}')
-    kafka_writes(stage.zk, "users/long", content(**{secrets.token_hex(2500): "1", RATE: "2"}))
-    kafka_writes(stage.zk, "users/broken", b"no json")
-    kafka_writes(stage.zk, "users/fine", rate(1))
+    kafka_writes(world.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"\\u0000"}}')
+    kafka_writes(world.zk, "users/long", content(**{secrets.token_hex(2500): "1", RATE: "2"}))
+    kafka_writes(world.zk, "users/broken", b"no json")
+    kafka_writes(world.zk, "users/fine", rate(1))
     await one.record()
     found = {record.intent.entities[0].entity_id: record for record in await one.external()}
     assert set(found) == {"user=nul", "user=long", "user=broken", "user=fine"}
     # A name that is too long for an index: it can't be recorded, which is told, and the others are.
     long = secrets.token_hex(4500)
-    kafka_writes(stage.zk, f"users/{long}", rate(1))
-    kafka_writes(stage.zk, "users/other", rate(1))
+    kafka_writes(world.zk, f"users/{long}", rate(1))
+    kafka_writes(world.zk, "users/other", rate(1))
     assert one.recorder.warnings() == []
     await one.record()
-    assert set(states(stage.database.owner_dsn)) == {*found, "user=other"}
+    assert set(states(world.database.owner_dsn)) == {*found, "user=other"}
     [warning] = one.recorder.warnings()
     assert "Postgres refuses the states of 1 entities" in str(warning)
     assert found["user=broken"].intent.reason == "The znode does not hold JSON"
     assert shown(found["user=nul"])[4] == {"a�b": None, RATE: None}
     # A change of ours leaves it where it is.
-    kafka_writes(stage.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1"}}')
+    kafka_writes(world.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1"}}')
     await one.store.catch_up(soon(60))
     await one.alter(Entity.of(user="nul"), producer_byte_rate=7)
-    assert stage.zk.get("/config/users/nul")[0] == b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"7"}}'
+    assert world.zk.get("/config/users/nul")[0] == b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"7"}}'
     assert (await one.trail())[-1].intent.entities[0].after == {"a�b": None, RATE: "7"}
 
 
 async def test_a_write_without_a_notification_is_found_and_notified(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kafka_writes(stage.zk, "users/alice", rate(1))
-    kafka_writes(stage.zk, "users/alice/clients/billing", rate(1))
-    kafka_writes(stage.zk, "users/gone", rate(1))
-    one, two = await stage.replica(), await stage.replica()
+    kafka_writes(world.zk, "users/alice", rate(1))
+    kafka_writes(world.zk, "users/alice/clients/billing", rate(1))
+    kafka_writes(world.zk, "users/gone", rate(1))
+    one, two = await world.replica(), await world.replica()
     await one.record()
-    stage.zk.set("/config/users/alice", rate(2))
-    stage.zk.create("/config/users/alice/clients/new", rate(3))
-    stage.zk.create("/config/users/other/clients/deep", rate(4), makepath=True)
-    stage.zk.delete("/config/users/gone")
-    before = set(stage.zk.get_children("/config/changes"))
+    world.zk.set("/config/users/alice", rate(2))
+    world.zk.create("/config/users/alice/clients/new", rate(3))
+    world.zk.create("/config/users/other/clients/deep", rate(4), makepath=True)
+    world.zk.delete("/config/users/gone")
+    before = set(world.zk.get_children("/config/changes"))
     # Whoever wrote it has a minute to write the notification as well.
     assert await one.store.recording.notify_unnotified(lambda: True) == 0
     await one.record()
@@ -459,7 +457,7 @@ async def test_a_write_without_a_notification_is_found_and_notified(
     monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
     # The parent that came with one of them is a node of its own.
     assert await one.store.recording.notify_unnotified(lambda: True) == 5
-    assert len(set(stage.zk.get_children("/config/changes")) - before) == 5
+    assert len(set(world.zk.get_children("/config/changes")) - before) == 5
     await one.record()
     found = {record.intent.entities[0].entity_id: shown(record) for record in await one.external()}
     assert found == {
@@ -476,14 +474,14 @@ async def test_a_write_without_a_notification_is_found_and_notified(
         await one.store.recording.notify_unnotified(lambda: False)
 
 
-async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_is_recorded(stage: Stage) -> None:
+async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_is_recorded(world: World) -> None:
     """No mirror differs from ZooKeeper, so nobody notifies of it, and nothing else is written."""
-    one = await stage.replica()
+    one = await world.replica()
     await one.record()
-    async with held_back(one.store):
-        kafka_writes(stage.zk, "users/bob", rate(1))
-        stage.zk.set("/config/users/bob", rate(2))
-        last = stage.zk.get("/config/users/bob")[1].mzxid
+    async with mirror_paused(one.store):
+        kafka_writes(world.zk, "users/bob", rate(1))
+        world.zk.set("/config/users/bob", rate(2))
+        last = world.zk.get("/config/users/bob")[1].mzxid
     deadline = soon(60)
     while (known := await one.states.watermark("default")) is None or known.revision < last:
         assert time.monotonic() < deadline, (known, last)
@@ -491,25 +489,25 @@ async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_i
     assert [shown(record)[:3] for record in await one.external()] == [(None, 1, 2)]
 
 
-async def test_an_entity_that_only_another_mirror_knows_is_not_taken_for_deleted(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_an_entity_that_only_another_mirror_knows_is_not_taken_for_deleted(world: World) -> None:
+    one = await world.replica()
     await one.record()
-    stage.zk.create("/config/users/late", rate(1))
-    two = await stage.replica()
+    world.zk.create("/config/users/late", rate(1))
+    two = await world.replica()
     await two.record()
     assert [shown(record)[4] for record in await two.external()] == [{RATE: "1"}]
     one.recorder._step_down()
     assert one.store.get(Tree.CONFIG, "user=late") is None
     await one.record()
     assert len(await one.external()) == 1
-    assert states(stage.database.owner_dsn)["user=late"][0] is True
+    assert states(world.database.owner_dsn)["user=late"][0] is True
 
 
-async def test_a_mirror_that_was_loaded_again_is_compared_with_the_states(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_mirror_that_was_loaded_again_is_compared_with_the_states(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    kafka_writes(world.zk, "users/alice", rate(2))
     one.store._follower._reload = True
     await one.record()
     await one.record()
@@ -547,11 +545,11 @@ class Ailing:
 
 
 @pytest.mark.parametrize("last", ["we write it", "others write it", "others delete it", "others make it anew"])
-async def test_a_sight_that_waits_through_a_load_gives_way_to_what_was_loaded(stage: Stage, last: str) -> None:
-    one = await stage.replica()
+async def test_a_sight_that_waits_through_a_load_gives_way_to_what_was_loaded(world: World, last: str) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    kafka_writes(world.zk, "users/alice", rate(2))
     await one.store.catch_up(soon(60))
     await one.round()
     assert one.recorder._explainer.pending
@@ -559,32 +557,32 @@ async def test_a_sight_that_waits_through_a_load_gives_way_to_what_was_loaded(st
         case "we write it":
             await one.alter(ALICE, producer_byte_rate=3)
         case "others write it":
-            kafka_writes(stage.zk, "users/alice", rate(3))
+            kafka_writes(world.zk, "users/alice", rate(3))
         case _:
-            stage.zk.delete("/config/users/alice")
+            world.zk.delete("/config/users/alice")
             if last == "others make it anew":
-                kafka_writes(stage.zk, "users/alice", rate(3))
+                kafka_writes(world.zk, "users/alice", rate(3))
     one.store._follower._reload = True
     await one.store.catch_up(soon(60))
     assert await Ailing(one).fail_a_round(2)
     await one.record()
     if last == "others delete it":
-        assert states(stage.database.owner_dsn)[ALICE.id][0] is False
+        assert states(world.database.owner_dsn)[ALICE.id][0] is False
         return
     await one.alter(ALICE, producer_byte_rate=4)
     await one.record()
-    stat = stage.zk.exists("/config/users/alice")
-    assert states(stage.database.owner_dsn)[ALICE.id][:3] == (True, stat.czxid, stat.version)
+    stat = world.zk.exists("/config/users/alice")
+    assert states(world.database.owner_dsn)[ALICE.id][:3] == (True, stat.czxid, stat.version)
     if last != "others make it anew":
         assert assert_chains(await one.trail()) == {"/config/users/alice": 3}
         assert len([record for record in await one.trail() if record.kind == "change"]) == (3 if "we" in last else 2)
 
 
 @pytest.mark.parametrize("seed", [3, 4, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 40))])
-async def test_loads_and_troubles_of_postgres_amid_the_work_lose_no_version(stage: Stage, seed: int) -> None:
+async def test_load_and_failures_of_postgres_lose_no_version(world: World, seed: int) -> None:
     """Each version has one row, however loads of the mirror and rounds that fail in the middle are interleaved."""
     dice = random.Random(seed)  # noqa: S311 - a test's
-    one = await stage.replica()
+    one = await world.replica()
     await one.record()
     entities = [Entity.of(user=f"u{number}") for number in range(4)]
     for entity in entities:
@@ -598,7 +596,7 @@ async def test_loads_and_troubles_of_postgres_amid_the_work_lose_no_version(stag
             case "ours":
                 await one.alter(entity, producer_byte_rate=next(values))
             case "theirs":
-                kafka_writes(stage.zk, entity.path, rate(next(values)))
+                kafka_writes(world.zk, entity.path, rate(next(values)))
             case "reload":
                 one.store._follower._reload = True
             case "failing":
@@ -609,30 +607,30 @@ async def test_loads_and_troubles_of_postgres_amid_the_work_lose_no_version(stag
                 await one.store.catch_up(soon(60))
     await one.record()
     ends = assert_chains(await one.trail())
-    known = states(stage.database.owner_dsn)
+    known = states(world.database.owner_dsn)
     for entity in entities:
-        stat = stage.zk.exists(f"/config/{entity.path}")
+        stat = world.zk.exists(f"/config/{entity.path}")
         assert ends[f"/config/{entity.path}"] == stat.version
         assert known[entity.id][:3] == (True, stat.czxid, stat.version)
 
 
 @pytest.mark.long
-async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(world: World) -> None:
+    one = await world.replica()
     await one.record()
     one.store.journal._most = 4
     for number in range(20):
-        kafka_writes(stage.zk, f"users/u{number}", rate(1))
+        kafka_writes(world.zk, f"users/u{number}", rate(1))
         await one.alter(ALICE, producer_byte_rate=number)
-    kafka_writes(stage.zk, "users/u7", rate(2))
+    kafka_writes(world.zk, "users/u7", rate(2))
     await one.record()
     assert len({record.intent.entities[0].entity_id for record in await one.external()}) == 20
     assert_chains(await one.trail(entity_id=ALICE.id))
 
 
-async def test_our_own_changes_and_those_of_others_at_once_are_each_explained_once(stage: Stage) -> None:
+async def test_concurrent_own_and_external_changes_are_each_explained_once(world: World) -> None:
     """The trail folds up to what ZooKeeper has: no version is missing, none is in it twice, whoever records."""
-    replicas = [await stage.replica() for _ in range(2)]
+    replicas = [await world.replica() for _ in range(2)]
     await replicas[0].record()  # what is there at first contact has no row
     entities = [Entity.of(user=f"u{number}", client_id="x") for number in range(6)]
     ended = asyncio.Event()
@@ -654,7 +652,7 @@ async def test_our_own_changes_and_those_of_others_at_once_are_each_explained_on
             entity = dice.choice(entities)
             value = str(next(values))
             with contextlib.suppress(kazoo.exceptions.NodeExistsError):  # created by us this moment
-                kafka_writes(stage.zk, entity.path, content(producer_byte_rate=value, acks="1"))
+                kafka_writes(world.zk, entity.path, content(producer_byte_rate=value, acks="1"))
             time.sleep(dice.random() / 50)
 
     async def record(replica: Replica) -> None:
@@ -672,14 +670,14 @@ async def test_our_own_changes_and_those_of_others_at_once_are_each_explained_on
     trail = await replicas[0].trail()
     ends = assert_chains(trail)
     for entity in entities:
-        stat = stage.zk.exists(f"/config/{entity.path}")
+        stat = world.zk.exists(f"/config/{entity.path}")
         if stat is not None:
             assert ends[f"/config/{entity.path}"] == stat.version
     assert len([record for record in trail if record.kind == "external"]) > 5
 
 
-async def test_the_recorder_gets_over_a_database_that_is_away(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    one = await stage.replica()
+async def test_the_recorder_gets_over_a_database_that_is_away(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    one = await world.replica()
     await one.record()
     known, answers = one.states.known, iter([UnavailableError("away"), ValueError("odd")])
 
@@ -692,7 +690,7 @@ async def test_the_recorder_gets_over_a_database_that_is_away(stage: Stage, capl
     record.INTERVAL_S, interval = 0.05, record.INTERVAL_S
     try:
         one.recorder.start()
-        kafka_writes(stage.zk, "users/alice", rate(2))
+        kafka_writes(world.zk, "users/alice", rate(2))
         deadline = soon(60)
         while not await one.external():
             assert time.monotonic() < deadline
@@ -703,11 +701,11 @@ async def test_the_recorder_gets_over_a_database_that_is_away(stage: Stage, capl
     assert "recording failed" in caplog.text
 
 
-async def test_who_does_not_lead_records_nothing_and_keeps_behind_who_does(stage: Stage) -> None:
-    leader, other = await stage.replica(), await stage.replica(leads=False)
+async def test_a_replica_that_does_not_lead_records_nothing_and_follows_the_leader(world: World) -> None:
+    leader, other = await world.replica(), await world.replica(leads=False)
     watermark = await leader.record()
     assert not await other.recorder.round()
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    kafka_writes(world.zk, "users/alice", rate(2))
     await other.store.catch_up(soon(60))
     await other.recorder.round()
     assert await other.external() == []
@@ -716,8 +714,8 @@ async def test_who_does_not_lead_records_nothing_and_keeps_behind_who_does(stage
     assert kept[0] == watermark
 
 
-async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_what_compaction_removes_is_ours(world: World) -> None:
+    one = await world.replica()
     await one.record()
     pair = Entity.of(user="olga", client_id="x")
     await one.alter(pair, producer_byte_rate=1)
@@ -727,47 +725,47 @@ async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
     caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
     assert [result is not None and result.error is None async for result in run] == [True]
-    assert stage.zk.exists("/config/users/olga") is None
+    assert world.zk.exists("/config/users/olga") is None
     await one.alter(pair, producer_byte_rate=2)
     await one.record()
     assert await one.external() == []
-    kafka_writes(stage.zk, pair.path, rate(3))
+    kafka_writes(world.zk, pair.path, rate(3))
     await one.record()
     assert [shown(record) for record in await one.external()] == [(0, 1, 1, {RATE: "2"}, {RATE: "3"})]
 
 
 async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await stage.replica(client_configs_layout="separate")
+    one = await world.replica(client_configs_layout="separate")
     await one.record()
     await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
     await one.alter(ALICE, producer_byte_rate=1)
     path = "/confplane/client-configs/users/alice"
-    stage.zk.set(path, content(acks="0", producer_byte_rate="7"))
-    notify(stage.zk, "users/alice")
+    world.zk.set(path, content(acks="0", producer_byte_rate="7"))
+    notify(world.zk, "users/alice")
     await one.record()
     [record] = await one.external()
     assert record.intent.entities[0].path == path
     # A quota has no business there: its value is that of an unknown key.
     assert shown(record) == (0, 1, 1, {"acks": "all"}, {"acks": "0", RATE: None})
     monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
-    stage.zk.set(path, content(acks="1"))
+    world.zk.set(path, content(acks="1"))
     assert await one.store.recording.notify_unnotified(lambda: True) == 1
     await one.record()
     assert len(await one.external()) == 2
 
 
-async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(stage: Stage) -> None:
+async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(world: World) -> None:
     """A standby that was behind is promoted: rows that were confirmed are gone, and another server answers."""
-    one = await stage.replica()
+    one = await world.replica()
     await one.record()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    backup = Backup(stage.database.owner_dsn)
+    backup = Backup(world.database.owner_dsn)
     lost = await one.alter(ALICE, producer_byte_rate=2)
     both = await one.edit_all([ALICE, BILLING], consumer_byte_rate=3)
-    kafka_writes(stage.zk, "users/alice", rate(4))
+    kafka_writes(world.zk, "users/alice", rate(4))
     await one.record()
     assert len(await one.trail()) == 4
     backup.restore()
@@ -804,15 +802,15 @@ def notified(zk: KazooClient, revision: int) -> list[str]:
     return found
 
 
-async def test_changes_of_one_transaction_are_each_explained_by_themselves(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_changes_of_one_transaction_are_each_explained_by_themselves(world: World) -> None:
+    one = await world.replica()
     await one.record()
     await one.alter(ALICE, producer_byte_rate=1)
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    kafka_writes(world.zk, "users/alice", rate(2))
     await one.store.catch_up(soon())
     made = await one.edit_all([*NEW_PAIRS, ALICE, BILLING], atomic=False, producer_byte_rate=3)
     [revision] = {result.revision for result in made}
-    kafka_writes(stage.zk, "users/olga", rate(4))
+    kafka_writes(world.zk, "users/olga", rate(4))
     await one.record()
     trail = await one.trail()
     assert_chains([record for record in trail if record.intent.entities[0].entity_id != "user=olga"])
@@ -826,16 +824,16 @@ async def test_changes_of_one_transaction_are_each_explained_by_themselves(stage
     last, _ = await one.audit.search(AuditQuery("default", page_size=10, before=listed[-1].intent.change_id))
     of_one = [each for each in (*listed, *last) if each.outcome is not None and each.outcome.revision == revision]
     paths = [each.intent.entities[0].path.removeprefix("/config/") for each in reversed(of_one)]
-    assert paths == notified(stage.zk, revision or 0) == [each.path for each in (*NEW_PAIRS, ALICE, BILLING)]
+    assert paths == notified(world.zk, revision or 0) == [each.path for each in (*NEW_PAIRS, ALICE, BILLING)]
 
 
-async def test_changes_of_one_transaction_that_postgres_lost_are_each_recovered(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_changes_of_one_transaction_that_postgres_lost_are_each_recovered(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    backup = Backup(stage.database.owner_dsn)
+    backup = Backup(world.database.owner_dsn)
     made = await one.edit_all([*NEW_PAIRS, ALICE, BILLING], atomic=False, producer_byte_rate=3)
-    kafka_writes(stage.zk, "users/olga", rate(4))
+    kafka_writes(world.zk, "users/olga", rate(4))
     await one.record()
     backup.restore()
     one.recorder._server = "the one before"
@@ -849,11 +847,11 @@ async def test_changes_of_one_transaction_that_postgres_lost_are_each_recovered(
 
 
 async def test_thousands_of_changes_that_postgres_lost_are_recovered_and_each_marker_is_read_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await stage.replica()
+    one = await world.replica()
     await one.record()
-    backup = Backup(stage.database.owner_dsn)
+    backup = Backup(world.database.owner_dsn)
     many = [Entity.of(user=f"u{number:04}") for number in range(2_000)]
     # Changes of two entities each, which are far apart by their last writes.
     pairs = [(each, Entity.of(user=f"other-{each.id[-4:]}")) for each in many[::200]]
@@ -861,7 +859,7 @@ async def test_thousands_of_changes_that_postgres_lost_are_recovered_and_each_ma
         await one.edit_all(pair, producer_byte_rate=2)
     for start in range(0, len(many), 1_000):
         await one.edit_all(many[start : start + 1_000], atomic=False, producer_byte_rate=1)
-    kafka_writes(stage.zk, "users/u0001", rate(3))
+    kafka_writes(world.zk, "users/u0001", rate(3))
     await one.record()
     assert await one.external() != []
     backup.restore()
@@ -879,20 +877,20 @@ async def test_thousands_of_changes_that_postgres_lost_are_recovered_and_each_ma
     one.recorder._server = "the one before"
     await one.record()
     assert len(read) == len(set(read)) == len(many) + len(pairs)
-    kinds = fetch(stage.database.owner_dsn, "SELECT kind, count(*) FROM intents GROUP BY kind ORDER BY kind")
+    kinds = fetch(world.database.owner_dsn, "SELECT kind, count(*) FROM intents GROUP BY kind ORDER BY kind")
     assert kinds == [("external", 1), ("recovered", len(read))]
     [external] = await one.external()
     assert shown(external)[:2] == (0, 1)
 
 
 async def test_the_rest_of_a_lost_change_is_recovered_by_the_next_leader(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first leader ends when it has recovered the part of one entity."""
-    one = await stage.replica()
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    backup = Backup(stage.database.owner_dsn)
+    backup = Backup(world.database.owner_dsn)
     await one.edit_all([ALICE, BILLING], consumer_byte_rate=3)
     await one.record()
     backup.restore()
@@ -922,20 +920,20 @@ async def test_the_rest_of_a_lost_change_is_recovered_by_the_next_leader(
     assert moved == 1
     [trail] = [record for record in await one.trail() if record.kind != "change"]
     assert len(trail.intent.entities) == 1
-    two = await stage.replica()
+    two = await world.replica()
     await two.record()
     assert await two.external() == []
     [recovered] = [record for record in await two.trail() if record.kind == "recovered"]
     assert {entity.entity_id for entity in recovered.intent.entities} == {ALICE.id, BILLING.id}
 
 
-async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(world: World) -> None:
+    one = await world.replica()
     pair = Entity.of(user="olga", client_id="x")
     await one.alter(pair, producer_byte_rate=1)
     await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.DELETE),))
     await one.record()
-    backup = Backup(stage.database.owner_dsn)
+    backup = Backup(world.database.owner_dsn)
     service = CompactService(ChangeRunner(one.audit), one.store)
     caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
@@ -962,12 +960,12 @@ async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(stage:
     assert await one.external() == []
 
 
-async def test_a_user_that_came_with_a_pair_whose_creation_postgres_lost_is_ours(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_user_that_came_with_a_pair_whose_creation_postgres_lost_is_ours(world: World) -> None:
+    one = await world.replica()
     await one.record()
-    backup = Backup(stage.database.owner_dsn)
+    backup = Backup(world.database.owner_dsn)
     await one.alter(BILLING, producer_byte_rate=1)
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    kafka_writes(world.zk, "users/alice", rate(2))
     await one.record()
     assert [shown(record)[:3] for record in await one.external()] == [(0, 1, 1)]
     backup.restore()
@@ -978,15 +976,15 @@ async def test_a_user_that_came_with_a_pair_whose_creation_postgres_lost_is_ours
     ]  # fmt: skip
 
 
-async def test_a_recursive_delete_takes_siblings_along(stage: Stage) -> None:
+async def test_a_recursive_delete_takes_siblings_along(world: World) -> None:
     for name in ("billing", "shipping"):
-        kafka_writes(stage.zk, f"users/alice/clients/{name}", rate(1))
-    kafka_writes(stage.zk, "users/alice", rate(2))
-    one = await stage.replica()
+        kafka_writes(world.zk, f"users/alice/clients/{name}", rate(1))
+    kafka_writes(world.zk, "users/alice", rate(2))
+    one = await world.replica()
     await one.record()
-    stage.zk.delete("/config/users/alice", recursive=True)
+    world.zk.delete("/config/users/alice", recursive=True)
     # One notification, and of one of the pairs only.
-    notify(stage.zk, "users/alice/clients/billing")
+    notify(world.zk, "users/alice/clients/billing")
     await one.record()
     found = {record.intent.entities[0].entity_id: shown(record) for record in await one.external()}
     assert found == {
@@ -997,31 +995,31 @@ async def test_a_recursive_delete_takes_siblings_along(stage: Stage) -> None:
 
 
 async def test_what_is_gone_for_long_is_forgotten_and_comes_back_as_new(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kafka_writes(stage.zk, "users/alice", rate(1))
-    kafka_writes(stage.zk, "users/bob", rate(1))
-    one = await stage.replica()
+    kafka_writes(world.zk, "users/alice", rate(1))
+    kafka_writes(world.zk, "users/bob", rate(1))
+    one = await world.replica()
     await one.record()
-    stage.zk.delete("/config/users/alice")
-    notify(stage.zk, "users/alice")
+    world.zk.delete("/config/users/alice")
+    notify(world.zk, "users/alice")
     await one.record()
     monkeypatch.setattr(record, "_PRUNE_INTERVAL_S", 0.0)
     await one.round()
-    assert set(states(stage.database.owner_dsn)) == {"user=alice", "user=bob"}
+    assert set(states(world.database.owner_dsn)) == {"user=alice", "user=bob"}
     monkeypatch.setattr(record, "GONE_S", 0.0)
     await one.round()
-    assert set(states(stage.database.owner_dsn)) == {"user=bob"}
-    kafka_writes(stage.zk, "users/alice", rate(2))
+    assert set(states(world.database.owner_dsn)) == {"user=bob"}
+    kafka_writes(world.zk, "users/alice", rate(2))
     await one.record()
     assert [shown(each)[:3] for each in await one.external()] == [(0, None, 1), (None, 0, 1)]
 
 
-async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+async def test_a_missing_recorder_is_reported_and_catches_up_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that leads has the setting off, or is of an earlier version."""
-    one, other = await stage.replica(), await stage.replica(leads=False)
+    one, other = await world.replica(), await world.replica(leads=False)
     await one.record()
     since = other.recorder.watermark
     assert since is None
@@ -1032,9 +1030,9 @@ async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
     assert other.recorder.warnings() == []
     monkeypatch.setattr(record, "_HEALTHY_S", 0.0)
     monkeypatch.setattr(record, "_HEARTBEAT_S", 0.0)
-    kafka_writes(stage.zk, "users/alice", rate(1))
+    kafka_writes(world.zk, "users/alice", rate(1))
     await other.alter(ALICE, producer_byte_rate=2)
-    kafka_writes(stage.zk, "users/alice", rate(3))
+    kafka_writes(world.zk, "users/alice", rate(3))
     await other.recorder.round()
     [warning] = other.recorder.warnings()
     assert "another process leads, and it does not record what others write" in str(warning)
@@ -1047,16 +1045,16 @@ async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
     assert other.recorder.watermark.since == since.since
 
 
-async def test_what_comes_back_while_all_entities_are_compared_is_explained_from_where_it_was(stage: Stage) -> None:
+async def test_what_comes_back_while_all_entities_are_compared_is_explained_from_where_it_was(world: World) -> None:
     """Absent while the entities are compared, alice is back when the recorder looks for the missing ones."""
-    one = await stage.replica()
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
     one.recorder._step_down()
     for value in (None, 2, None):
         if value is None:
-            stage.zk.delete("/config/users/alice")
-            notify(stage.zk, "users/alice")
+            world.zk.delete("/config/users/alice")
+            notify(world.zk, "users/alice")
             await one.store.catch_up(soon(60))
         else:
             await one.alter(ALICE, producer_byte_rate=value)
@@ -1064,7 +1062,7 @@ async def test_what_comes_back_while_all_entities_are_compared_is_explained_from
 
     async def late(*given: Any) -> list[str]:
         if one.store.get(Tree.CONFIG, ALICE.id) is None:
-            kafka_writes(stage.zk, "users/alice", rate(3))
+            kafka_writes(world.zk, "users/alice", rate(3))
             await one.store.catch_up(soon(60))
         return await present(*given)
 

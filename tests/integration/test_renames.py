@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from confplane.cli import upgrade_keys
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 from confplane.settings import ClusterSettings, PostgresSettings, Settings
 from tests.integration.test_brokers import ZOOKEEPER_CONTROLLER, register_broker
 from tests.support.commands import Commands
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 TABLE = {
-    Kind.TOPIC: {"segment.size": "segment.bytes", "retention.time": "retention.ms"},
-    Kind.BROKER: {"log.cleaner.count": "log.cleaner.threads", "old.ssl.key.password": "ssl.key.password"},
+    ConfigKind.TOPIC: {"segment.size": "segment.bytes", "retention.time": "retention.ms"},
+    ConfigKind.BROKER: {"log.cleaner.count": "log.cleaner.threads", "old.ssl.key.password": "ssl.key.password"},
 }
 SECRET = "listener.name.external.old.ssl.key.password"
 NEW_SECRET = "listener.name.external.ssl.key.password"

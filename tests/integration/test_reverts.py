@@ -15,13 +15,13 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.etags import Precondition
-from confplane.services.reverts.service import Selection
+from confplane.services.reverts.service import RevertSelection
 from confplane.services.upkeep.layout import LayoutService
 from tests.support.reverting import back_to, caller_of, made, now, revert, reverts_of
 from tests.support.stores import ALICE, content, kafka_writes, soon
 
 if TYPE_CHECKING:
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 QUOTAS: Final = FacetName.CLIENT_QUOTAS
 CLIENT_CONFIGS: Final = FacetName.CLIENT_CONFIGS
@@ -31,8 +31,8 @@ PAIR: Final = Entity.of(user="alice", client_id="app")
 ENTITIES: Final = (ALICE, BOB, PAIR)
 
 
-async def test_a_change_is_undone_key_by_key_and_the_trail_says_so(stage: Stage) -> None:
-    one = await stage.replica(client_configs_layout="shared")
+async def test_a_change_is_undone_key_by_key_and_the_trail_says_so(world: World) -> None:
+    one = await world.replica(client_configs_layout="shared")
     await one.alter(ALICE, producer_byte_rate=1)
     change = made(await one.alter(ALICE, producer_byte_rate=2, request_percentage=5))
     await one.alter(ALICE, consumer_byte_rate=7)
@@ -54,8 +54,8 @@ async def test_a_change_is_undone_key_by_key_and_the_trail_says_so(stage: Stage)
     assert (again.result.error, again.result.diff, again.result.change_id) == (None, (), None)
 
 
-async def test_later_changes_refuse_a_revert_and_are_named_unless_it_is_forced(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_later_changes_refuse_a_revert_and_are_named_unless_it_is_forced(world: World) -> None:
+    one = await world.replica()
     await one.record()
     first = made(await one.alter(ALICE, producer_byte_rate=1))
     second = made(await one.alter(ALICE, producer_byte_rate=2))
@@ -80,8 +80,8 @@ async def test_later_changes_refuse_a_revert_and_are_named_unless_it_is_forced(s
     assert await now(one, ALICE) == {}
 
 
-async def test_what_one_change_did_is_undone_in_one_or_not_at_all(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_what_one_change_did_is_undone_in_one_or_not_at_all(world: World) -> None:
+    one = await world.replica()
     results = await one.edit_all(ENTITIES, producer_byte_rate=1)
     change = made(results[0])
     later = made(await one.alter(BOB, producer_byte_rate=5))
@@ -96,9 +96,9 @@ async def test_what_one_change_did_is_undone_in_one_or_not_at_all(stage: Stage) 
     assert [await now(one, entity) for entity in ENTITIES] == [{}, {}, {}]
 
 
-async def test_the_changes_of_a_request_and_of_a_principal_are_undone_entity_by_entity(stage: Stage) -> None:
-    one = await stage.replica()
-    collection = one.parts.clusters.get("default").collections[QUOTAS]
+async def test_the_changes_of_a_request_and_of_a_principal_are_undone_entity_by_entity(world: World) -> None:
+    one = await world.replica()
+    collection = one.parts.clusters.get("default").facets[QUOTAS]
     before = made(await one.alter(ALICE, producer_byte_rate=1))
     begin = (await one.trail())[-1].created_at
     for value in (2, 3):
@@ -107,33 +107,33 @@ async def test_the_changes_of_a_request_and_of_a_principal_are_undone_entity_by_
     await one.alter(BOB, producer_byte_rate=9)
     await FreezeService(one.parts.runner).freeze(one.store, "x", caller_of("User:bot", "f"))
     await FreezeService(one.parts.runner).thaw(one.store, "x", caller_of("User:bot", "f"))
-    found = await revert(one, Selection(request_id="request-3"), validate_only=True)
+    found = await revert(one, RevertSelection(request_id="request-3"), validate_only=True)
     assert {each.result.edit.entity.id: type(each.result.error) for each in found} == {
         ALICE.id: type(None),
         BOB.id: RevertConflictError,
     }
     service, cluster = reverts_of(one.parts), one.parts.clusters.get("default")
-    done = await service.changes(cluster, Selection(principal="User:bot", since=begin), caller_of())
+    done = await service.changes(cluster, RevertSelection(principal="User:bot", since=begin), caller_of())
     assert [len(each.changes) for each in done.results] == [2, 2]
     assert len(done.skipped) == 2
     assert await now(one, ALICE) == {RATE: "1"}
     assert await now(one, BOB) == {RATE: "9"}
     assert before not in {str(change) for each in done.results for change in each.changes}
-    for nobody in (Selection(request_id="none"), Selection(principal="User:none", since=begin)):
+    for nobody in (RevertSelection(request_id="none"), RevertSelection(principal="User:none", since=begin)):
         with pytest.raises(NotFoundError):
             await revert(one, nobody)
     with pytest.raises(NotRevertibleError, match="It is a freeze"):
-        await revert(one, Selection(request_id="f"))
+        await revert(one, RevertSelection(request_id="f"))
 
 
-async def test_writes_of_others_are_undone_and_those_not_in_the_trail_yet_are_not_overwritten(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_external_writes_are_reverted_and_those_not_in_the_trail_yet_are_not_overwritten(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    kafka_writes(stage.zk, ALICE.path, content(producer_byte_rate="2", consumer_byte_rate="3"))
+    kafka_writes(world.zk, ALICE.path, content(producer_byte_rate="2", consumer_byte_rate="3"))
     await one.record()
     [external] = await one.external()
-    kafka_writes(stage.zk, ALICE.path, content(producer_byte_rate="4", consumer_byte_rate="3"))
+    kafka_writes(world.zk, ALICE.path, content(producer_byte_rate="4", consumer_byte_rate="3"))
     await one.store.catch_up(soon(60))
     change = external.intent.change_id
     [refused] = await revert(one, change)
@@ -151,13 +151,13 @@ async def test_writes_of_others_are_undone_and_those_not_in_the_trail_yet_are_no
     assert await now(one, ALICE) == {RATE: "4"}
 
 
-async def test_keys_of_no_facet_are_refused_with_the_way_out(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_keys_of_no_facet_are_refused_with_the_way_out(world: World) -> None:
+    one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    kafka_writes(stage.zk, ALICE.path, content(producer_byte_rate="2", **{"SCRAM-SHA-256": "hidden"}))
+    kafka_writes(world.zk, ALICE.path, content(producer_byte_rate="2", **{"SCRAM-SHA-256": "hidden"}))
     await one.record()
-    kafka_writes(stage.zk, BOB.path, content(**{"SCRAM-SHA-256": "hidden"}))
+    kafka_writes(world.zk, BOB.path, content(**{"SCRAM-SHA-256": "hidden"}))
     await one.record()
     mixed, alone = await one.external()
     [refused] = await revert(one, mixed.intent.change_id)
@@ -173,8 +173,8 @@ async def test_keys_of_no_facet_are_refused_with_the_way_out(stage: Stage) -> No
         await revert(one, mixed.intent.change_id, keys={"consumer_byte_rate"})
 
 
-async def test_a_change_by_others_between_the_plan_and_the_write_refuses_it(stage: Stage) -> None:
-    one, two = await stage.replica(), await stage.replica(leads=False)
+async def test_an_external_change_between_the_plan_and_the_write_refuses_it(world: World) -> None:
+    one, two = await world.replica(), await world.replica(leads=False)
     await one.alter(ALICE, producer_byte_rate=1)
     change = made(await one.alter(ALICE, producer_byte_rate=2))
     service = reverts_of(one.parts)
@@ -189,7 +189,7 @@ async def test_a_change_by_others_between_the_plan_and_the_write_refuses_it(stag
 
     trail.later = overtaken
     cluster = one.parts.clusters.get("default")
-    [refused] = (await service.changes(cluster, Selection(change_id=UUID(change)), caller_of())).results
+    [refused] = (await service.changes(cluster, RevertSelection(change_id=UUID(change)), caller_of())).results
     assert isinstance(refused.result.error, RevertConflictError)
     assert [each.principal for each in refused.result.error.later] == ["User:admin"]
     assert await now(one, ALICE) == {RATE: "3"}
@@ -197,9 +197,9 @@ async def test_a_change_by_others_between_the_plan_and_the_write_refuses_it(stag
 
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_race_with_a_return_to_a_revision_refuses_it_and_forced_it_goes_on(
-    stage: Stage, *, force: bool
+    world: World, *, force: bool
 ) -> None:
-    one, two = await stage.replica(), await stage.replica(leads=False)
+    one, two = await world.replica(), await world.replica(leads=False)
     await one.record()
     first = await one.alter(ALICE, producer_byte_rate=1)
     await one.alter(ALICE, producer_byte_rate=2)
@@ -215,7 +215,7 @@ async def test_a_race_with_a_return_to_a_revision_refuses_it_and_forced_it_goes_
         return found
 
     trail.later = overtaken
-    collection = one.parts.clusters.get("default").collections[QUOTAS]
+    collection = one.parts.clusters.get("default").facets[QUOTAS]
     done = await service.entity(
         collection, ALICE, first.revision, caller_of(), precondition=Precondition(), force=force
     )
@@ -227,8 +227,8 @@ async def test_a_race_with_a_return_to_a_revision_refuses_it_and_forced_it_goes_
         assert await now(one, ALICE) == {RATE: "2", "consumer_byte_rate": "3"}
 
 
-async def test_two_reverts_at_once_write_once(stage: Stage) -> None:
-    one, two = await stage.replica(), await stage.replica(leads=False)
+async def test_two_reverts_at_once_write_once(world: World) -> None:
+    one, two = await world.replica(), await world.replica(leads=False)
     for value in range(1, 9):
         change = made(await one.alter(ALICE, producer_byte_rate=value))
         await two.store.catch_up(soon(60))
@@ -241,14 +241,14 @@ async def test_two_reverts_at_once_write_once(stage: Stage) -> None:
         assert await now(one, ALICE) == {}
 
 
-async def test_an_entity_goes_back_to_a_revision(stage: Stage) -> None:
-    one = await stage.replica(client_configs_layout="shared")
+async def test_an_entity_goes_back_to_a_revision(world: World) -> None:
+    one = await world.replica(client_configs_layout="shared")
     early = await one.store.catch_up(soon(60))
     await one.record()
     first = await one.alter(ALICE, producer_byte_rate=1, consumer_byte_rate=1)
     await one.alter(ALICE, CLIENT_CONFIGS, acks="1")
     second = made(await one.alter(ALICE, producer_byte_rate=2))
-    kafka_writes(stage.zk, ALICE.path, content(request_percentage="50.5", acks="1"))
+    kafka_writes(world.zk, ALICE.path, content(request_percentage="50.5", acks="1"))
     await one.record()
     assert first.revision is not None
     shown = await back_to(one, ALICE, first.revision, validate_only=True)
@@ -266,7 +266,7 @@ async def test_an_entity_goes_back_to_a_revision(stage: Stage) -> None:
     with pytest.raises(BeforeHistoryError):
         await back_to(one, ALICE, early)
     for value in ("7", "8"):
-        kafka_writes(stage.zk, ALICE.path, content(producer_byte_rate=value))
+        kafka_writes(world.zk, ALICE.path, content(producer_byte_rate=value))
         await one.store.catch_up(soon(60))
     await one.record()
     run = (await one.external())[-1].outcome
@@ -276,12 +276,12 @@ async def test_an_entity_goes_back_to_a_revision(stage: Stage) -> None:
         await back_to(one, ALICE, run.revision - 1)
 
 
-async def test_client_configs_are_undone_in_the_layout_of_today(stage: Stage) -> None:
-    one = await stage.replica(client_configs_layout="shared")
+async def test_client_configs_are_undone_in_the_layout_of_today(world: World) -> None:
+    one = await world.replica(client_configs_layout="shared")
     await one.record()
     first = await one.alter(ALICE, CLIENT_CONFIGS, acks="all")
     change = made(await one.alter(ALICE, CLIENT_CONFIGS, acks="1"))
-    layouts = LayoutService(one.parts.runner, one.parts.clusters.get("default").collections[CLIENT_CONFIGS])
+    layouts = LayoutService(one.parts.runner, one.parts.clusters.get("default").facets[CLIENT_CONFIGS])
     survey = await layouts.survey(Tree.CLIENT_CONFIGS, soon(60))
     await layouts.begin(survey, caller_of())
     survey = await layouts.survey(Tree.CLIENT_CONFIGS, soon(60))

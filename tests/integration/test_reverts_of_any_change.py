@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.trail import AuditRecord
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 QUOTAS: Final = FacetName.CLIENT_QUOTAS
 CLIENT_CONFIGS: Final = FacetName.CLIENT_CONFIGS
@@ -52,7 +52,7 @@ class Known:
         return self.record.outcome.revision
 
 
-class World:
+class RandomWalk:
     """Writers of one cluster, and what they did."""
 
     def __init__(self, one: Replica, zk: KazooClient, dice: random.Random) -> None:
@@ -143,15 +143,15 @@ class World:
 @pytest.mark.parametrize("layout", [pytest.param("shared", marks=pytest.mark.long), "separate"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 5))])
 async def test_a_revert_of_any_change_gives_the_state_before_it_or_names_the_reason(
-    stage: Stage, seed: int, layout: str
+    world: World, seed: int, layout: str
 ) -> None:
     dice = random.Random(seed)  # noqa: S311 - reproducible
-    one = await stage.replica(client_configs_layout=layout)
+    one = await world.replica(client_configs_layout=layout)
     await one.record()
-    world, ends = World(one, stage.zk, dice), []
+    walk, ends = RandomWalk(one, world.zk, dice), []
     for _ in range(10):
-        await world.step()
+        await walk.step()
     for _ in range(40 if seed == 1 else 300):
-        await world.step()
-        ends.append(await world.check())
+        await walk.step()
+        ends.append(await walk.check())
     assert {"reverted", "refused", "so already"} <= set(ends)

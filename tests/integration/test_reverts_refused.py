@@ -24,7 +24,7 @@ from confplane.services.changes import entities
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.reverts import service as reverts
-from confplane.services.reverts.service import Selection
+from confplane.services.reverts.service import RevertSelection
 from confplane.services.upkeep.compact import CompactService
 from tests.support import kinds
 from tests.support.kafka_double import CLUSTER_ID
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 QUOTAS, CLIENT_CONFIGS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS, FacetName.CONFIGS
 RATE: Final = "producer_byte_rate"
@@ -58,14 +58,14 @@ def acks(value: str) -> Op:
 
 
 @pytest.mark.parametrize("layout", ["shared", "separate"])
-async def test_a_change_of_quotas_and_client_configs_is_undone_in_one(stage: Stage, layout: str) -> None:
-    one = await stage.replica(client_configs_layout=layout)
+async def test_a_change_of_quotas_and_client_configs_is_undone_in_one(world: World, layout: str) -> None:
+    one = await world.replica(client_configs_layout=layout)
     await one.edit_facets(ALICE, {QUOTAS: quota(1), CLIENT_CONFIGS: acks("all")})
     before = await both(one)
     result = await one.edit_facets(ALICE, {QUOTAS: quota(2), CLIENT_CONFIGS: acks("1")})
     change = str(result.change_id)
     later = made(await one.alter(ALICE, CLIENT_CONFIGS, acks="0"))
-    refused = {each.collection.name: each.result.error for each in await revert(one, change)}
+    refused = {each.cluster_facet.name: each.result.error for each in await revert(one, change)}
     assert isinstance(refused[CLIENT_CONFIGS], RevertConflictError)
     assert isinstance(refused[QUOTAS], NotAttemptedError)
     assert (await now(one, ALICE))[RATE] == "2"
@@ -73,7 +73,7 @@ async def test_a_change_of_quotas_and_client_configs_is_undone_in_one(stage: Sta
     shown = await revert(one, change, validate_only=True)
     done = await revert(one, change)
     assert [each.result.diff for each in done] == [each.result.diff for each in shown]
-    assert {each.collection.name: [item.key for item in each.result.diff] for each in done} == {
+    assert {each.cluster_facet.name: [item.key for item in each.result.diff] for each in done} == {
         QUOTAS: [RATE],
         CLIENT_CONFIGS: ["acks"],
     }
@@ -87,14 +87,14 @@ async def test_a_change_of_quotas_and_client_configs_is_undone_in_one(stage: Sta
     # One facet of it alone.
     await revert(one, last.intent.change_id)
     [alone] = await revert(one, change, keys={"acks"})
-    assert alone.collection.name is CLIENT_CONFIGS
+    assert alone.cluster_facet.name is CLIENT_CONFIGS
     assert made(alone.result)
     assert (await now(one, ALICE))[RATE] == "2"
 
 
-async def test_secrets_are_refused_with_the_way_out(stage: Stage, tmp_path: Path) -> None:
+async def test_secrets_are_refused_with_the_way_out(world: World, tmp_path: Path) -> None:
     encoder = kinds.secrets_of(tmp_path).model_dump(mode="json")
-    one = await stage.replica(password_encoder=encoder)
+    one = await world.replica(password_encoder=encoder)
     await one.record()
 
     async def put(secret: str, threads: str) -> tuple[str, int]:
@@ -132,8 +132,8 @@ async def test_secrets_are_refused_with_the_way_out(stage: Stage, tmp_path: Path
     assert "hush" not in str(await one.trail())
 
 
-async def test_a_frozen_and_an_observed_cluster_refuse_reverts_as_any_write(stage: Stage) -> None:
-    one = await stage.replica(client_configs_layout="separate")
+async def test_a_frozen_and_an_observed_cluster_refuse_reverts_as_any_write(world: World) -> None:
+    one = await world.replica(client_configs_layout="separate")
     change = made(await one.alter(ALICE, producer_byte_rate=1))
     configs = made(await one.alter(ALICE, CLIENT_CONFIGS, acks="all"))
     freezes = FreezeService(one.parts.runner)
@@ -142,7 +142,7 @@ async def test_a_frozen_and_an_observed_cluster_refuse_reverts_as_any_write(stag
     assert isinstance(refused.result.error, FrozenError)
     await freezes.thaw(one.store, "upgraded", caller_of())
     target = {"version": 1, "kind": "kraft", "mode": "observe", "cluster_id": CLUSTER_ID, "paused": False}
-    stage.zk.set("/confplane/target", json.dumps({**target, "imported": True}).encode())
+    world.zk.set("/confplane/target", json.dumps({**target, "imported": True}).encode())
     await until(lambda: one.store._guard.target is not None)
     [refused] = await revert(one, change)
     assert isinstance(refused.result.error, ObservedError)
@@ -153,12 +153,12 @@ async def test_a_frozen_and_an_observed_cluster_refuse_reverts_as_any_write(stag
     assert await now(one, ALICE, Tree.CLIENT_CONFIGS) == {}
 
 
-async def test_a_policy_is_asked_about_the_earlier_value(stage: Stage, tmp_path: Path) -> None:
+async def test_a_policy_is_asked_about_the_earlier_value(world: World, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules:\n  - name: no-huge-quota\n    ranges: {producer_byte_rate: {max: 10}}\n")
-    one = await stage.replica(policy_file=str(rules))
+    one = await world.replica(policy_file=str(rules))
     await one.record()
-    kafka_writes(stage.zk, ALICE.path, content(producer_byte_rate="11"))
+    kafka_writes(world.zk, ALICE.path, content(producer_byte_rate="11"))
     await one.record()
     change = made(await one.alter(ALICE, producer_byte_rate=1))
     for validate_only in (True, False):
@@ -167,34 +167,34 @@ async def test_a_policy_is_asked_about_the_earlier_value(stage: Stage, tmp_path:
     assert await now(one, ALICE) == {RATE: "1"}
 
 
-async def test_upkeep_is_left_out_with_its_reason(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_upkeep_is_left_out_with_its_reason(world: World) -> None:
+    one = await world.replica()
     removed = made(await one.alter(ALICE, producer_byte_rate=1))
     await one.edit(ALICE, QUOTAS, (Op(RATE, OpType.DELETE),))
     compact = CompactService(one.parts.runner, one.store).run(
         [(Tree.CONFIG, ALICE.id)], caller_of(request_id="compact"), older_than_s=-60, apply=True
     )
     assert [result is None or result.error is None async for result in compact] == [True]
-    assert stage.zk.exists(f"/config/{ALICE.path}") is None
+    assert world.zk.exists(f"/config/{ALICE.path}") is None
     with pytest.raises(NotRevertibleError, match="no key another value"):
-        await revert(one, Selection(request_id="compact"))
+        await revert(one, RevertSelection(request_id="compact"))
     # Behind the compaction, a change of the entity is still undone.
     [done] = await revert(one, removed)
     assert (done.result.error, done.result.diff) == (None, ())
 
 
-async def test_too_many_changes_are_refused_with_the_way_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = await stage.replica()
+async def test_too_many_changes_are_refused_with_the_way_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await world.replica()
     first = made(await one.alter(ALICE, producer_byte_rate=1))
     changes = [first, *[made(await one.alter(ALICE, producer_byte_rate=value)) for value in (2, 3, 4)]]
     monkeypatch.setattr(reverts, "MOST_CHANGES", 3)
     monkeypatch.setattr(reverts, "_PAGE", 2)
     with pytest.raises(BodyTooLargeError, match="several requests"):
-        await revert(one, Selection(request_id="r"))
+        await revert(one, RevertSelection(request_id="r"))
     monkeypatch.setattr(reverts, "MOST_CHANGES", 4)
     # A row of the trail names the latest of them, the answer all.
     monkeypatch.setattr(entities, "MOST_REVERTS", 2)
-    [done] = await revert(one, Selection(request_id="r"))
+    [done] = await revert(one, RevertSelection(request_id="r"))
     assert [str(each) for each in done.changes] == changes
     assert await now(one, ALICE) == {}
     assert [str(each) for each in (await one.trail())[-1].intent.reverts] == changes[-2:]
@@ -206,14 +206,14 @@ async def test_too_many_changes_are_refused_with_the_way_out(stage: Stage, monke
     assert (forced.result.error, forced.result.diff) == (None, ())
 
 
-async def test_a_bulk_is_undone_entity_by_entity(stage: Stage) -> None:
-    one = await stage.replica()
+async def test_a_bulk_is_undone_entity_by_entity(world: World) -> None:
+    one = await world.replica()
     users = [Entity.of(user=f"u{number}") for number in range(40)]
-    collection = one.parts.clusters.get("default").collections[QUOTAS]
+    collection = one.parts.clusters.get("default").facets[QUOTAS]
     edits: list[Any] = [Edit(user, (quota(1),)) for user in users]
     await one.parts.alter.alter(collection, edits, caller_of(request_id="bulk"))
     later = made(await one.alter(users[7], producer_byte_rate=2))
-    done = await revert(one, Selection(request_id="bulk"))
+    done = await revert(one, RevertSelection(request_id="bulk"))
     assert len(done) == len(users)
     [refused] = [each for each in done if each.result.error is not None]
     assert isinstance(refused.result.error, RevertConflictError)

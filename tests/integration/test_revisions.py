@@ -11,8 +11,8 @@ import pytest
 
 from confplane.domain.rollups import ROLLUPS
 from tests.support.published import publish_all
-from tests.support.stage import Stage
 from tests.support.stores import kafka_writes
+from tests.support.world import World
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
@@ -194,12 +194,12 @@ READS: Final = {
 
 @pytest.fixture
 async def served(
-    line: Proxy, module_chroot: str, module_database: Database, zk: KazooClient, tmp_path: Path
+    zk_proxy: Proxy, module_chroot: str, module_database: Database, zk: KazooClient, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A service at the end of that line, which takes its time where it waits for a revision."""
     await asyncio.to_thread(publish_all, module_database.service_dsn)
-    stage, cluster = Stage(tmp_path, module_chroot, module_database, zk), {"session_timeout_ms": 60_000}
-    async with stage.service(through=line, cluster=cluster, deadline_ms=300_000) as service:
+    world, cluster = World(tmp_path, module_chroot, module_database, zk), {"session_timeout_ms": 60_000}
+    async with world.service(through=zk_proxy, cluster=cluster, deadline_ms=300_000) as service:
         try:
             async with httpx.AsyncClient(
                 base_url=service.url,
@@ -214,7 +214,7 @@ async def served(
                     await asyncio.sleep(0.1)
                 yield client
         finally:
-            line.replies.set()
+            zk_proxy.replies.set()
 
 
 async def send(client: httpx.AsyncClient, call: Call) -> httpx.Response:
@@ -303,13 +303,13 @@ async def test_every_read_of_configs_knows_a_revision_when_it_sees_one(served: h
 
 
 async def test_every_read_of_configs_waits_for_what_it_asks_for(
-    served: httpx.AsyncClient, line: Proxy, zk: KazooClient
+    served: httpx.AsyncClient, zk_proxy: Proxy, zk: KazooClient
 ) -> None:
     """ZooKeeper's replies are kept back while others write: reads that ask for it wait, and the others don't."""
     for name in ("putClientQuotas", "putClientConfigs", "putConfigs", "changeGlobalConfig"):
         assert (await send(served, CALLS[name])).status_code < 300
     before = revision_of(await send(served, strong(READS["listClientQuotas"])))
-    line.replies.clear()
+    zk_proxy.replies.clear()
     kafka_writes(
         zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"70077","session.timeout.ms":"70077"}}'
     )
@@ -326,7 +326,7 @@ async def test_every_read_of_configs_waits_for_what_it_asks_for(
         assert revision_of(answer) == before, name
         assert "70077" not in answer.text, name
     assert not [name for name, task in waiting.items() if task.done()]
-    line.replies.set()
+    zk_proxy.replies.set()
     for (name, asked), task in waiting.items():
         answer = await task
         assert answer.status_code == 200, (name, asked, answer.text)
@@ -335,8 +335,8 @@ async def test_every_read_of_configs_waits_for_what_it_asks_for(
         assert "70077" in answer.text or name in {"getCluster", "statusClientConfigs"}, (name, asked)
 
 
-async def test_a_copy_that_is_not_kept_up_says_so_on_every_answer(served: httpx.AsyncClient, line: Proxy) -> None:
-    line.replies.clear()
+async def test_a_copy_that_is_not_kept_up_says_so_on_every_answer(served: httpx.AsyncClient, zk_proxy: Proxy) -> None:
+    zk_proxy.replies.clear()
     staleness: list[int] = []
 
     async def stale() -> bool:
@@ -353,6 +353,6 @@ async def test_a_copy_that_is_not_kept_up_says_so_on_every_answer(served: httpx.
         assert int(answer.headers["Confplane-Stale-Ms"]) >= staleness[-1], name
         error = await send(served, replace(call, params=(("unknown", "1"),)))
         assert int(error.headers["Confplane-Stale-Ms"]) >= staleness[-1], name
-    line.replies.set()
+    zk_proxy.replies.set()
     caught_up = await send(served, strong(READS["getClientQuotas"]))
     assert "Confplane-Stale-Ms" not in caught_up.headers

@@ -227,7 +227,7 @@ def test_without_a_secret_it_says_which_setting_to_set(brokers: Brokers) -> None
     assert brokers.version(1) == 0
 
 
-def test_an_unusable_secret_is_told_in_a_line(brokers: Brokers) -> None:
+def test_an_unusable_secret_is_reported_in_one_line(brokers: Brokers) -> None:
     brokers.files["new"].write_text("\n")
     code, said, errors = brokers.rotate("--all")
     assert (code, said) == (2, "")

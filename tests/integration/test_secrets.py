@@ -136,7 +136,7 @@ def test_a_password_under_the_old_secret_is_the_same_password(http: httpx.Client
     assert len({marks[1][KEY], marks[1][KEYSTORE]} - {None}) == 2
 
 
-def test_one_that_no_secret_opens_is_left_out_and_can_be_set_anew(http: httpx.Client, zk: KazooClient) -> None:
+def test_one_that_no_secret_opens_is_left_out_and_can_be_set_again(http: httpx.Client, zk: KazooClient) -> None:
     foreign = PasswordEncoder("nobody knows", EncoderParameters(iterations=1024)).encode("x")
     seed(zk, http, 12, {KEY: foreign, "log.cleaner.threads": "2"})
     found = http.get("/configs/broker=12/effective").json()

@@ -16,9 +16,9 @@ from confplane.devstack.zookeeper import ZooKeeper
 from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.service import Service
-from tests.support.stage import Stage
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -93,30 +93,30 @@ async def serves_the_old_copy(client: ConfplaneClient) -> None:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, module_chroot: str, module_database: Database, zk: KazooClient) -> Stage:
+def world(tmp_path: Path, module_chroot: str, module_database: Database, zk: KazooClient) -> World:
     """Services on the stores of the module."""
-    return Stage(tmp_path, module_chroot, module_database, zk)
+    return World(tmp_path, module_chroot, module_database, zk)
 
 
 @asynccontextmanager
-async def at_the_end(stage: Stage, line: Proxy, timeout_ms: int) -> AsyncIterator[tuple[Service, ConfplaneClient]]:
+async def at_the_end(world: World, zk_proxy: Proxy, timeout_ms: int) -> AsyncIterator[tuple[Service, ConfplaneClient]]:
     """A service at the end of a line, with a client; a request may wait for five minutes."""
     cluster = {"session_timeout_ms": timeout_ms}
     async with (
-        stage.service(through=line, cluster=cluster, deadline_ms=PATIENT_MS) as service,
+        world.service(through=zk_proxy, cluster=cluster, deadline_ms=PATIENT_MS) as service,
         service.client(timeout_s=300) as client,
     ):
         yield service, client
 
 
-async def test_a_cut_suspends_the_session_and_it_goes_on(stage: Stage, line: Proxy) -> None:
-    async with at_the_end(stage, line, LONG_MS) as (service, client):
+async def test_a_cut_suspends_the_session_and_it_goes_on(world: World, zk_proxy: Proxy) -> None:
+    async with at_the_end(world, zk_proxy, LONG_MS) as (service, client):
         await client.put("client-quotas", ALICE, RATE)
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"], found["staleMs"]) == ("ready", "connected", None)
         waiting = asyncio.create_task(client.get("client-quotas", ALICE, min_revision=NEVER))
-        line.accepting = False
-        line.cut()
+        zk_proxy.accepting = False
+        zk_proxy.cut()
         found = await state_when(client, lambda found: found["session"] == "suspended")
         assert (found["status"], found["connected"], found["mirror"]) == ("degraded", False, "stale")
         later = await state_when(client, lambda later: later["sessionMs"] > found["sessionMs"] + 10)
@@ -129,7 +129,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(stage: Stage, line: Pro
         assert told("mirror_stale_seconds", cluster="default") * 1000 >= later["staleMs"]
         assert told("session_state_seconds", cluster="default") * 1000 >= later["sessionMs"]
         assert told("leader", cluster="default") == 0
-        line.accepting = True
+        zk_proxy.accepting = True
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"]) == ("ready", "connected")
         told = await metrics(service)
@@ -142,7 +142,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(stage: Stage, line: Pro
 
 
 async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
-    stage: Stage, line: Proxy, zk: KazooClient
+    world: World, zk_proxy: Proxy, zk: KazooClient
 ) -> None:
     """The old copy is answered from, whole, until the new one is there: notifications are lost, so all is loaded."""
     content = b'{"version":1,"config":{"consumer_byte_rate":"1"}}'
@@ -150,7 +150,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
     for number in range(ENTITIES):
         kafka_writes(zk, f"users/kept{number}", content)
     kafka_writes(zk, "users/removed", content)
-    async with at_the_end(stage, line, SHORT_MS) as (service, client):
+    async with at_the_end(world, zk_proxy, SHORT_MS) as (service, client):
         await client.put("client-quotas", ALICE, RATE)
         await state_when(client, lambda found: found["mirror"] == "fresh")
         writers = set(zk.get_children("/confplane/writers"))
@@ -167,8 +167,8 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
             return seen
 
         reading = asyncio.create_task(read_on())
-        line.accepting = False
-        line.cut()
+        zk_proxy.accepting = False
+        zk_proxy.cut()
         found = await state_when(client, lambda found: found["session"] == "lost")
         assert (found["status"], found["mirror"], found["loaded"]) == ("degraded", "stale", True)
         await serves_the_old_copy(client)
@@ -180,7 +180,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         notified = kafka_writes(zk, "users/added", content)
         zk.delete("/config/users/removed")
         zk.delete(notified)
-        line.accepting = True
+        zk_proxy.accepting = True
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"]) == ("ready", "connected")
         assert (await client.get("client-quotas", ALICE, strong=True)).stale_ms is None

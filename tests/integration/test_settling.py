@@ -17,9 +17,9 @@ from confplane.client import ClientError, ProblemError
 from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.processes import stopped
-from tests.support.stage import Stage
 from tests.support.stepping import REASON
 from tests.support.waiting import until
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +46,8 @@ SWEEPING = {
 
 
 @pytest.fixture
-def scene(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> Stage:
-    return Stage(tmp_path, chroot, migrated, raw_zk, QUICK)
+def scene(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> World:
+    return World(tmp_path, chroot, migrated, raw_zk, QUICK)
 
 
 async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:
@@ -76,8 +76,8 @@ def agrees(trail: list[dict[str, Any]], zk: KazooClient) -> None:
 
 
 @pytest.mark.parametrize(("at", "outcome"), [("intent", "rejected"), ("transaction", "committed")])
-async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_it(
-    scene: Stage, raw_zk: KazooClient, at: str, outcome: str
+async def test_a_leader_killed_during_a_write_is_followed_by_another_that_settles_it(
+    scene: World, raw_zk: KazooClient, at: str, outcome: str
 ) -> None:
     async with (
         scene.service(step=f"{at}:SIGKILL", constants=SWEEPING) as one,
@@ -113,7 +113,7 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
 
 @pytest.mark.parametrize("constants", [QUICK, SWEEPING], ids=["abort-marker-stands", "abort-marker-swept"])
 async def test_a_writer_paused_past_its_session_does_not_commit(
-    scene: Stage, raw_zk: KazooClient, constants: dict[str, float]
+    scene: World, raw_zk: KazooClient, constants: dict[str, float]
 ) -> None:
     async with (
         scene.service(step="intent:SIGSTOP", constants=constants) as one,
@@ -150,8 +150,8 @@ async def test_a_writer_paused_past_its_session_does_not_commit(
         agrees(trail, raw_zk)
 
 
-async def test_a_writer_paused_after_its_transaction_tells_of_the_commit_that_was_settled(
-    scene: Stage, raw_zk: KazooClient
+async def test_a_writer_paused_after_its_transaction_reports_the_settled_commit(
+    scene: World, raw_zk: KazooClient
 ) -> None:
     async with (
         scene.service(step="transaction:SIGSTOP") as one,
@@ -172,15 +172,15 @@ async def test_a_writer_paused_after_its_transaction_tells_of_the_commit_that_wa
 
 
 async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
-    scene: Stage, line: Proxy, raw_zk: KazooClient
+    scene: World, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
-    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+    async with scene.service(through=zk_proxy) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-        line.replies.clear()
+        zk_proxy.replies.clear()
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
         await until(lambda: raw_zk.exists(NODE).version == 1)
-        line.cut()
-        line.replies.set()
+        zk_proxy.cut()
+        zk_proxy.replies.set()
         answer = await writing
         stat = raw_zk.exists(NODE)
         assert answer.status == 200
@@ -194,19 +194,19 @@ async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
 
 
 async def test_a_lost_reply_to_a_batch_is_answered_with_its_revision(
-    scene: Stage, line: Proxy, raw_zk: KazooClient
+    scene: World, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
     bob = Entity.of(user="bob", client_id="billing")
-    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+    async with scene.service(through=zk_proxy) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
         # Its parents are known then, and need not be read.
         await client.put("client-quotas", Entity.of(user="bob", client_id="other"), {"producer_byte_rate": 1})
-        line.replies.clear()
+        zk_proxy.replies.clear()
         entries = [(ALICE, {"producer_byte_rate": 2}), (bob, {"consumer_byte_rate": 3})]
         writing = asyncio.create_task(client.alter("client-quotas", entries, atomic=True))
         await until(lambda: raw_zk.exists("/config/users/bob/clients/billing"))
-        line.cut()
-        line.replies.set()
+        zk_proxy.cut()
+        zk_proxy.replies.set()
         answer = await writing
         stat = raw_zk.exists(NODE)
         assert stat.mzxid == raw_zk.exists("/config/users/bob/clients/billing").czxid
@@ -215,15 +215,15 @@ async def test_a_lost_reply_to_a_batch_is_answered_with_its_revision(
 
 
 async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
-    scene: Stage, line: Proxy, raw_zk: KazooClient
+    scene: World, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
-    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+    async with scene.service(through=zk_proxy) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-        line.swallowing = True
+        zk_proxy.swallowing = True
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await until(lambda: line.swallowed_a_write)
-        line.cut()
-        line.swallowing = False
+        await until(lambda: zk_proxy.swallowed_a_write)
+        zk_proxy.cut()
+        zk_proxy.swallowing = False
         with pytest.raises(ProblemError) as caught:
             await writing
         assert (caught.value.status, caught.value.outcome) == (503, "not_applied")
@@ -236,32 +236,32 @@ async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
-    scene: Stage, line: Proxy, raw_zk: KazooClient, *, arrived: bool
+    scene: World, zk_proxy: Proxy, raw_zk: KazooClient, *, arrived: bool
 ) -> None:
-    async with scene.service(through=line, deadline_ms=3_000) as service, service.client(timeout_s=300) as client:
+    async with scene.service(through=zk_proxy, deadline_ms=3_000) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-        line.replies.clear()
-        line.swallowing = not arrived
+        zk_proxy.replies.clear()
+        zk_proxy.swallowing = not arrived
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else line.swallowed_a_write)
-        line.accepting = False
-        line.cut()
+        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else zk_proxy.swallowed_a_write)
+        zk_proxy.accepting = False
+        zk_proxy.cut()
         with pytest.raises(ProblemError) as caught:
             await writing
         assert (caught.value.status, caught.value.outcome) == (504, "unknown")
-        line.swallowing = False
-        line.replies.set()
-        line.accepting = True
+        zk_proxy.swallowing = False
+        zk_proxy.replies.set()
+        zk_proxy.accepting = True
         trail = await concluded(client)
         assert [item["outcome"] for item in trail] == ["committed", "committed" if arrived else "rejected"]
         agrees(trail, raw_zk)
 
 
 @pytest.mark.parametrize("values", [12, pytest.param(40, marks=pytest.mark.long)], ids=["few", "many"])
-async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_they_ended(
-    scene: Stage, line: Proxy, raw_zk: KazooClient, values: int
+async def test_many_writes_in_flight_when_the_connection_breaks_are_all_answered_as_they_ended(
+    scene: World, zk_proxy: Proxy, raw_zk: KazooClient, values: int
 ) -> None:
-    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+    async with scene.service(through=zk_proxy) as service, service.client(timeout_s=300) as client:
         answered: dict[str, int] = {}
         unknown = 0
 
@@ -284,10 +284,10 @@ async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_th
         for _ in range(4):
             before = len(answered)
             await until(lambda: len(answered) > before + 60 or all(each.done() for each in writers))  # noqa: B023
-            line.replies.clear()
+            zk_proxy.replies.clear()
             await asyncio.sleep(0.1)
-            line.cut()
-            line.replies.set()
+            zk_proxy.cut()
+            zk_proxy.replies.set()
         await asyncio.gather(*writers)
         assert unknown == 0
 

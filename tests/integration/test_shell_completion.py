@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import zygote
+from tests.support import fork_server
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iter
     showing = ["bash", "-c", "confplane --show-completion bash || exit"]
     script.write_bytes(subprocess.run(showing, env=shipped, check=True, capture_output=True).stdout)
 
-    with zygote.confplane() as programs:
+    with fork_server.confplane() as programs:
 
         def completed(*words: str) -> list[str]:
             command = ["bash", "-c", _SCRIPT, "bash", str(script), "confplane", *words]

@@ -331,7 +331,7 @@ _REQUESTS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
 @pytest.mark.parametrize(
     "releases", ["earlier-first", pytest.param("present-first", marks=pytest.mark.long)], indirect=True
 )
-async def test_a_freeze_by_one_is_kept_by_the_other_and_the_trail_stays_whole_whoever_records(
+async def test_a_freeze_by_one_release_is_respected_by_the_other_and_the_trail_stays_complete(
     scene: Scene, releases: tuple[Release, Release]
 ) -> None:
     first, second = releases
@@ -396,7 +396,7 @@ async def _assert_reverts(earlier: httpx.AsyncClient, present: httpx.AsyncClient
     done = await present.post("/audit:revert", json={"changeId": changes[1]})
     assert done.json()["results"][0]["reverts"] == changes[1:]
     for client in (earlier, present):
-        shown = await client.get("/client-quotas/user=reverted", headers=_seen(done))
+        shown = await client.get("/client-quotas/user=reverted", headers=_min_revision_of(done))
         assert shown.json()["quotas"] == {RATE: 1}
     [last] = (await earlier.get("/audit", params={"pageSize": 1, "entity": "user=reverted"})).json()["items"]
     assert (last["changeId"], last["outcome"]) == (done.headers["Confplane-Change-Id"], "committed")
@@ -405,7 +405,7 @@ async def _assert_reverts(earlier: httpx.AsyncClient, present: httpx.AsyncClient
     assert [each["changeId"] for each in refused.json()["laterChanges"]] == [late.headers["Confplane-Change-Id"]]
 
 
-def _seen(answer: httpx.Response) -> dict[str, str]:
+def _min_revision_of(answer: httpx.Response) -> dict[str, str]:
     return {"Confplane-Min-Revision": answer.headers["Confplane-Revision"]}
 
 

@@ -79,7 +79,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def beside(compiled: Path, name: str, program: str, argument: Any) -> list[str]:
+def write_program(compiled: Path, name: str, program: str, argument: Any) -> list[str]:
     """Write a program beside the example; return its command line."""
     (compiled / name).write_text(program)
     return ["node", str(compiled / name), json.dumps(argument)]
@@ -87,7 +87,7 @@ def beside(compiled: Path, name: str, program: str, argument: Any) -> list[str]:
 
 def test_the_example_passes_the_vectors_of_errors_pauses_and_reports(compiled: Path) -> None:
     vectors = json.loads(VECTORS.read_text())
-    command = beside(compiled, "vectors.js", ANSWER_VECTORS, vectors)
+    command = write_program(compiled, "vectors.js", ANSWER_VECTORS, vectors)
     found = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
     assert found["off"] == [each["off"] for each in vectors["errors"]]
     assert found["due"] == [each["due"] for each in vectors["reports"]]
@@ -97,7 +97,9 @@ def test_the_example_passes_the_vectors_of_errors_pauses_and_reports(compiled: P
 def test_polls_that_are_months_apart_do_not_come_at_once(compiled: Path) -> None:
     """JavaScript ends a timer of more than 2**31 - 1 ms at once."""
     followed = {"user": "alice", "supportedConfigs": ["acks"], "maxAgeMs": 10 * 2**31}
-    done = subprocess.run(beside(compiled, "wait.js", WAIT, followed), capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        write_program(compiled, "wait.js", WAIT, followed), capture_output=True, check=True, timeout=60
+    )
     assert int(done.stdout) == 2**31 - 1
 
 
@@ -123,7 +125,7 @@ async def test_the_example_follows_the_changes_of_a_client_and_reports_them(
         return found if [each["appliedRevision"] for each in found["appliedBy"]] == [str(revision)] else None
 
     said = tmp_path / "said"
-    command = beside(compiled, "follow.js", FOLLOW, followed)
+    command = write_program(compiled, "follow.js", FOLLOW, followed)
     with said.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: ASYNC220 - a start takes no time
     try:

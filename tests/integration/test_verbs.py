@@ -113,7 +113,7 @@ def test_content_history_and_differences_of_the_past() -> None:
     assert [row[1:3] for row in by if len(row) > 5][-1] == [begin, "User:admin"]
 
 
-def test_a_change_by_others_is_marked(zk: KazooClient) -> None:
+def test_an_external_change_is_marked(zk: KazooClient) -> None:
     kafka_writes(zk, "users/outside", json.dumps({"version": 1, "config": {QUOTA: "4096"}}).encode())
     end = time.monotonic() + 60
     while not (found := run("history", "user=outside")).out:

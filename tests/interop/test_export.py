@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.cli.remote.export.command import export, form_of
-from confplane.cli.remote.selection import Selection
+from confplane.cli.remote.selection import EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
 from tests.interop.broker import BROKER_ID
@@ -66,7 +66,7 @@ async def test_commands_of_an_export_give_equal_znodes(
     before = stored(zk)
     script = tmp_path / "all.sh"
     form = form_of("kafka-configs", None)
-    assert await export(client, form, Selection({}), script) == 0, capsys.readouterr().err
+    assert await export(client, form, EntitySelection({}), script) == 0, capsys.readouterr().err
     for entity in QUOTAS:
         await client.delete("client-quotas", entity)
     for entity in CONFIGS:

@@ -176,7 +176,7 @@ async def test_consumers_that_are_swapped_read_each_record_once(
 ) -> None:
     """Groups of one member and of many, in which the library commits, or the application does."""
     changes, many, per_s = size
-    monkeypatch.setattr(steps, "REST_S", 1.0)
+    monkeypatch.setattr(steps, "MIN_SWAP_INTERVAL_S", 1.0)
     user = f"reading-{uuid.uuid4().hex}"
     await new_topics(client, admin, user)
     own = {

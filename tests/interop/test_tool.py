@@ -49,7 +49,7 @@ def named(names: Names) -> Iterable[str]:
         yield from ("--entity-default",) if name is None else ("--entity-name", name)
 
 
-def told_quotas(admin: Admin, names: Names) -> dict[str, float]:
+def described_quotas(admin: Admin, names: Names) -> dict[str, float]:
     """The quotas of an entity, as the tool prints them."""
     output = run(admin, "--describe", *named(names))
     lines = [line for line in output.splitlines() if line.startswith("Quota configs for ")]
@@ -60,7 +60,7 @@ def told_quotas(admin: Admin, names: Names) -> dict[str, float]:
     return {key: float(value) for key, _, value in pairs}
 
 
-def told_configs(admin: Admin, kind: str, name: str) -> dict[str, list[str]]:
+def described_configs(admin: Admin, kind: str, name: str) -> dict[str, list[str]]:
     """All configs of a topic or broker, as the tool prints them."""
     plural = {"TOPIC": "topics", "BROKER": "brokers"}[kind]
     output = run(admin, "--describe", "--all", "--entity-type", plural, "--entity-name", name)
@@ -69,7 +69,7 @@ def told_configs(admin: Admin, kind: str, name: str) -> dict[str, list[str]]:
     return {key: rest for key, *rest in found}
 
 
-def as_told(configs: dict[str, Any]) -> dict[str, list[str]]:
+def as_described(configs: dict[str, Any]) -> dict[str, list[str]]:
     """Confplane's description in the form of the tool."""
 
     def text(value: str | None) -> str:
@@ -89,7 +89,7 @@ def as_told(configs: dict[str, Any]) -> dict[str, list[str]]:
 async def test_quotas(client: ConfplaneClient, admin: Admin, names: Names) -> None:
     entity, only = Entity.from_names(names), exactly(names)
     await client.put("client-quotas", entity, quotas_of(names))
-    assert await asyncio.to_thread(told_quotas, admin, names) == quotas_of(names)
+    assert await asyncio.to_thread(described_quotas, admin, names) == quotas_of(names)
     # And what it sets.
     values = {"connection_creation_rate": 7.0} if "ip" in names else dict.fromkeys(CLIENT_QUOTAS, 7.0)
     kept, *removed = values
@@ -100,7 +100,7 @@ async def test_quotas(client: ConfplaneClient, admin: Admin, names: Names) -> No
         return next(iter((await our_quotas(client, only, strict=True)).values()), {})
 
     async def theirs() -> dict[str, float]:
-        return await asyncio.to_thread(told_quotas, admin, names)
+        return await asyncio.to_thread(described_quotas, admin, names)
 
     assert await until_equal(ours, theirs, "ours | theirs") == values
     if removed:
@@ -118,12 +118,12 @@ async def test_topics_and_brokers(client: ConfplaneClient, admin: Admin) -> None
     await our_alter(client, "BROKER", BROKER, *((key, "SET", value) for key, value in own.items()))
     for kind, name in (("TOPIC", TOPIC), ("BROKER", BROKER)):
         await same_configs(client, admin, kind, name)
-        told = await asyncio.to_thread(told_configs, admin, kind, name)
-        assert told == as_told(await our_configs(client, kind, name))
+        described = await asyncio.to_thread(described_configs, admin, kind, name)
+        assert described == as_described(await our_configs(client, kind, name))
     # And what it sets: the tests of what Kafka's tools set compare that in every field.
     setting = "cleanup.policy=[delete],segment.ms=5000"
     run(admin, "--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", setting)
     await same_configs(client, admin, "TOPIC", TOPIC)
-    told = await asyncio.to_thread(told_configs, admin, "TOPIC", TOPIC)
-    assert told == as_told(await our_configs(client, "TOPIC", TOPIC))
-    assert told["segment.ms"][0] == "5000"
+    described = await asyncio.to_thread(described_configs, admin, "TOPIC", TOPIC)
+    assert described == as_described(await our_configs(client, "TOPIC", TOPIC))
+    assert described["segment.ms"][0] == "5000"

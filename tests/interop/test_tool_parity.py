@@ -127,7 +127,7 @@ def theirs(admin: Admin) -> Callable[[str], tuple[int, list[str]]]:
     return run
 
 
-def seen(
+def wait_equal(
     left: Callable[[str], tuple[int, list[str]]], right: Callable[[str], tuple[int, list[str]]], line: str
 ) -> None:
     """Wait until both describe the same."""
@@ -155,12 +155,12 @@ def test_both_tools_print_the_same_and_do_the_same(
             if alters or tool is theirs:
                 for line in case.before:
                     assert theirs(line)[0] == 0, line
-                seen(ours, theirs, case.shown)
+                wait_equal(ours, theirs, case.shown)
             code, lines = tool(case.line)
             # Entities come in the order of a hash map there.
             results.append((code, sorted(lines) if "users" in case.line else lines))
             if alters:
-                seen(ours, theirs, case.shown)
+                wait_equal(ours, theirs, case.shown)
         ends[results[0][0]] = ends.get(results[0][0], 0) + 1
         if results[0] != results[1]:
             differences.append(f"{case.line}\n  {results[0]}\n  {results[1]}")

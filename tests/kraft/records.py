@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confplane.connection_settings import KafkaSettings
 from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
-from confplane.observation import rules_of
+from confplane.kraft_wiring import rules_of
 
 if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from confplane.client.errors import ClientError, ProblemError
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Resource
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.commands import run
@@ -121,11 +121,11 @@ async def test_configs_of_each_kind_are_written_by_http(
     service: Service, kraft: KraftCluster, client: KraftClient
 ) -> None:
     written = {
-        "topic=adopted-t": (Resource(ResourceType.TOPIC, "adopted-t"), "retention.ms", "7000"),
-        "group=adopted-g": (Resource(ResourceType.GROUP, "adopted-g"), "consumer.session.timeout.ms", "46000"),
-        "client-metrics=adopted-m": (Resource(ResourceType.CLIENT_METRICS, "adopted-m"), "interval.ms", "5000"),
-        "broker": (Resource(ResourceType.BROKER, ""), "log.cleaner.backoff.ms", "16000"),
-        "broker=1": (Resource(ResourceType.BROKER, "1"), "log.cleaner.threads", "2"),
+        "topic=adopted-t": (Resource(ConfigResourceType.TOPIC, "adopted-t"), "retention.ms", "7000"),
+        "group=adopted-g": (Resource(ConfigResourceType.GROUP, "adopted-g"), "consumer.session.timeout.ms", "46000"),
+        "client-metrics=adopted-m": (Resource(ConfigResourceType.CLIENT_METRICS, "adopted-m"), "interval.ms", "5000"),
+        "broker": (Resource(ConfigResourceType.BROKER, ""), "log.cleaner.backoff.ms", "16000"),
+        "broker=1": (Resource(ConfigResourceType.BROKER, "1"), "log.cleaner.threads", "2"),
     }
 
     async def shown(resource: Resource, key: str) -> str | None:
@@ -173,7 +173,7 @@ async def test_configs_of_each_kind_are_written_by_http(
 async def test_an_etag_is_compared_with_what_kafka_has(service: Service, kraft: KraftCluster) -> None:
     """The writes follow each other at once, ahead of the next look at topics."""
     path, key = "configs/topic=conditional-t", "retention.ms"
-    topic = Resource(ResourceType.TOPIC, "conditional-t")
+    topic = Resource(ConfigResourceType.TOPIC, "conditional-t")
     with service:
         async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
             await outside.create_topics("conditional-t")
@@ -219,7 +219,7 @@ async def _has(shown: Any, resource: Resource, key: str, value: str | None) -> b
     return bool(await shown(resource, key) == value)
 
 
-async def test_what_others_change_is_put_back(
+async def test_external_changes_are_reverted(
     service: Service, kraft: KraftCluster, client: KraftClient, tmp_path: Path
 ) -> None:
     """The service is killed once it has sent the value again, and another ends what it began."""
@@ -291,11 +291,11 @@ async def test_a_service_that_is_killed_ends_its_work_afterwards(
 @pytest.mark.parametrize(
     "step", ["sent", *(pytest.param(each, marks=pytest.mark.long) for each in ("claimed", "ended"))]
 )
-async def test_a_service_that_is_killed_amid_configs_ends_its_work_afterwards(
+async def test_a_service_that_is_killed_during_configs_ends_its_work_afterwards(
     service: Service, client: KraftClient, tmp_path: Path, step: str
 ) -> None:
     entity, key = f"killed-{step}", "interval.ms"
-    path, resource = f"configs/client-metrics={entity}", Resource(ResourceType.CLIENT_METRICS, entity)
+    path, resource = f"configs/client-metrics={entity}", Resource(ConfigResourceType.CLIENT_METRICS, entity)
 
     async def has(value: str) -> bool:
         (found,) = await client.describe_configs([resource], soon(), keys=[key])
@@ -323,7 +323,7 @@ async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent
 ) -> None:
     assert "takes topics from callers" in command(service, "enforce", "--type", "topics", "--reason", "a test")
     assert "takes no client-quotas" in command(service, "observe", "--type", "client-quotas", "--reason", "a test")
-    topic, key = Resource(ResourceType.TOPIC, "enforced-t"), "retention.ms"
+    topic, key = Resource(ConfigResourceType.TOPIC, "enforced-t"), "retention.ms"
 
     async def has(value: str) -> bool:
         (found,) = await client.describe_configs([topic], soon(), keys=[key])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.errors import UnreachableError
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_by_settings import variables
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster, KraftNode
 
 USERS = 4
-TOPIC, GROUP = Resource(ResourceType.TOPIC, "failover-t"), Resource(ResourceType.GROUP, "failover-g")
+TOPIC, GROUP = Resource(ConfigResourceType.TOPIC, "failover-t"), Resource(ConfigResourceType.GROUP, "failover-g")
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def test_configs_of_a_broker_that_is_away_wait_alone(
     service = adopting(quorum, zookeeper, postgres, tmp_path)
     leader = await active(quorum)
     away = next(node for node in quorum.brokers if node is not leader)
-    own, key = Resource(ResourceType.BROKER, str(away.node_id)), "log.cleaner.threads"
+    own, key = Resource(ConfigResourceType.BROKER, str(away.node_id)), "log.cleaner.threads"
     with service:
         async with service.client() as http:
             await until_released(http)

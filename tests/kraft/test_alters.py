@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.kraft import alters
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.messages import (
     AlterClientQuotasRequest,
@@ -21,7 +21,7 @@ from confplane.kraft.wire.messages.alter_client_quotas_response import EntityDat
 from confplane.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
 from confplane.kraft.wire.options import Options
 from confplane.kraft.wire.sasl import Scram
-from confplane.services.ports.applying import Applied, Held, Refused, Unknown
+from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown
 from tests.support.kraft import PASSWORDS
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
@@ -29,7 +29,7 @@ from tests.support.proxy import proxy
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.connection import KraftConnection
     from tests.support.kraft import KraftCluster
 
 RATE = "producer_byte_rate"
@@ -43,7 +43,7 @@ def user(name: str) -> tuple[tuple[str, str | None], ...]:
     return (("user", name),)
 
 
-async def test_each_entity_has_its_own_end(kraft: KraftCluster) -> None:
+async def test_each_entity_has_its_own_outcome(kraft: KraftCluster) -> None:
     async with client_of(*kraft.bootstrap) as client:
         names: list[alters.Name] = [
             user("alter-\u00fc 1"),
@@ -61,8 +61,16 @@ async def test_each_entity_has_its_own_end(kraft: KraftCluster) -> None:
         ]
         mixed = [good[0], bad[0], good[1], bad[1], bad[2], good[2], good[3]]
         ends = await client.quota_alters.alter(mixed, soon)
-        assert [type(each) for each in ends] == [Applied, Refused, Applied, Refused, Refused, Applied, Applied]
-        assert {each.code for each in ends if isinstance(each, Refused)} == {errors.INVALID_REQUEST}
+        assert [type(each) for each in ends] == [
+            AlterApplied,
+            AlterRefused,
+            AlterApplied,
+            AlterRefused,
+            AlterRefused,
+            AlterApplied,
+            AlterApplied,
+        ]
+        assert {each.code for each in ends if isinstance(each, AlterRefused)} == {errors.INVALID_REQUEST}
         await client.barrier(soon())
         for name, ops in good:
             assert await client.describe_quotas_of(name, soon()) == ops
@@ -72,44 +80,55 @@ async def test_each_entity_has_its_own_end(kraft: KraftCluster) -> None:
             (names[2], {RATE: 12.0}),
             (user("alter-absent"), {RATE: None}),
         ]
-        assert await client.quota_alters.alter(again, soon) == [Applied()] * 3
+        assert await client.quota_alters.alter(again, soon) == [AlterApplied()] * 3
         await client.barrier(soon())
         assert await client.describe_quotas_of(names[0], soon()) is None
 
 
-async def test_each_config_has_its_own_end(kraft: KraftCluster) -> None:
+async def test_each_config_has_its_own_outcome(kraft: KraftCluster) -> None:
     async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.create_topics("alter-topic")
-        topic, absent = (Resource(ResourceType.TOPIC, name) for name in ("alter-topic", "alter-no-topic"))
-        group, metrics = Resource(ResourceType.GROUP, "alter-g"), Resource(ResourceType.CLIENT_METRICS, "alter-m")
+        topic, absent = (Resource(ConfigResourceType.TOPIC, name) for name in ("alter-topic", "alter-no-topic"))
+        group, metrics = (
+            Resource(ConfigResourceType.GROUP, "alter-g"),
+            Resource(ConfigResourceType.CLIENT_METRICS, "alter-m"),
+        )
         mixed: list[alters.ConfigOps] = [
             (topic, {"retention.ms": "5000"}),
             (absent, {"retention.ms": "5000"}),
             (group, {"consumer.session.timeout.ms": "46000"}),
             (metrics, {"interval.ms": "1"}),
-            (Resource(ResourceType.BROKER, ""), {"log.cleaner.threads": "2"}),
+            (Resource(ConfigResourceType.BROKER, ""), {"log.cleaner.threads": "2"}),
         ]
         shared, own = client.config_alters(), client.config_alters(1)
         for validate_only in (True, False):
             ends = await shared.alter(mixed, soon, validate_only=validate_only)
-            assert [type(each) for each in ends] == [Applied, Refused, Applied, Refused, Applied]
-            assert [each.code for each in ends if isinstance(each, Refused)] == [
+            assert [type(each) for each in ends] == [
+                AlterApplied,
+                AlterRefused,
+                AlterApplied,
+                AlterRefused,
+                AlterApplied,
+            ]
+            assert [each.code for each in ends if isinstance(each, AlterRefused)] == [
                 errors.UNKNOWN_TOPIC_OR_PARTITION,
                 errors.INVALID_REQUEST,
             ]
             await client.barrier(soon(), settled=True)
             described = await client.describe_configs([topic, group], soon(), keys=["retention.ms"])
             assert (described[0].entries[0].value == "5000") is not validate_only
-        broker = Resource(ResourceType.BROKER, "1")
-        assert await own.alter([(broker, {"log.cleaner.threads": "3"})], soon) == [Applied()]
+        broker = Resource(ConfigResourceType.BROKER, "1")
+        assert await own.alter([(broker, {"log.cleaner.threads": "3"})], soon) == [AlterApplied()]
         # What the broker itself would not start with.
         (end,) = await own.alter([(broker, {"log.cleaner.threads": "x"})], soon)
-        assert isinstance(end, Refused)
+        assert isinstance(end, AlterRefused)
         with pytest.raises(errors.UnreachableError, match="not alive"):
-            await client.config_alters(77).alter([(Resource(ResourceType.BROKER, "77"), {"num.io.threads": "9"})], soon)
+            await client.config_alters(77).alter(
+                [(Resource(ConfigResourceType.BROKER, "77"), {"num.io.threads": "9"})], soon
+            )
         removals: list[alters.ConfigOps] = [(each, dict.fromkeys(ops)) for each, ops in (mixed[0], mixed[2], mixed[4])]
-        assert await shared.alter(removals, soon) == [Applied()] * 3
-        assert await own.alter([(broker, {"log.cleaner.threads": None})], soon) == [Applied()]
+        assert await shared.alter(removals, soon) == [AlterApplied()] * 3
+        assert await own.alter([(broker, {"log.cleaner.threads": None})], soon) == [AlterApplied()]
 
 
 async def test_a_request_that_is_refused_whole_is_halved_until_the_bad_entry_stands_alone(
@@ -117,25 +136,25 @@ async def test_a_request_that_is_refused_whole_is_halved_until_the_bad_entry_sta
 ) -> None:
     asked: list[int] = []
 
-    async def counted(connection: Connection, entries: Any, deadline: float, *, validate_only: bool) -> Any:
+    async def counted(connection: KraftConnection, entries: Any, deadline: float, *, validate_only: bool) -> Any:
         asked.append(len(entries))
-        return await alters.ask_quotas(connection, entries, deadline, validate_only=validate_only)
+        return await alters.send_quota_alters(connection, entries, deadline, validate_only=validate_only)
 
     many: list[alters.QuotaOps] = [(user(f"alter-many-{at}"), {RATE: 1.0 + at}) for at in range(10_001)]
     async with client_of(*kraft.bootstrap) as client:
         # More than the controller takes in one request (10,000 records).
         monkeypatch.setattr(alters, "MOST_RECORDS", 20_000)
-        quotas: alters.Alters[alters.Name, float] = alters.Alters(counted, client.quota_alters._connect)
-        assert await quotas.alter(many, soon) == [Applied()] * len(many)
+        quotas: alters.AlterSender[alters.Name, float] = alters.AlterSender(counted, client.quota_alters._connect)
+        assert await quotas.alter(many, soon) == [AlterApplied()] * len(many)
         assert asked == [10_001, 5_000, 5_001]
         asked.clear()
         monkeypatch.undo()
         removals: list[alters.QuotaOps] = [(name, {RATE: None}) for name, _ in many]
-        assert await quotas.alter(removals, soon) == [Applied()] * len(many)
+        assert await quotas.alter(removals, soon) == [AlterApplied()] * len(many)
         assert asked == [4_000, 4_000, 2_001]
         asked.clear()
         bad: list[alters.QuotaOps] = [(user(f"alter-bad-{at}"), {RATE: -1.0}) for at in range(4)]
-        assert [type(each) for each in await quotas.alter(bad, soon)] == [Refused] * 4
+        assert [type(each) for each in await quotas.alter(bad, soon)] == [AlterRefused] * 4
         assert asked == [4, 2, 1, 1, 2, 1, 1]
 
 
@@ -145,17 +164,17 @@ async def test_a_request_beyond_the_size_of_a_batch_is_halved(
     """Each entry is small enough, and all of them are more than the controller writes as one batch (8 MiB)."""
     asked: list[int] = []
 
-    async def counted(connection: Connection, entries: Any, deadline: float, *, validate_only: bool) -> Any:
+    async def counted(connection: KraftConnection, entries: Any, deadline: float, *, validate_only: bool) -> Any:
         asked.append(len(entries))
-        return await alters.ask_configs(connection, entries, deadline, validate_only=validate_only)
+        return await alters.send_config_alters(connection, entries, deadline, validate_only=validate_only)
 
-    names = [Resource(ResourceType.CLIENT_METRICS, f"alter-large-{at}") for at in range(420)]
+    names = [Resource(ConfigResourceType.CLIENT_METRICS, f"alter-large-{at}") for at in range(420)]
     async with client_of(*kraft.bootstrap) as client:
-        configs: alters.Alters[Resource, str] = alters.Alters(counted, client.config_alters()._connect)
+        configs: alters.AlterSender[Resource, str] = alters.AlterSender(counted, client.config_alters()._connect)
         monkeypatch.setattr(alters, "MOST_BYTES", 64 * 1024 * 1024)
         for letter in "ab":
             values = [(name, {"metrics": f"org.apache.{letter * 24_000}"}) for name in names]
-            assert await configs.alter(values, soon) == [Applied()] * len(names)
+            assert await configs.alter(values, soon) == [AlterApplied()] * len(names)
             await client.barrier(soon(), settled=True)
             (described,) = await client.describe_configs([names[-1]], soon(), keys=["metrics"])
             assert described.entries[0].value == values[-1][1]["metrics"]
@@ -164,7 +183,7 @@ async def test_a_request_beyond_the_size_of_a_batch_is_halved(
             asked.clear()
             monkeypatch.undo()
         removals: list[alters.ConfigOps] = [(name, {"metrics": None}) for name in names]
-        assert await configs.alter(removals, soon) == [Applied()] * len(names)
+        assert await configs.alter(removals, soon) == [AlterApplied()] * len(names)
 
 
 async def test_without_the_right_nothing_is_altered(kraft: KraftCluster) -> None:
@@ -175,7 +194,7 @@ async def test_without_the_right_nothing_is_altered(kraft: KraftCluster) -> None
 
     async with client_of(node.listener("SASL"), options=Options(login=login)) as client:
         (end,) = await client.quota_alters.alter([(user("alter-denied"), {RATE: 1.0})], soon)
-        assert isinstance(end, Held)
+        assert isinstance(end, AlterRetriable)
         assert "not permitted" in end.reason
     async with client_of(*kraft.bootstrap) as client:
         assert await client.describe_quotas_of(user("alter-denied"), soon()) is None
@@ -190,7 +209,7 @@ async def test_without_an_answer_the_end_is_unknown(kraft: KraftCluster, lost: s
         client_of(*kraft.bootstrap) as other,
     ):
         # The connection is there, as it is in a running service.
-        assert await client.quota_alters.alter([(name, {RATE: None})], soon) == [Applied()]
+        assert await client.quota_alters.alter([(name, {RATE: None})], soon) == [AlterApplied()]
         if lost == "request":
             line.swallowing = True
         else:
@@ -203,9 +222,9 @@ async def test_without_an_answer_the_end_is_unknown(kraft: KraftCluster, lost: s
         await until(arrived)
         line.cut()
         (end,) = await altering
-        assert isinstance(end, Unknown)
+        assert isinstance(end, AlterUnknown)
         assert await other.describe_quotas_of(name, soon()) == (None if lost == "request" else after)
-        assert await other.quota_alters.alter([(name, {RATE: None})], soon) == [Applied()]
+        assert await other.quota_alters.alter([(name, {RATE: None})], soon) == [AlterApplied()]
 
 
 class OtherAnswers:
@@ -225,7 +244,7 @@ class OtherAnswers:
         responses = []
         for named, code in self._answered:
             kind, resource = named.split(" ")
-            responses.append(AlterConfigsResourceResponse(code, "said", int(ResourceType[kind]), resource))
+            responses.append(AlterConfigsResourceResponse(code, "said", int(ConfigResourceType[kind]), resource))
         return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
@@ -235,14 +254,14 @@ async def test_answers_in_another_order_with_more_and_less() -> None:
     async def connect(_deadline: float) -> OtherAnswers:
         return connection
 
-    made: alters.Alters[alters.Name, float] = alters.Alters(alters.ask_quotas, connect)  # type: ignore[arg-type]
+    made: alters.AlterSender[alters.Name, float] = alters.AlterSender(alters.send_quota_alters, connect)  # type: ignore[arg-type]
     asked: list[alters.QuotaOps] = [(user(name), {RATE: 1.0}) for name in ("a", "b", "c", "d", "e")]
     assert await made.alter(asked, soon) == [
-        Unknown("REQUEST_TIMED_OUT: said"),
-        Refused(42, "said"),
-        Applied(),
-        Unknown("The answer of the broker left the entity out"),
-        Unknown("An error that this release does not know: said (code 161)", 161),
+        AlterUnknown("REQUEST_TIMED_OUT: said"),
+        AlterRefused(42, "said"),
+        AlterApplied(),
+        AlterUnknown("The answer of the broker left the entity out"),
+        AlterUnknown("An error that this release does not know: said (code 161)", 161),
     ]
     assert len(connection.requests) == 1
 
@@ -252,28 +271,30 @@ async def test_an_entry_with_an_unexpected_error_stands_alone_and_says_so() -> N
     asked: list[list[str]] = []
     reachable = True
 
-    async def ask(connection: Any, entries: Any, deadline: float, *, validate_only: bool) -> list[alters.Answer | None]:
+    async def ask(
+        connection: Any, entries: Any, deadline: float, *, validate_only: bool
+    ) -> list[alters.AlterEntryResult | None]:
         assert connection is None
         assert deadline
         assert not validate_only
         names = [name for name, _ in entries]
         asked.append(names)
-        return [alters.Answer(-1 if "bad" in names else 0, "a policy threw")] * len(names)
+        return [alters.AlterEntryResult(-1 if "bad" in names else 0, "a policy threw")] * len(names)
 
     async def connect(_deadline: float) -> Any:
         if not reachable or len(asked) == 3:
             raise errors.UnreachableError("gone")
 
-    made: alters.Alters[str, str] = alters.Alters(ask, connect)
+    made: alters.AlterSender[str, str] = alters.AlterSender(ask, connect)
     entries: list[tuple[str, dict[str, str | None]]] = [(name, {"k": "v"}) for name in ("a", "bad", "c", "d")]
     ends = await made.alter(entries, soon)
     # The connection is gone before the second half, of which nothing was sent.
     assert asked == [["a", "bad", "c", "d"], ["a", "bad"], ["a"]]
-    assert ends == [Applied(), Unknown("gone"), Unknown("gone"), Unknown("gone")]
+    assert ends == [AlterApplied(), AlterUnknown("gone"), AlterUnknown("gone"), AlterUnknown("gone")]
     asked.clear()
     asked.append([])
     ends = await made.alter([entries[1]], soon)
-    assert ends == [Unknown("UNKNOWN_SERVER_ERROR: a policy threw (code -1)", -1)]
+    assert ends == [AlterUnknown("UNKNOWN_SERVER_ERROR: a policy threw (code -1)", -1)]
     reachable = False
     with pytest.raises(errors.UnreachableError):
         await made.alter(entries, soon)
@@ -287,15 +308,20 @@ async def test_answers_about_configs_in_another_order_with_more_and_less() -> No
     async def connect(_deadline: float) -> OtherAnswers:
         return connection
 
-    made: alters.Alters[Resource, str] = alters.Alters(alters.ask_configs, connect)  # type: ignore[arg-type]
-    kinds = (ResourceType.TOPIC, "a"), (ResourceType.GROUP, "a"), (ResourceType.TOPIC, "c"), (ResourceType.BROKER, "")
+    made: alters.AlterSender[Resource, str] = alters.AlterSender(alters.send_config_alters, connect)  # type: ignore[arg-type]
+    kinds = (
+        (ConfigResourceType.TOPIC, "a"),
+        (ConfigResourceType.GROUP, "a"),
+        (ConfigResourceType.TOPIC, "c"),
+        (ConfigResourceType.BROKER, ""),
+    )
     asked: list[alters.ConfigOps] = [(Resource(kind, name), {"k": "v"}) for kind, name in kinds]
-    asked.append((Resource(ResourceType.CLIENT_METRICS, "a"), {"k": "v"}))
+    asked.append((Resource(ConfigResourceType.CLIENT_METRICS, "a"), {"k": "v"}))
     assert await made.alter(asked, soon) == [
-        Unknown("REQUEST_TIMED_OUT: said"),
-        Refused(42, "said"),
-        Applied(),
-        Refused(40, "said"),
-        Unknown("The answer of the broker left the entity out"),
+        AlterUnknown("REQUEST_TIMED_OUT: said"),
+        AlterRefused(42, "said"),
+        AlterApplied(),
+        AlterRefused(40, "said"),
+        AlterUnknown("The answer of the broker left the entity out"),
     ]
     assert len(connection.requests) == 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import crc32c as reference
 import pytest
 
-from confplane.kraft.metadata_records import Transactions
+from confplane.kraft.metadata_records import RecordTransactions
 from confplane.kraft.wire.batches import Record, batches
 from confplane.kraft.wire.codec import Writer
 from confplane.kraft.wire.crc32c import crc32c
@@ -94,7 +94,7 @@ async def test_mutated_batches_are_errors_or_records() -> None:
         data[17:21] = struct.pack(">I", reference.crc32c(bytes(data[21:])))
         try:
             for one in (await batches(bytes(data)))[0]:
-                transactions = Transactions()
+                transactions = RecordTransactions()
                 for each in one.records():
                     transactions.add(each)
             outcomes["records"] += 1
@@ -105,7 +105,7 @@ async def test_mutated_batches_are_errors_or_records() -> None:
 
 def test_a_transaction_is_in_effect_at_its_end_or_not_at_all() -> None:
     config = ConfigRecord(2, "t", "k", "v")
-    transactions = Transactions()
+    transactions = RecordTransactions()
     assert [each.message for each in transactions.add(record(config, 1))] == [config]
     assert transactions.add(record(BeginTransactionRecord("n"), 2)) == []
     begins = [transactions.begin]
@@ -121,7 +121,7 @@ def test_a_transaction_is_in_effect_at_its_end_or_not_at_all() -> None:
 
 def test_a_newer_version_of_a_followed_record_is_refused_and_other_kinds_are_passed_over() -> None:
     with pytest.raises(UnsupportedError, match="ConfigRecord in version 3"):
-        Transactions().add(Record(0, 0, bytes([1, 4, 3]) + b"later"))
-    assert Transactions().add(Record(0, 0, bytes([1, 11, 0]) + b"credentials")) == []
+        RecordTransactions().add(Record(0, 0, bytes([1, 4, 3]) + b"later"))
+    assert RecordTransactions().add(Record(0, 0, bytes([1, 11, 0]) + b"credentials")) == []
     with pytest.raises(WireError):
-        Transactions().add(Record(0, 0, b"\1"))
+        RecordTransactions().add(Record(0, 0, b"\1"))

@@ -17,11 +17,11 @@ import pytest
 
 from confplane.domain.entities import EntityType
 from tests.interop.admin import Admin
-from tests.kraft.outside.both import Callers, Others, Values, clear, keys
-from tests.kraft.outside.judge import meanings
+from tests.kraft.outside.both import Callers, ExternalWriters, Values, clear, keys
 from tests.kraft.outside.log import log_up_to, mark, offset_of
-from tests.kraft.outside.shared import judge
+from tests.kraft.outside.shared_trail_check import check_shared_trail
 from tests.kraft.outside.side import Side
+from tests.kraft.outside.trail_check import meanings
 from tests.kraft.outside.writers import BEYOND, UNSHOWN, declared
 from tests.kraft.test_adopting_faults import active
 from tests.support.waiting import until
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 _CLUSTER = "/v1/clusters/default"
 SOON = {
-    "confplane.services.kraft.areas.QUOTAS_S": 0.5,
-    "confplane.services.kraft.areas.INTERVALS_S": {
+    "confplane.services.kraft.entity_types.QUOTAS_S": 0.5,
+    "confplane.services.kraft.entity_types.INTERVALS_S": {
         "brokers": 1.0,
         "groups": 1.0,
         "client-metrics": 1.0,
         "topics": 1.0,
     },
-    "confplane.services.kraft.areas.SHARE": 2,
+    "confplane.services.kraft.entity_types.COST_FACTOR": 2,
 }
 """Looks come so often that many are made in a few seconds."""
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", [pytest.param("adopt", marks=pytest.mark.long), "enforce"])
-async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_theirs(
+async def test_concurrent_external_writes_are_reported_and_ours_are_not(
     quorum: KraftCluster,
     kraft_class_path: str,
     zookeeper: ZooKeeper,
@@ -69,7 +69,7 @@ async def test_what_others_write_beside_callers_is_shown_and_nothing_of_ours_is_
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("mode", ["adopt", "enforce"])
-async def test_what_others_write_beside_callers_for_minutes_is_shown(
+async def test_minutes_of_concurrent_external_writes_are_reported(
     quorum: KraftCluster,
     kraft_class_path: str,
     zookeeper: ZooKeeper,
@@ -105,8 +105,8 @@ class Both:
         self._constants: dict[str, Any] = dict(SOON)
         # A freeze finds changes that wait.
         self._constants |= {
-            "confplane.services.kraft.applier.EVERY_S": 0.25,
-            "confplane.services.kraft.resting.BEFORE_S": 0.0,
+            "confplane.services.kraft.applier.JOURNAL_POLL_S": 0.25,
+            "confplane.services.kraft.quiesce.DRAIN_S": 0.0,
         }
         # Others write the same few keys all the time, and are not to be let alone for that.
         self._constants["confplane.services.kraft.enforce.TIMES"] = 1_000_000 if most is None else most
@@ -120,7 +120,7 @@ class Both:
             admin = undo.enter_context(Admin(self._directory, class_path=self._class_path, bootstrap=bootstrap))
             # Brokers have records of other tests.
             self._begun = await asyncio.to_thread(mark, admin)
-            others = Others(admin, self._kafka.bootstrap[0], self._keys, self._values, self._seed)
+            others = ExternalWriters(admin, self._kafka.bootstrap[0], self._keys, self._values, self._seed)
             await others.first(self._topics)
             side = Side(
                 self._mode,
@@ -141,7 +141,7 @@ class Both:
                 stopped.set()
                 await writing
                 shown = [await self._frozen(side, admin, callers, others) for _ in range(freezes)]
-                await self._judge(side, admin, callers, repeats=kills, shown=shown)
+                await self._check(side, admin, callers, repeats=kills, shown=shown)
             finally:
                 # A service that still runs would put back what is cleared.
                 await asyncio.to_thread(side.end)
@@ -162,7 +162,7 @@ class Both:
         await asyncio.sleep(seconds / (steps + 1))
         return steps
 
-    async def _frozen(self, side: Side, admin: Admin, callers: Callers, others: Others) -> Mark:
+    async def _frozen(self, side: Side, admin: Admin, callers: Callers, others: ExternalWriters) -> Mark:
         """Have others write while changes of callers wait, in a freeze; return a mark that a look was made behind."""
         async with side.services[0].client() as http:
 
@@ -184,11 +184,11 @@ class Both:
             # The values in front of a change are known once it has an outcome.
             await asyncio.to_thread(side.settled)
             shown = await asyncio.to_thread(mark, admin)
-            await until(lambda: asyncio.to_thread(side.look))
+            await until(lambda: asyncio.to_thread(side.poll))
             await http.request("POST", f"{_CLUSTER}:thaw", json={"reason": "a test"})
         return shown
 
-    async def _judge(self, side: Side, admin: Admin, callers: Callers, *, repeats: int, shown: Sequence[Mark]) -> None:
+    async def _check(self, side: Side, admin: Admin, callers: Callers, *, repeats: int, shown: Sequence[Mark]) -> None:
         async with side.services[0].client() as http:
             await until(lambda: self._equal(side, admin, http), why=side.service.tail)
             last = await asyncio.to_thread(mark, admin)
@@ -201,7 +201,7 @@ class Both:
         chosen: dict[str, list[str]] = {}
         for each in self._keys:
             chosen.setdefault(each.entity.id, []).append(each.name)
-        shares = judge(
+        shares = check_shared_trail(
             log,
             rows,
             await asyncio.to_thread(side.tree),
@@ -220,7 +220,7 @@ class Both:
 
     async def _equal(self, side: Side, admin: Admin, http: ConfplaneClient) -> bool:
         """Look at everything; say whether nothing waits, and whether the cluster has what the tree has."""
-        if not await asyncio.to_thread(side.look):
+        if not await asyncio.to_thread(side.poll):
             return False
         target = (await http.request("GET", "/v1/clusters/default")).body["target"]
         if target["applying"] is None or target["applying"]["pending"]:

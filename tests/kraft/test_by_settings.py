@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.kraft.log import MetadataLog
+from confplane.kraft.metadata_log import MetadataLog
 from confplane.kraft.wire.errors import AnswerError
 from confplane.kraft.wire.options import Address, Options
 from confplane.kraft.wire.sasl import Plain
@@ -102,7 +102,7 @@ async def test_a_service_observes_by_tls_and_a_login(
     assert token not in log
 
 
-async def test_a_wrong_password_is_told_and_the_right_one_is_taken_up_without_a_restart(
+async def test_a_wrong_password_is_reported_and_the_right_one_is_taken_up_without_a_restart(
     kraft: KraftCluster, stores: dict[str, Any], tmp_path: Path
 ) -> None:
     password = tmp_path / "password"
@@ -160,7 +160,7 @@ async def test_a_service_with_controllers_follows_every_write(
                 assert all(row["observed"]["exact"] for row in rows)
 
 
-async def test_without_the_right_to_the_log_looks_go_on_until_it_is_given(
+async def test_without_access_to_the_log_polling_continues_until_it_is_granted(
     kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
 ) -> None:
     (node,) = kraft.nodes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.kraft.views import Quotas, Resource, ResourceType, Source, Unchanged
+from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Quotas, Resource, UnchangedQuotas
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.options import Options
 from confplane.kraft.wire.sasl import Scram
@@ -43,11 +43,11 @@ async def test_the_cluster(kraft: KraftCluster) -> None:
 
 async def test_another_clusters_broker_is_asked_nothing_but_its_id(kraft: KraftCluster) -> None:
     async with client_of(*kraft.bootstrap, cluster_id="AnotherClustersIdAAAAA") as client:
-        with pytest.raises(errors.OtherClusterError, match=f"{kraft.cluster_id}, not to AnotherClustersIdAAAAA"):
+        with pytest.raises(errors.WrongClusterError, match=f"{kraft.cluster_id}, not to AnotherClustersIdAAAAA"):
             await client.topics(soon())
 
 
-async def test_a_change_is_described_right_behind_a_barrier(kraft: KraftCluster) -> None:
+async def test_a_change_is_described_right_after_a_barrier(kraft: KraftCluster) -> None:
     async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
         for at in range(40):
             await writer.quotas(({"user": "barrier"}, {"producer_byte_rate": 1000.0 + at}))
@@ -73,7 +73,7 @@ async def test_all_quotas_are_decoded_only_once_changed(kraft: KraftCluster) -> 
         assert [found[frozenset(each.items())] for each in entities] == [
             {key if "ip" in each else "request_percentage": 12} for each in entities
         ]
-        assert isinstance(await client.describe_quotas(first.digest, soon()), Unchanged)
+        assert isinstance(await client.describe_quotas(first.digest, soon()), UnchangedQuotas)
         await writer.quotas(({"user": None}, {"request_percentage": 13.0}))
         await client.barrier(soon())
         second = await client.describe_quotas(first.digest, soon())
@@ -84,19 +84,25 @@ async def test_all_quotas_are_decoded_only_once_changed(kraft: KraftCluster) -> 
 
 async def test_configs_of_each_kind(kraft: KraftCluster) -> None:
     values = {
-        Resource(ResourceType.TOPIC, "described"): {"retention.ms": "1000", "cleanup.policy": "delete , compact"},
-        Resource(ResourceType.BROKER, "1"): {"background.threads": "3"},
-        Resource(ResourceType.BROKER, ""): {"log.retention.ms": "3600000"},
-        Resource(ResourceType.GROUP, "g/1"): {"consumer.session.timeout.ms": "46000"},
-        Resource(ResourceType.CLIENT_METRICS, "m"): {"interval.ms": "1000"},
+        Resource(ConfigResourceType.TOPIC, "described"): {"retention.ms": "1000", "cleanup.policy": "delete , compact"},
+        Resource(ConfigResourceType.BROKER, "1"): {"background.threads": "3"},
+        Resource(ConfigResourceType.BROKER, ""): {"log.retention.ms": "3600000"},
+        Resource(ConfigResourceType.GROUP, "g/1"): {"consumer.session.timeout.ms": "46000"},
+        Resource(ConfigResourceType.CLIENT_METRICS, "m"): {"interval.ms": "1000"},
     }
-    sources = (Source.TOPIC, Source.BROKER, Source.DEFAULT_BROKER, Source.GROUP, Source.CLIENT_METRICS)
+    sources = (
+        KafkaConfigSource.TOPIC,
+        KafkaConfigSource.BROKER,
+        KafkaConfigSource.DEFAULT_BROKER,
+        KafkaConfigSource.GROUP,
+        KafkaConfigSource.CLIENT_METRICS,
+    )
     async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.create_topics("described")
         await writer.configs(*values.items())
         await client.barrier(soon(), settled=True)
-        unknown = Resource(ResourceType.TOPIC, "no-such-topic")
-        away = Resource(ResourceType.BROKER, "77")
+        unknown = Resource(ConfigResourceType.TOPIC, "no-such-topic")
+        away = Resource(ConfigResourceType.BROKER, "77")
         found = await client.describe_configs([*values, unknown, away], soon(), synonyms=True)
         assert [each.resource for each in found] == [*values, unknown, away]
         for each, wanted, source in zip(found, values.values(), sources, strict=False):
@@ -110,7 +116,9 @@ async def test_configs_of_each_kind(kraft: KraftCluster) -> None:
         assert isinstance(found[-2].error, errors.AnswerError)
         assert found[-2].error.code == 3
         assert isinstance(found[-1].error, errors.UnreachableError)
-        listed = await client.list_config_resources([ResourceType.GROUP, ResourceType.CLIENT_METRICS], soon())
+        listed = await client.list_config_resources(
+            [ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS], soon()
+        )
         assert {*list(values)[-2:]} <= set(listed)
         assert (await client.topics(soon()))["described"].topic_id.int != 0
         for resource, wanted in values.items():
@@ -120,8 +128,8 @@ async def test_configs_of_each_kind(kraft: KraftCluster) -> None:
 
 async def test_missing_rights_are_named_and_given_ones_are_enough(kraft: KraftCluster) -> None:
     (node,) = kraft.nodes
-    group, metrics = Resource(ResourceType.GROUP, "g"), Resource(ResourceType.CLIENT_METRICS, "m")
-    topic, broker = Resource(ResourceType.TOPIC, "rights"), Resource(ResourceType.BROKER, "1")
+    group, metrics = Resource(ConfigResourceType.GROUP, "g"), Resource(ConfigResourceType.CLIENT_METRICS, "m")
+    topic, broker = Resource(ConfigResourceType.TOPIC, "rights"), Resource(ConfigResourceType.BROKER, "1")
 
     def login() -> Scram:
         return Scram("bob", PASSWORDS["bob"])
@@ -132,7 +140,7 @@ async def test_missing_rights_are_named_and_given_ones_are_enough(kraft: KraftCl
         calls = (
             lambda: bob.describe_quotas(None, soon()),
             lambda: bob.quorum(soon()),
-            lambda: bob.list_config_resources([ResourceType.GROUP], soon()),
+            lambda: bob.list_config_resources([ConfigResourceType.GROUP], soon()),
         )
         for call in calls:
             with pytest.raises(errors.RightsError, match="is not permitted") as refused:

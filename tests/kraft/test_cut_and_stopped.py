@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.kraft.views import Quotas, Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Quotas, Resource
 from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
 from tests.kraft.test_adopting_faults import active, adopting, configured, value_of
 from tests.kraft.test_by_settings import variables
@@ -49,7 +49,7 @@ class Named:
     def __init__(self, name: str, client: KraftClient) -> None:
         self.user, self.metrics = f"user={name}", f"client-metrics={name}"
         self._name, self._client = name, client
-        self._resource = Resource(ResourceType.CLIENT_METRICS, name)
+        self._resource = Resource(ConfigResourceType.CLIENT_METRICS, name)
 
     async def write(self, http: ConfplaneClient, number: int, *, quota: bool = True, config: bool = True) -> None:
         """Write a number to both, or to one of them."""
@@ -150,7 +150,7 @@ SHORT = [("sending", "quota", "callers"), ("sending", "config", "others")]
     ("step", "kind", "newer"),
     [*SHORT, *(pytest.param(*each, marks=pytest.mark.long) for each in STOPS if each not in SHORT)],
 )
-async def test_a_leader_that_stops_amid_a_sending_while_another_leads_takes_nothing_back(
+async def test_a_leader_that_stops_during_a_delivery_while_another_leads_undoes_nothing(
     kraft: KraftCluster,
     client: KraftClient,
     zookeeper: ZooKeeper,
@@ -224,7 +224,7 @@ async def test_a_broker_that_hangs_past_the_time_out_holds_up_nothing_but_its_ow
 ) -> None:
     leader = await active(quorum)
     hung = next(node for node in quorum.brokers if node is not leader)
-    own, key = Resource(ResourceType.BROKER, str(hung.node_id)), "log.cleaner.threads"
+    own, key = Resource(ConfigResourceType.BROKER, str(hung.node_id)), "log.cleaner.threads"
     # The one broker that is named is asked first.
     service = await asyncio.to_thread(
         adopting, quorum, zookeeper, postgres, tmp_path, bootstrap=[hung.bootstrap], request_timeout_ms=2_000

@@ -49,7 +49,7 @@ def deviations(output: str) -> str:
 
 @pytest.mark.parametrize("who_deviates", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the lines that are printed are for curl")
-async def test_a_first_look_leaves_no_trace_in_the_cluster(
+async def test_a_first_poll_leaves_no_trace_in_the_cluster(
     kraft: KraftCluster, tmp_path: Path, *, who_deviates: bool
 ) -> None:
     """The guide's words are run as they are printed; in the long run those about who deviates, which start Spark."""

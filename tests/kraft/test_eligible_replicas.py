@@ -9,7 +9,7 @@ from confplane.connection_settings import KafkaSettings
 from confplane.domain.entities import Entity
 from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
-from confplane.observation import rules_of
+from confplane.kraft_wiring import rules_of
 from tests.support.kraft import kraft_cluster
 
 if TYPE_CHECKING:

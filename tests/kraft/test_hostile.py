@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.kraft.wire import errors, messages, quotas
-from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.connection import KraftConnection
 from confplane.kraft.wire.errors import WireError
 from confplane.kraft.wire.message import run
 from confplane.kraft.wire.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -130,7 +130,7 @@ async def test_a_node_that_never_answers_is_given_up_at_the_deadline() -> None:
     async with node(silent) as address:
         began = time.monotonic()
         with pytest.raises(errors.UnreachableError, match="did not answer in time"):
-            await Connection.open(address, Options(), soon(0.3))
+            await KraftConnection.open(address, Options(), soon(0.3))
         assert time.monotonic() - began < 5
 
 
@@ -166,7 +166,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_connection_to_the_others() 
         return b"\0" + metadata_answer(1).encode(version)
 
     async with node(answer) as address:
-        connection = await Connection.open(address, Options(), soon())
+        connection = await KraftConnection.open(address, Options(), soon())
         try:
             request = MetadataRequest(topics=())
             gone = asyncio.create_task(connection.call(request, MetadataResponse, soon()))
@@ -190,7 +190,7 @@ async def test_a_node_that_knows_only_older_versions_is_asked_with_these() -> No
         return older.encode(0) if version > 2 else versions_answer().encode(version)
 
     async with node(old) as address:
-        connection = await Connection.open(address, Options(), soon())
+        connection = await KraftConnection.open(address, Options(), soon())
         await connection.close()
     assert asked == [4, 2]
 
@@ -200,7 +200,7 @@ async def test_a_node_without_an_api_is_named_with_its_versions() -> None:
         return ApiVersionsResponse(0, (ApiVersion(18, 0, 4), ApiVersion(3, 0, 8))).encode(version)
 
     async with node(answer) as address:
-        connection = await Connection.open(address, Options(), soon())
+        connection = await KraftConnection.open(address, Options(), soon())
         try:
             with pytest.raises(
                 errors.UnsupportedError, match=r"Metadata in versions 0 to 8; this service speaks 11 to"
@@ -218,7 +218,7 @@ async def test_a_malformed_answer_ends_the_connection_with_a_protocol_error(body
         return versions_answer().encode(version) if key == 18 else body
 
     async with node(answer) as address:
-        connection = await Connection.open(address, Options(), soon())
+        connection = await KraftConnection.open(address, Options(), soon())
         try:
             with pytest.raises(errors.ProtocolError):
                 await connection.call(MetadataRequest(), MetadataResponse, soon())
@@ -235,7 +235,7 @@ async def test_another_cluster_is_asked_for_nothing_but_its_id() -> None:
         return versions_answer().encode(version) if key == 18 else b"\0" + metadata_answer(1).encode(version)
 
     async with node(answer) as address, client_of(address, cluster_id="TheClusterThatIsMeant_") as client:
-        with pytest.raises(errors.OtherClusterError, match=f"{CLUSTER}, not to TheClusterThatIsMeant_"):
+        with pytest.raises(errors.WrongClusterError, match=f"{CLUSTER}, not to TheClusterThatIsMeant_"):
             await client.describe_quotas(None, soon())
     assert set(asked) == {18, 3}
 

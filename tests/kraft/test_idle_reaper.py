@@ -7,6 +7,6 @@ import pytest
 
 @pytest.mark.usefixtures("kraft")
 def test_a_cluster_that_runs_is_known_to_the_plugin_that_ends_it(pytestconfig: pytest.Config) -> None:
-    restless = pytestconfig.pluginmanager.get_plugin("restless")
-    assert restless is not None
-    assert "kraft" in restless.running
+    idle_reaper = pytestconfig.pluginmanager.get_plugin("idle_reaper")
+    assert idle_reaper is not None
+    assert "kraft" in idle_reaper.running

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.devstack.java import find_java
-from confplane.kraft.views import Quotas, Resource, ResourceType, Source
+from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Quotas, Resource
 from confplane.kraft.wire import errors
-from confplane.services.ports.applying import Applied, Refused
+from confplane.services.ports.applying import AlterApplied, AlterRefused
 from tests.interop.admin import Admin
 from tests.support import kafka_classes
 from tests.support.java import java_environment
@@ -23,27 +23,27 @@ from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
     from confplane.kraft.client import KraftClient
-    from confplane.services.ports.applying import End
+    from confplane.services.ports.applying import AlterOutcome
     from tests.support.kraft import KraftCluster
 
 # The names that the AdminClient has for the places of values (ConfigEntry.ConfigSource).
 SOURCES: Final = {
-    Source.UNKNOWN: "UNKNOWN",
-    Source.TOPIC: "DYNAMIC_TOPIC_CONFIG",
-    Source.BROKER: "DYNAMIC_BROKER_CONFIG",
-    Source.DEFAULT_BROKER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    Source.STATIC_BROKER: "STATIC_BROKER_CONFIG",
-    Source.DEFAULT: "DEFAULT_CONFIG",
-    Source.BROKER_LOGGER: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    Source.CLIENT_METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    Source.GROUP: "DYNAMIC_GROUP_CONFIG",
+    KafkaConfigSource.UNKNOWN: "UNKNOWN",
+    KafkaConfigSource.TOPIC: "DYNAMIC_TOPIC_CONFIG",
+    KafkaConfigSource.BROKER: "DYNAMIC_BROKER_CONFIG",
+    KafkaConfigSource.DEFAULT_BROKER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    KafkaConfigSource.STATIC_BROKER: "STATIC_BROKER_CONFIG",
+    KafkaConfigSource.DEFAULT: "DEFAULT_CONFIG",
+    KafkaConfigSource.BROKER_LOGGER: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    KafkaConfigSource.CLIENT_METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    KafkaConfigSource.GROUP: "DYNAMIC_GROUP_CONFIG",
 }
 VALUES: Final = {
-    Resource(ResourceType.TOPIC, "beside"): {"retention.ms": "86400000", "cleanup.policy": "compact"},
-    Resource(ResourceType.BROKER, "1"): {"background.threads": "3", "log.retention.ms": "0100"},
-    Resource(ResourceType.BROKER, ""): {"log.retention.ms": "7200000"},
-    Resource(ResourceType.GROUP, "\u00fc/g"): {"consumer.session.timeout.ms": "47000"},
-    Resource(ResourceType.CLIENT_METRICS, "m x"): {"interval.ms": "2000", "metrics": "a.b,c"},
+    Resource(ConfigResourceType.TOPIC, "beside"): {"retention.ms": "86400000", "cleanup.policy": "compact"},
+    Resource(ConfigResourceType.BROKER, "1"): {"background.threads": "3", "log.retention.ms": "0100"},
+    Resource(ConfigResourceType.BROKER, ""): {"log.retention.ms": "7200000"},
+    Resource(ConfigResourceType.GROUP, "\u00fc/g"): {"consumer.session.timeout.ms": "47000"},
+    Resource(ConfigResourceType.CLIENT_METRICS, "m x"): {"interval.ms": "2000", "metrics": "a.b,c"},
 }
 QUOTAS: Final[list[tuple[dict[str, str | None], dict[str, float | None]]]] = [
     ({"user": "CN=\u00fc,O=x"}, {"producer_byte_rate": 1.0, "request_percentage": 0.1}),
@@ -89,15 +89,15 @@ async def test_all_answers_are_those_of_the_admin_client(
             name = f"{described.resource.type.name}={described.resource.name}"
             ours = [
                 {
-                    "name": each.name, "value": each.value, "source": SOURCES[Source(each.source)],
+                    "name": each.name, "value": each.value, "source": SOURCES[KafkaConfigSource(each.source)],
                     "readOnly": each.read_only, "sensitive": each.sensitive,
-                    "synonyms": [[one.name, one.value, SOURCES[Source(one.source)]] for one in each.synonyms],
+                    "synonyms": [[one.name, one.value, SOURCES[KafkaConfigSource(one.source)]] for one in each.synonyms],
                 }
                 for each in described.entries
             ]  # fmt: skip
             assert _sorted(ours) == _sorted(theirs["configs"][name]), name
             assert ours
-        kinds = [ResourceType.GROUP, ResourceType.CLIENT_METRICS]
+        kinds = [ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS]
         listed = await client.list_config_resources(kinds, deadline)
         assert sorted(f"{each.type.name}={each.name}" for each in listed) == sorted(theirs["listed"])
         topics = {each.name: each for each in (await client.topics(deadline)).values() if not each.internal}
@@ -128,15 +128,15 @@ ALTERED_QUOTAS: Final[list[tuple[tuple[tuple[str, str | None], ...], dict[str, f
     ((("user", "nan"),), {"request_percentage": float("nan")}),
 ]
 ALTERED: Final = {
-    Resource(ResourceType.TOPIC, "altered-beside"): {"retention.ms": "86400000", "cleanup.policy": "compact"},
-    Resource(ResourceType.TOPIC, "altered-absent"): {"retention.ms": "1"},
-    Resource(ResourceType.TOPIC, "no name"): {"retention.ms": "1"},
-    Resource(ResourceType.BROKER, ""): {"log.retention.ms": "7200000"},
-    Resource(ResourceType.GROUP, "\u00fc/g"): {"consumer.session.timeout.ms": "47000"},
-    Resource(ResourceType.GROUP, "low"): {"consumer.session.timeout.ms": "1"},
-    Resource(ResourceType.GROUP, ""): {"consumer.session.timeout.ms": "47000"},
-    Resource(ResourceType.CLIENT_METRICS, "m x"): {"interval.ms": "2000", "metrics": "a.b,c"},
-    Resource(ResourceType.CLIENT_METRICS, "low"): {"interval.ms": "1"},
+    Resource(ConfigResourceType.TOPIC, "altered-beside"): {"retention.ms": "86400000", "cleanup.policy": "compact"},
+    Resource(ConfigResourceType.TOPIC, "altered-absent"): {"retention.ms": "1"},
+    Resource(ConfigResourceType.TOPIC, "no name"): {"retention.ms": "1"},
+    Resource(ConfigResourceType.BROKER, ""): {"log.retention.ms": "7200000"},
+    Resource(ConfigResourceType.GROUP, "\u00fc/g"): {"consumer.session.timeout.ms": "47000"},
+    Resource(ConfigResourceType.GROUP, "low"): {"consumer.session.timeout.ms": "1"},
+    Resource(ConfigResourceType.GROUP, ""): {"consumer.session.timeout.ms": "47000"},
+    Resource(ConfigResourceType.CLIENT_METRICS, "m x"): {"interval.ms": "2000", "metrics": "a.b,c"},
+    Resource(ConfigResourceType.CLIENT_METRICS, "low"): {"interval.ms": "1"},
 }
 # The refusal of too many threads names the broker's current number, so that key is not altered here: a broker takes an
 # alter in a moment after it is answered.
@@ -148,7 +148,7 @@ async def test_all_ends_of_alters_are_those_of_the_admin_client(
 ) -> None:
     """Checked alone, made, and made again, which has no effect; each with its code and its words."""
     bootstrap = kraft.bootstrap[0]
-    broker = Resource(ResourceType.BROKER, "1")
+    broker = Resource(ConfigResourceType.BROKER, "1")
 
     def soon() -> float:
         return time.monotonic() + 60
@@ -189,10 +189,10 @@ def _spelled_for_java(values: dict[str, float | None]) -> list[tuple[str, float 
     return [(key, "NaN" if value is not None and math.isnan(value) else value) for key, value in values.items()]
 
 
-def _end(end: End) -> tuple[int, str | None]:
+def _end(end: AlterOutcome) -> tuple[int, str | None]:
     """Return the code of an end, and the words of the cluster."""
-    assert isinstance(end, Applied | Refused), end
-    return (0, None) if isinstance(end, Applied) else (end.code, end.text)
+    assert isinstance(end, AlterApplied | AlterRefused), end
+    return (0, None) if isinstance(end, AlterApplied) else (end.code, end.text)
 
 
 def _their_end(outcome: Any) -> tuple[int, str | None]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.kraft.log import LogPart, MetadataLog, SnapshotPart
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.metadata_log import LogPart, MetadataLog, SnapshotPart
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.messages import (
     ClientQuotaRecord,
@@ -63,7 +63,7 @@ async def mark(writer: KraftWriter, key: str) -> None:
 
 async def test_every_write_is_there_with_its_offset_and_time(kraft: KraftCluster) -> None:
     log = log_of(kraft, kraft.cluster_id)
-    topic = Resource(ResourceType.TOPIC, "followed")
+    topic = Resource(ConfigResourceType.TOPIC, "followed")
     try:
         async with KraftWriter(kraft.bootstrap[0]) as writer:
             await mark(writer, "producer_byte_rate")
@@ -102,13 +102,13 @@ async def test_another_clusters_controller_is_asked_nothing_but_its_id(kraft: Kr
     log = log_of(kraft, "AnotherClustersIdAAAAA")
     try:
         async with aclosing(log.follow(-1)) as parts:
-            with pytest.raises(errors.OtherClusterError):
+            with pytest.raises(errors.WrongClusterError):
                 await anext(parts)
     finally:
         await log.close()
 
 
-async def test_an_offset_behind_the_end_is_an_error(kraft: KraftCluster) -> None:
+async def test_an_offset_after_the_end_is_an_error(kraft: KraftCluster) -> None:
     log = log_of(kraft)
     try:
         async with asyncio.timeout(60), aclosing(log.follow(10**12)) as parts:
@@ -181,7 +181,7 @@ async def _a_new_reader_begins_with_a_snapshot(log: MetadataLog) -> None:
 
 async def _both_brokers_say_the_same(cluster: KraftCluster, client: KraftClient) -> None:
     await client.barrier(time.monotonic() + 30)
-    wanted = [Resource(ResourceType.BROKER, "1"), Resource(ResourceType.BROKER, "2")]
+    wanted = [Resource(ConfigResourceType.BROKER, "1"), Resource(ConfigResourceType.BROKER, "2")]
     keys = ["node.id"]
     found = await client.describe_configs(wanted, time.monotonic() + 30, keys=keys)
     assert [each.entries[0].value for each in found] == ["1", "2"]

@@ -81,7 +81,7 @@ def test_quotas_in_one_pass_are_those_of_the_message(version: int) -> None:
         ]
 
 
-async def test_large_answers_let_others_run() -> None:
+async def test_large_answers_yield_to_other_tasks() -> None:
     entry = EntryData((EntityData("user", "u" * 20),), (ValueData("producer_byte_rate", 1.5),))
     data = messages.DescribeClientQuotasResponse(entries=(entry,) * 20_000).encode(1)
     turns, done = 0, asyncio.Event()

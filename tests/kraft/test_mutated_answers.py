@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.errors import KraftError
 from confplane.kraft.wire.options import Address
-from confplane.services.ports.applying import Applied, Refused, Unknown
+from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterUnknown
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confplane.kraft.alters import QuotaOps
     from confplane.kraft.client import KraftClient
-    from confplane.services.ports.applying import End
+    from confplane.services.ports.applying import AlterOutcome
     from tests.support.kraft import KraftCluster
 
 CALLERS = 16
@@ -38,7 +38,7 @@ GRACE_S = 10.0
 """Seconds behind a deadline that a busy machine may take."""
 
 
-class Line:
+class MutatingProxy:
     """A line to a broker that changes some of the answers.
 
     Attributes:
@@ -113,16 +113,16 @@ class Line:
 
 
 @asynccontextmanager
-async def line_to(target: str, seed: int) -> AsyncIterator[Line]:
+async def mutating_proxy(target: str, seed: int) -> AsyncIterator[MutatingProxy]:
     """Run a line to a broker."""
-    line = Line(target, seed)
-    server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
-    line.port = server.sockets[0].getsockname()[1]
+    proxy = MutatingProxy(target, seed)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield line
+        yield proxy
     finally:
         server.close()
-        for writer in list(line._writers):
+        for writer in list(proxy._writers):
             writer.transport.abort()
         await server.wait_closed()
 
@@ -130,19 +130,21 @@ async def line_to(target: str, seed: int) -> AsyncIterator[Line]:
 def calls_of(client: KraftClient) -> list[Callable[[float], Awaitable[Any]]]:
     """Return every describe and alter of a client, with a deadline as its argument."""
     resources = [
-        Resource(ResourceType.TOPIC, "mutated"), Resource(ResourceType.BROKER, ""),
-        Resource(ResourceType.GROUP, "mutated"), Resource(ResourceType.CLIENT_METRICS, "mutated"),
+        Resource(ConfigResourceType.TOPIC, "mutated"), Resource(ConfigResourceType.BROKER, ""),
+        Resource(ConfigResourceType.GROUP, "mutated"), Resource(ConfigResourceType.CLIENT_METRICS, "mutated"),
     ]  # fmt: skip
 
     async def configs(deadline: float) -> Any:
         return [each.error for each in await client.describe_configs(resources, deadline, keys=["retention.ms"])]
 
-    async def altered_quotas(deadline: float) -> list[End]:
+    async def altered_quotas(deadline: float) -> list[AlterOutcome]:
         ops: list[QuotaOps] = [((("user", name),), {"producer_byte_rate": 1.0}) for name in ("mutated", "mutated-too")]
         return _known(await client.quota_alters.alter(ops, lambda: deadline))
 
-    async def altered_configs(deadline: float) -> list[End]:
-        ops = [(each, {"retention.ms": "1"} if each.type is ResourceType.TOPIC else {"k": "v"}) for each in resources]
+    async def altered_configs(deadline: float) -> list[AlterOutcome]:
+        ops = [
+            (each, {"retention.ms": "1"} if each.type is ConfigResourceType.TOPIC else {"k": "v"}) for each in resources
+        ]
         return _known(await client.config_alters().alter(ops, lambda: deadline, validate_only=True))
 
     return [
@@ -155,13 +157,15 @@ def calls_of(client: KraftClient) -> list[Callable[[float], Awaitable[Any]]]:
         altered_configs,
         lambda deadline: client.describe_quotas(None, deadline),
         lambda deadline: client.describe_quotas_of([("user", "mutated")], deadline),
-        lambda deadline: client.list_config_resources([ResourceType.GROUP, ResourceType.CLIENT_METRICS], deadline),
+        lambda deadline: client.list_config_resources(
+            [ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS], deadline
+        ),
     ]
 
 
-def _known(ends: list[End]) -> list[End]:
+def _known(ends: list[AlterOutcome]) -> list[AlterOutcome]:
     """Return the ends of alters; one that is not known is an error here, with its reason."""
-    unknown = [each.reason for each in ends if isinstance(each, Unknown)]
+    unknown = [each.reason for each in ends if isinstance(each, AlterUnknown)]
     if unknown:
         raise KraftError(unknown[0])
     return ends
@@ -171,20 +175,20 @@ def _known(ends: list[End]) -> list[End]:
 async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: KraftCluster, mutations: int) -> None:
     loop, unheard = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda _, context: unheard.append(context))
-    async with KraftWriter(kraft.bootstrap[0]) as writer, line_to(kraft.bootstrap[0], 11) as line:
+    async with KraftWriter(kraft.bootstrap[0]) as writer, mutating_proxy(kraft.bootstrap[0], 11) as proxy:
         await writer.create_topics("mutated", configs={"retention.ms": "1"})
         await writer.quotas(({"user": "mutated"}, {"producer_byte_rate": 1.0}))
-        broker = Address("127.0.0.1", line.port)  # behind the line
+        broker = Address("127.0.0.1", proxy.port)  # behind the line
         ends: Counter[str] = Counter()
 
         async def call(number: int) -> None:
             """Call until the client fails, and go on with a new client, which does not wait before it connects."""
             chooser = random.Random(number)  # noqa: S311 - seeded
             call_s = CALL_S
-            while line.changed < mutations:
+            while proxy.changed < mutations:
                 failed = False
                 async with client_of(broker, cluster_id=kraft.cluster_id) as client:
-                    while not failed and line.changed < mutations:
+                    while not failed and proxy.changed < mutations:
                         begun = time.monotonic()
                         try:
                             await chooser.choice(calls_of(client))(begun + call_s)
@@ -197,7 +201,7 @@ async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: Kraf
                             assert str(error)[0].isupper() or str(error)[0].isdigit(), str(error)
                         assert time.monotonic() < begun + LONGEST_CALL_S + GRACE_S
 
-        line.share = SHARE
+        proxy.share = SHARE
         await asyncio.gather(*(call(number) for number in range(CALLERS)))
         assert min(ends["value"], ends.total() - ends["value"]) > mutations / 20, ends
 
@@ -207,11 +211,11 @@ async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: Kraf
                 with suppress(KraftError):
                     await each(time.monotonic() + CALL_S)
                 await asyncio.sleep(0)
-            line.share = 0.0
+            proxy.share = 0.0
             answers = [await _until_answered(each) for each in calls_of(client)]
             assert (answers[0], answers[-2]) == (kraft.cluster_id, {"producer_byte_rate": 1.0})
-            assert answers[5] == [Applied()] * 2
-            assert [type(each) for each in answers[6]] == [Applied, Applied, Refused, Refused]
+            assert answers[5] == [AlterApplied()] * 2
+            assert [type(each) for each in answers[6]] == [AlterApplied, AlterApplied, AlterRefused, AlterRefused]
         await writer.quotas(*(({"user": name}, {"producer_byte_rate": None}) for name in ("mutated", "mutated-too")))
         await writer.delete_topics("mutated")
     assert unheard == []

@@ -14,10 +14,10 @@ from confplane.client.errors import ProblemError
 from confplane.connection_settings import KafkaSettings
 from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
-from confplane.kraft.views import Resource, ResourceType
-from confplane.observation import rules_of
+from confplane.kraft.views import ConfigResourceType, Resource
+from confplane.kraft_wiring import rules_of
 from confplane.services.ports.cluster_states import Target
-from confplane.services.ports.kafka import Area, Permission
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 from confplane.store.znodes import TARGET, encode_target
 from tests.kraft.records import offsets
 from tests.support import servers
@@ -77,8 +77,8 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
         )
         await writer.create_topics("target-orders", configs={"cleanup.policy": "delete,compact"})
         await writer.configs(
-            (Resource(ResourceType.BROKER, ""), {"log.retention.ms": "604800000"}),
-            (Resource(ResourceType.GROUP, ".."), {"consumer.session.timeout.ms": "46000"}),
+            (Resource(ConfigResourceType.BROKER, ""), {"log.retention.ms": "604800000"}),
+            (Resource(ConfigResourceType.GROUP, ".."), {"consumer.session.timeout.ms": "46000"}),
         )
     before = await offsets(kraft)
 
@@ -88,7 +88,7 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
     assert said.code == 0, said
     assert f"Kafka cluster {kraft.cluster_id}, release 4.4 (metadata.version 4.4-IV2), brokers 1" in said.out
     assert [line.split()[0] for line in said.out.splitlines() if line.endswith(" full")] == [
-        area.value for area in Area
+        area.value for area in KraftEntityType
     ]
     assert "barrier         yes" in said.out
 
@@ -224,32 +224,35 @@ async def test_missing_rights_turn_off_their_parts_alone(
     settings = KafkaSettings.model_validate({"bootstrap": [node.listener("SASL")], "sasl": sasl})
     cluster = Cluster("test", settings, rules_of(newest), lambda: None)
 
-    async def permitted() -> dict[Area, Permission]:
+    async def permitted() -> dict[KraftEntityType, EntityTypePermission]:
         found = await cluster.permissions(time.monotonic() + 30)
         return {area: permission for area, (permission, _) in found.items()}
 
     async with KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.create_topics("target-rights")
         found = await cluster.permissions(time.monotonic() + 30)
-        assert {area for area, (permission, _) in found.items() if permission is Permission.NONE} == {
-            Area.QUOTAS,
-            Area.BROKERS,
-            Area.GROUPS,
-            Area.CLIENT_METRICS,
+        assert {area for area, (permission, _) in found.items() if permission is EntityTypePermission.NONE} == {
+            KraftEntityType.QUOTAS,
+            KraftEntityType.BROKERS,
+            KraftEntityType.GROUPS,
+            KraftEntityType.CLIENT_METRICS,
         }
-        assert found[Area.QUOTAS][1].endswith("needed: DESCRIBE_CONFIGS on CLUSTER")
-        assert "DESCRIBE on TOPIC is missing" in found[Area.TOPICS][1]
+        assert found[KraftEntityType.QUOTAS][1].endswith("needed: DESCRIBE_CONFIGS on CLUSTER")
+        assert "DESCRIBE on TOPIC is missing" in found[KraftEntityType.TOPICS][1]
 
         await writer.allow("User:alice", [(TOPIC, "target-rights", DESCRIBE)])
         await until(lambda: _topics_refused(cluster))
         await writer.allow("User:alice", [(CLUSTER, "kafka-cluster", DESCRIBE_CONFIGS)])
 
         async def all_but_groups() -> bool:
-            return (await permitted())[Area.CLIENT_METRICS] is Permission.READ_ONLY
+            return (await permitted())[KraftEntityType.CLIENT_METRICS] is EntityTypePermission.READ_ONLY
 
         await until(all_but_groups)
-        expected = {**dict.fromkeys(Area, Permission.READ_ONLY), Area.GROUPS: Permission.NONE}
-        assert await permitted() == {**expected, Area.TOPICS: Permission.NONE}
+        expected = {
+            **dict.fromkeys(KraftEntityType, EntityTypePermission.READ_ONLY),
+            KraftEntityType.GROUPS: EntityTypePermission.NONE,
+        }
+        assert await permitted() == {**expected, KraftEntityType.TOPICS: EntityTypePermission.NONE}
         # Without the right to describe the quorum, a look waits until the broker has heard of changes.
         assert "DescribeQuorum is not permitted" in (await cluster.unproven(time.monotonic() + 30) or "")
         began = time.monotonic()
@@ -324,8 +327,8 @@ async def _taken(client: ConfplaneClient, path: str, body: dict[str, Any]) -> bo
 
 
 async def _topics_refused(cluster: Cluster) -> bool:
-    permission, reason = (await cluster.permissions(time.monotonic() + 30))[Area.TOPICS]
-    return permission is Permission.NONE and "DESCRIBE_CONFIGS on TOPIC" in reason
+    permission, reason = (await cluster.permissions(time.monotonic() + 30))[KraftEntityType.TOPICS]
+    return permission is EntityTypePermission.NONE and "DESCRIBE_CONFIGS on TOPIC" in reason
 
 
 async def test_another_cluster_is_never_followed(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kraft.outside.judge import judge, meanings
 from tests.kraft.outside.log import log_up_to
 from tests.kraft.outside.side import Side
+from tests.kraft.outside.trail_check import check_trail, meanings
 from tests.kraft.outside.writers import BEYOND, UNSHOWN, Writers
 from tests.kraft.test_adopting_faults import active
 from tests.support import tools
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(600)
-def test_everything_that_others_write_is_in_the_trail(
+def test_every_external_write_is_in_the_trail(
     quorum: KraftCluster, kraft_class_path: str, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
 ) -> None:
     outside_writers(quorum, kraft_class_path, zookeeper, postgres, tmp_path, seed=1, seconds=5.0, follow=False)
@@ -41,7 +41,7 @@ def test_everything_that_others_write_is_in_the_trail(
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [2, 3])
-def test_everything_that_others_write_in_five_minutes_is_in_the_trail(
+def test_every_external_write_of_five_minutes_is_in_the_trail(
     quorum: KraftCluster, kraft_class_path: str, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path, seed: int
 ) -> None:
     outside_writers(quorum, kraft_class_path, zookeeper, postgres, tmp_path, seed=seed, seconds=300.0, follow=True)
@@ -86,7 +86,7 @@ def outside_writers(
         writers.stop()
         marked = writers.mark()
         for side in sides:
-            wait_for(side.look, why=f"{side.name}: no look")
+            wait_for(side.poll, why=f"{side.name}: no look")
             wait_for(partial(_marked, side, marked), why=f"{side.name}: no last write")
         log = log_up_to(marked, quorum, class_path, beyond=BEYOND, unshown=UNSHOWN)
         if following is not None:
@@ -96,7 +96,7 @@ def outside_writers(
         for side in sides:
             tree = side.tree()
             behind = begun if side is following and begun is not None else float("inf")
-            found = judge(log, side.rows(), tree, every_write_behind=behind)
+            found = check_trail(log, side.rows(), tree, every_write_after=behind)
             assert not found.faults, "\n".join([side.name, *found.faults])
             assert {entity: meanings(config) for entity, config in tree.items()} == described, side.name
             assert not [value for value in UNSHOWN.values() if value in side.said()]

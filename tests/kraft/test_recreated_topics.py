@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from confplane.client.errors import ResourceNotFoundError
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Resource
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.commands import run
@@ -52,7 +52,7 @@ async def test_it_gets_nothing_that_was_written_for_the_earlier_one(
             return not await there()
 
         async def own() -> str | None:
-            (found,) = await client.describe_configs([Resource(ResourceType.TOPIC, NAME)], soon(), keys=[KEY])
+            (found,) = await client.describe_configs([Resource(ConfigResourceType.TOPIC, NAME)], soon(), keys=[KEY])
             # Among the defaults, which have a source of their own.
             return next((each.value for each in found.entries if each.value == "7000"), None)
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.kraft.views import Resource, ResourceType, Unchanged
-from confplane.kraft.wire.connection import Connection
+from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
+from confplane.kraft.wire.connection import KraftConnection
 from confplane.kraft.wire.errors import ProtocolError, UnreachableError, WireError
 from confplane.kraft.wire.messages import MetadataRequest, MetadataResponse
 from confplane.kraft.wire.options import Options
-from confplane.kraft.wire.requests import Requests
+from confplane.kraft.wire.requests import RequestCounts
 from tests.kraft.test_hostile import metadata_answer, node, soon, versions_answer
 from tests.support.kraft_client import client_of
 
@@ -24,8 +24,8 @@ VERSIONS = 18
 LONG_S = 60.0
 
 
-def ends_of(requests: Requests, api: str) -> dict[str, int]:
-    return {code: count for (name, code), count in requests.ends.items() if name == api}
+def ends_of(requests: RequestCounts, api: str) -> dict[str, int]:
+    return {code: count for (name, code), count in requests.outcomes.items() if name == api}
 
 
 async def test_each_code_of_an_answer_counts_once(kraft: KraftCluster) -> None:
@@ -34,8 +34,8 @@ async def test_each_code_of_an_answer_counts_once(kraft: KraftCluster) -> None:
     def by() -> float:
         return soon(LONG_S)
 
-    topic = Resource(ResourceType.TOPIC, "requests-absent")
-    metrics = [Resource(ResourceType.CLIENT_METRICS, name) for name in ("requests-a", "requests-b")]
+    topic = Resource(ConfigResourceType.TOPIC, "requests-absent")
+    metrics = [Resource(ConfigResourceType.CLIENT_METRICS, name) for name in ("requests-a", "requests-b")]
     async with client_of(*kraft.bootstrap, options=options) as client:
         await client.quota_alters.alter(
             [((("user", "requests"),), {"producer_byte_rate": 12.0})], by, validate_only=True
@@ -46,8 +46,8 @@ async def test_each_code_of_an_answer_counts_once(kraft: KraftCluster) -> None:
             validate_only=True,
         )
         found = await client.describe_quotas(None, by())
-        assert not isinstance(found, Unchanged)
-        assert isinstance(await client.describe_quotas(found.digest, by()), Unchanged)
+        assert not isinstance(found, UnchangedQuotas)
+        assert isinstance(await client.describe_quotas(found.digest, by()), UnchangedQuotas)
     requests = options.requests
     assert ends_of(requests, "AlterClientQuotas") == {"NONE": 1}
     assert ends_of(requests, "IncrementalAlterConfigs") == {"NONE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
@@ -67,7 +67,7 @@ async def test_a_code_has_kafkas_name_and_any_other_code_the_same_one(code: int,
 
     options = Options()
     async with node(answer) as address:
-        connection = await Connection.open(address, options, soon())
+        connection = await KraftConnection.open(address, options, soon())
         await connection.call(MetadataRequest(topics=()), MetadataResponse, soon())
         await connection.close()
     assert ends_of(options.requests, "Metadata") == {name: 1}
@@ -84,10 +84,10 @@ async def test_requests_without_an_answer_count_by_what_became_of_them() -> None
 
     options = Options()
     async with node(answer) as address:
-        connection = await Connection.open(address, options, soon())
+        connection = await KraftConnection.open(address, options, soon())
         with pytest.raises(UnreachableError, match="in time"):
             await connection.call(MetadataRequest(topics=()), MetadataResponse, time.monotonic() + 0.2)
-        connection = await Connection.open(address, options, soon())
+        connection = await KraftConnection.open(address, options, soon())
         silent.clear()
         call = asyncio.create_task(connection.call(MetadataRequest(topics=()), MetadataResponse, soon(LONG_S)))
         await silent.wait()
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_no_message_is_malformed(broken: bytes) -> None:
 
     options = Options()
     async with node(answer) as address:
-        connection = await Connection.open(address, options, soon())
+        connection = await KraftConnection.open(address, options, soon())
         with pytest.raises((WireError, ProtocolError)):
             await connection.call(MetadataRequest(topics=()), MetadataResponse, soon())
         await connection.close()
@@ -113,6 +113,6 @@ async def test_an_answer_that_is_no_message_is_malformed(broken: bytes) -> None:
 
 
 def test_an_answer_of_metadata_has_one_code_whatever_its_topics() -> None:
-    requests = Requests()
+    requests = RequestCounts()
     requests.answered("Metadata", metadata_answer(1))
-    assert requests.ends == {("Metadata", "NONE"): 1}
+    assert requests.outcomes == {("Metadata", "NONE"): 1}

@@ -18,14 +18,14 @@ from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
-from confplane.kraft.views import Resource, ResourceType
-from confplane.observation import rules_of
-from confplane.services.ports.kafka import Area
+from confplane.kraft.views import ConfigResourceType, Resource
+from confplane.kraft_wiring import rules_of
+from confplane.services.ports.kafka import KraftEntityType
 from tests.support.adopting import alter, apply
 from tests.support.kraft_writer import KraftWriter, RefusedError
 from tests.support.observing import Observing, caller
-from tests.support.stage import Stage
 from tests.support.waiting import until
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,10 +61,10 @@ def places(name: str) -> list[Place]:
     return [
         Place(Resource(kind, resource), entity, definition)
         for kind, resource, entity, definitions in (
-            (ResourceType.TOPIC, name, topic, CATALOG.topic.values()),
-            (ResourceType.GROUP, name, group, CATALOG.group.values()),
-            (ResourceType.CLIENT_METRICS, name, metrics, CATALOG.client_metrics.values()),
-            (ResourceType.BROKER, "", broker, of_brokers),
+            (ConfigResourceType.TOPIC, name, topic, CATALOG.topic.values()),
+            (ConfigResourceType.GROUP, name, group, CATALOG.group.values()),
+            (ConfigResourceType.CLIENT_METRICS, name, metrics, CATALOG.client_metrics.values()),
+            (ConfigResourceType.BROKER, "", broker, of_brokers),
         )
         for definition in definitions
         if RULES.governs(entity, definition.name)
@@ -94,49 +94,47 @@ def spellings(random: Random, definition: ConfigDef, *, blanks: bool) -> list[st
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
-    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
+async def world(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[World]:
+    async with World(tmp_path, chroot, migrated, raw_zk) as running:
         yield running
 
 
 @pytest.mark.parametrize("by_log", [False, True], ids=["by-looks", "by-the-log"])
-async def test_no_accepted_spelling_is_a_change_twice(kraft: KraftCluster, stage: Stage, *, by_log: bool) -> None:
-    await spelled(kraft, stage, 4, by_log=by_log, keys=24)
+async def test_no_accepted_spelling_is_a_change_twice(kraft: KraftCluster, world: World, *, by_log: bool) -> None:
+    await spelled(kraft, world, 4, by_log=by_log, keys=24)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("by_log", [False, True], ids=["by-looks", "by-the-log"])
 @pytest.mark.parametrize("seed", range(5))
 async def test_no_accepted_spelling_of_any_key_is_a_change_twice(
-    kraft: KraftCluster, stage: Stage, seed: int, *, by_log: bool
+    kraft: KraftCluster, world: World, seed: int, *, by_log: bool
 ) -> None:
-    await spelled(kraft, stage, seed, by_log=by_log, keys=1_000)
+    await spelled(kraft, world, seed, by_log=by_log, keys=1_000)
 
 
-async def test_no_accepted_spelling_of_callers_is_a_change_by_others(kraft: KraftCluster, stage: Stage) -> None:
-    await spelled_by_callers(kraft, stage, 5, rounds=2)
+async def test_no_accepted_spelling_is_an_external_change(kraft: KraftCluster, world: World) -> None:
+    await spelled_by_callers(kraft, world, 5, rounds=2)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6, 9))
-async def test_no_accepted_spelling_of_callers_is_ever_a_change_by_others(
-    kraft: KraftCluster, stage: Stage, seed: int
-) -> None:
-    await spelled_by_callers(kraft, stage, seed, rounds=8)
+async def test_no_accepted_spelling_is_ever_an_external_change(kraft: KraftCluster, world: World, seed: int) -> None:
+    await spelled_by_callers(kraft, world, seed, rounds=8)
 
 
-async def spelled_by_callers(kraft: KraftCluster, stage: Stage, seed: int, *, rounds: int) -> None:
+async def spelled_by_callers(kraft: KraftCluster, world: World, seed: int, *, rounds: int) -> None:
     """Apply a spelling of each key in each round; look at each twice."""
     random = Random(seed)  # noqa: S311 - no secret
     cluster = Cluster("test", KafkaSettings.model_validate({"bootstrap": kraft.bootstrap}), RULES, lambda: None)
-    one = Observing(await stage.replica(client_configs_layout="separate"), cluster)
+    one = Observing(await world.replica(client_configs_layout="separate"), cluster)
     name = f"spelled-{random.randrange(1 << 30)}"
     tried = [(place, spellings(random, place.definition, blanks=True)) for place in places(name)]
     user = Entity.of(user=name)
     async with KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.create_topics(name)
         await one.import_all()
-        await one.look()
+        await one.poll()
         await one.observer.publish()
         await one.targets.adopt(one.states, caller())
         await one.aware()
@@ -179,20 +177,20 @@ async def _applied(one: Observing) -> bool:
     return not report.pending
 
 
-async def spelled(kraft: KraftCluster, stage: Stage, seed: int, *, by_log: bool, keys: int) -> None:
+async def spelled(kraft: KraftCluster, world: World, seed: int, *, by_log: bool, keys: int) -> None:
     """Write values in one spelling and then in others; look at each twice."""
     (node,) = kraft.nodes
     random = Random(seed)  # noqa: S311 - no secret
     settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap, "controllers": [node.controller]})
     cluster = Cluster("test", settings, RULES, lambda: None)
-    replica = await stage.replica(client_configs_layout="separate")
+    replica = await world.replica(client_configs_layout="separate")
     one = Observing(replica, cluster, log=by_log)
     name = f"spelled-{'log' if by_log else 'looks'}-{random.randrange(1 << 30)}"
     all_places = places(name)
     tried = []
     for place in random.sample(all_places, min(keys, len(all_places))):
         # A number with blanks is taken into the log, and fails in brokers, which then do not list the group at all.
-        blanks = by_log or place.resource.type is not ResourceType.GROUP
+        blanks = by_log or place.resource.type is not ConfigResourceType.GROUP
         tried.append((place, spellings(random, place.definition, blanks=blanks)))
     users = [{"user": name, "client-id": f"{number}"} for number in range(len(RATES))]
     async with KraftWriter(kraft.bootstrap[0]) as writer:
@@ -240,10 +238,10 @@ async def _observed(one: Observing, cluster: Cluster) -> int:
     """Follow everything that was acknowledged, look at everything, and return the number of rows."""
     deadline = time.monotonic() + 60
     offset = await cluster.barrier(deadline)
-    log = one.observer.looking.log
+    log = one.observer.poll_loop.log
     if log is not None:
         await until(lambda: log.following and (log.offset or 0) >= offset)
-    await one.freshener.look_over(Area, deadline)
+    await one.refresher.refresh_types(KraftEntityType, deadline)
     return len(await one.followed())
 
 

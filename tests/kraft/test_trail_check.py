@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kraft.outside.judge import Happening, Kind, Row, judge
+from tests.kraft.outside.trail_check import Happening, Kind, Row, check_trail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ def exact(
     )
 
 
-def seen(before: str | None, after: str | None, lower: int | None, until: int, *, entity: str = ENTITY) -> Row:
+def polled(before: str | None, after: str | None, lower: int | None, until: int, *, entity: str = ENTITY) -> Row:
     return Row(
         f"look-{until}", entity, _config(before), _config(after), lower, until, 5000 + until, exact=False, writes=1
     )
@@ -61,59 +61,61 @@ def _config(value: str | None) -> Mapping[str, str]:
 
 LOG = [put(10, "1"), put(20, "2"), put(30, "3"), put(40, "2"), put(50, "3")]
 EACH = [exact(None, "1", 10), exact("1", "2", 20), exact("2", "3", 30), exact("3", "2", 40), exact("2", "3", 50)]
-LOOKS = [seen(None, "1", None, 15), seen("1", "3", 15, 55)]
-REMADE = [topic(5, Kind.MADE), put(10, "1", entity=TOPIC), topic(20, Kind.GONE), topic(30, Kind.MADE),
+LOOKS = [polled(None, "1", None, 15), polled("1", "3", 15, 55)]
+RECREATED = [topic(5, Kind.MADE), put(10, "1", entity=TOPIC), topic(20, Kind.GONE), topic(30, Kind.MADE),
           put(31, "2", entity=TOPIC)]  # fmt: skip
 
 
 def test_each_record_in_a_row_of_its_own_is_no_fault() -> None:
-    found = judge(LOG, EACH, {ENTITY: {KEY: "3"}}, every_write_behind=0)
+    found = check_trail(LOG, EACH, {ENTITY: {KEY: "3"}}, every_write_after=0)
     assert (found.faults, found.exact, found.seen, found.undone) == ([], 5, 0, 0)
 
 
 def test_a_run_counts_its_records() -> None:
     rows = [EACH[0], exact("1", "3", 50, writes=4, first=20)]
-    found = judge(LOG, rows, {ENTITY: {KEY: "3"}}, every_write_behind=0)
+    found = check_trail(LOG, rows, {ENTITY: {KEY: "3"}}, every_write_after=0)
     assert (found.faults, found.exact) == ([], 5)
 
 
-def test_looks_merge_writes_and_miss_those_that_were_undone() -> None:
-    rows = [seen(None, "1", None, 15), seen("1", "3", 15, 35)]
-    found = judge(LOG, rows, {ENTITY: {KEY: "3"}})
+def test_polls_merge_writes_and_miss_those_that_were_undone() -> None:
+    rows = [polled(None, "1", None, 15), polled("1", "3", 15, 35)]
+    found = check_trail(LOG, rows, {ENTITY: {KEY: "3"}})
     assert (found.faults, found.seen, found.undone) == ([], 3, 2)
 
 
 def test_spellings_of_a_value_are_the_same() -> None:
     log = [put(10, "0100"), put(20, "a , b")]
-    assert judge(log, [exact(None, "100", 10), exact("100", "a,b", 20)], {ENTITY: {KEY: "a,b"}}).faults == []
+    assert check_trail(log, [exact(None, "100", 10), exact("100", "a,b", 20)], {ENTITY: {KEY: "a,b"}}).faults == []
 
 
 def test_a_password_is_a_row_without_its_value_where_each_write_is_promised() -> None:
     log = [put(10, "hush", shown=False)]
-    assert judge(log, [exact(None, None, 10)], {}, every_write_behind=0).faults == []
-    assert judge(log, [], {}).faults == []
-    assert judge(log, [], {}, every_write_behind=0).faults
+    assert check_trail(log, [exact(None, None, 10)], {}, every_write_after=0).faults == []
+    assert check_trail(log, [], {}).faults == []
+    assert check_trail(log, [], {}, every_write_after=0).faults
 
 
-def test_a_topic_made_anew_is_a_removal_and_a_creation() -> None:
+def test_a_recreated_topic_is_a_removal_and_a_creation() -> None:
     ends = [exact(None, "1", 10, entity=TOPIC), exact("1", None, 20, entity=TOPIC), exact(None, "2", 31, entity=TOPIC)]
     tree = {TOPIC: {KEY: "2"}}
-    assert judge(REMADE, ends, tree, every_write_behind=0).faults == []
-    assert judge(REMADE, [ends[0], exact("1", "2", 31, entity=TOPIC)], tree).faults, "one row for two topics"
-    assert judge(REMADE, [ends[0], seen("1", "2", 15, 40, entity=TOPIC)], tree).faults, "one look's row for two topics"
-    two = [ends[0], seen("1", None, 15, 40, entity=TOPIC), seen(None, "2", 15, 40, entity=TOPIC)]
-    assert judge(REMADE, two, tree).faults == []
+    assert check_trail(RECREATED, ends, tree, every_write_after=0).faults == []
+    assert check_trail(RECREATED, [ends[0], exact("1", "2", 31, entity=TOPIC)], tree).faults, "one row for two topics"
+    assert check_trail(RECREATED, [ends[0], polled("1", "2", 15, 40, entity=TOPIC)], tree).faults, (
+        "one look's row for two topics"
+    )
+    two = [ends[0], polled("1", None, 15, 40, entity=TOPIC), polled(None, "2", 15, 40, entity=TOPIC)]
+    assert check_trail(RECREATED, two, tree).faults == []
 
 
-def test_the_row_of_a_look_that_saw_a_topic_gone_may_be_the_end_of_several() -> None:
-    ends = [exact(None, "1", 10, entity=TOPIC), seen("1", None, 10, 50, entity=TOPIC)]
-    log = [*REMADE, topic(40, Kind.GONE)]
-    assert judge(log, ends, {}, every_write_behind=0).faults == []
-    assert judge(log, [ends[0], replace(ends[1], until=39)], {}, every_write_behind=0).faults, (
+def test_the_row_of_a_poll_that_saw_a_topic_removed_may_end_several_topics() -> None:
+    ends = [exact(None, "1", 10, entity=TOPIC), polled("1", None, 10, 50, entity=TOPIC)]
+    log = [*RECREATED, topic(40, Kind.GONE)]
+    assert check_trail(log, ends, {}, every_write_after=0).faults == []
+    assert check_trail(log, [ends[0], replace(ends[1], until=39)], {}, every_write_after=0).faults, (
         "the last end is in no row"
     )
     phantom = [*ends, ends[0], exact("1", None, 20, entity=TOPIC)]
-    assert judge(log, phantom, {}, every_write_behind=0).faults, "rows of records that the look's row has"
+    assert check_trail(log, phantom, {}, every_write_after=0).faults, "rows of records that the look's row has"
 
 
 FAULTS: list[tuple[str, Callable[[Trail], Trail]]] = [
@@ -135,7 +137,7 @@ FAULTS: list[tuple[str, Callable[[Trail], Trail]]] = [
 
 @pytest.mark.parametrize("plant", [each for _, each in FAULTS], ids=[name for name, _ in FAULTS])
 def test_a_fault_among_rows_of_the_log_is_found(plant: Callable[[Trail], Trail]) -> None:
-    assert judge(LOG, plant(EACH), {ENTITY: {KEY: "3"}}, every_write_behind=0).faults
+    assert check_trail(LOG, plant(EACH), {ENTITY: {KEY: "3"}}, every_write_after=0).faults
 
 
 @pytest.mark.parametrize(
@@ -145,19 +147,19 @@ def test_a_fault_among_rows_of_the_log_is_found(plant: Callable[[Trail], Trail])
         [LOOKS[0], replace(LOOKS[1], until=25)],  # the log had no such state by then
         [LOOKS[0], replace(LOOKS[1], after={KEY: "4"})],
         [LOOKS[0]],  # a change that is still there
-        [*LOOKS, seen("3", "3", 55, 60)],
+        [*LOOKS, polled("3", "3", 55, 60)],
         [],
     ],
     ids=["behind its writes", "in front of its writes", "no state of the log", "lost", "phantom", "no rows at all"],
 )
-def test_a_fault_among_rows_of_looks_is_found(rows: Trail) -> None:
-    assert judge(LOG, rows, {ENTITY: {KEY: "3"}}).faults
+def test_a_fault_among_rows_of_polls_is_found(rows: Trail) -> None:
+    assert check_trail(LOG, rows, {ENTITY: {KEY: "3"}}).faults
 
 
 def test_a_tree_that_is_not_the_end_of_the_log_is_found() -> None:
-    assert judge(LOG, EACH, {ENTITY: {KEY: "2"}}).faults
-    assert judge(LOG, EACH, {}).faults
-    assert judge(LOG, EACH, {ENTITY: {KEY: "3"}, "user=bob": {KEY: "1"}}).faults
+    assert check_trail(LOG, EACH, {ENTITY: {KEY: "2"}}).faults
+    assert check_trail(LOG, EACH, {}).faults
+    assert check_trail(LOG, EACH, {ENTITY: {KEY: "3"}, "user=bob": {KEY: "1"}}).faults
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -177,8 +179,8 @@ def test_honest_trails_of_made_up_logs_have_no_fault_and_lose_no_row_unnoticed(s
         if dice.random() < 0.5:
             rows.append(exact(before, stored, offset, writes=run, first=log[-run].offset))
         else:
-            rows.append(seen(before, stored, begin, offset))
+            rows.append(polled(before, stored, begin, offset))
     tree = {ENTITY: _config(stored)}
-    assert judge(log, rows, tree, every_write_behind=0).faults == []
+    assert check_trail(log, rows, tree, every_write_after=0).faults == []
     lost = dice.randrange(len(rows))
-    assert judge(log, rows[:lost] + rows[lost + 1 :], tree, every_write_behind=0).faults
+    assert check_trail(log, rows[:lost] + rows[lost + 1 :], tree, every_write_after=0).faults

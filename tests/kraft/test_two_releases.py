@@ -13,7 +13,7 @@ from tests.kraft.test_adopting import RATE, applied, command, kinds, put, until_
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
 from tests.support.kraft_writer import KraftWriter
-from tests.support.releases import earlier_of_targets
+from tests.support.releases import earlier_applying
 from tests.support.service import Service
 from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.waiting import until
@@ -48,7 +48,7 @@ async def test_each_release_ends_what_the_other_began_to_send_and_reads_its_rows
         )
         for name in ("earlier", "present")
     )
-    earlier.root = await asyncio.to_thread(earlier_of_targets, tmp_path / "files")
+    earlier.root = await asyncio.to_thread(earlier_applying, tmp_path / "files")
     await asyncio.to_thread(command, present, "import", "--apply")
     await asyncio.to_thread(command, present, "adopt", "--reason", "a test")
     rows = ["change"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.rollups.session import session
-from confplane.rollups.small import SETTINGS
+from confplane.rollups.small_clusters import SETTINGS
 from tests.support.sampling import FULL_SIZE
 
 if TYPE_CHECKING:

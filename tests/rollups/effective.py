@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from confplane.domain.broker_levels import Level, Levels, effective_broker, read_level
+from confplane.domain.broker_levels import ConfigLevels, DynamicLevel, effective_broker, read_level
 from confplane.domain.topics import effective_topic
 from tests.support.catalogs import ZOOKEEPER
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from confplane.domain.broker_levels import EffectiveConfig
+    from confplane.domain.broker_levels import EffectiveConfigEntry
 
 Config = dict[str, str | None]
 HIDDEN = "what nobody is told"
@@ -41,9 +41,9 @@ def fill(database: duckdb.DuckDBPyConnection) -> None:
 
 def _rows(nodes: dict[str, tuple[Config, Config]]) -> Iterator[tuple[object, ...]]:
     default, default_prints = nodes.get("broker", ({}, {}))
-    of_all = _counted(default, Level.DEFAULT)
+    of_all = _counted(default, DynamicLevel.DEFAULT)
     brokers = {
-        entity_id: (_counted(config, Level.BROKER), prints)
+        entity_id: (_counted(config, DynamicLevel.BROKER), prints)
         for entity_id, (config, prints) in nodes.items()
         if entity_id.startswith("broker=")
     }
@@ -55,20 +55,20 @@ def _rows(nodes: dict[str, tuple[Config, Config]]) -> Iterator[tuple[object, ...
     keys = sorted({*of_all, *(key for config, _ in brokers.values() for key in config)})
     for entity_id, (config, prints) in brokers.items():
         for key in keys:
-            found = effective_broker(key, Levels(ZOOKEEPER, default=of_all, broker=config))
+            found = effective_broker(key, ConfigLevels(ZOOKEEPER, default=of_all, broker=config))
             fingerprint = prints.get(key) if key in config else default_prints.get(key) if key in of_all else None
             yield _row("broker", entity_id, found, key in config, key in config or key in of_all, fingerprint)
     keys = sorted({key for config, _ in topics.values() for key in config})
     for entity_id, (config, prints) in topics.items():
         for key in keys:
-            found = effective_topic(key, config, Levels(ZOOKEEPER, default=of_all))
+            found = effective_topic(key, config, ConfigLevels(ZOOKEEPER, default=of_all))
             yield _row("topic", entity_id, found, key in config, key in config, prints.get(key))
 
 
 def _row(
     kind: str,
     entity_id: str,
-    found: EffectiveConfig,
+    found: EffectiveConfigEntry,
     own: bool,  # noqa: FBT001
     is_set: bool,  # noqa: FBT001
     fingerprint: str | None,
@@ -78,7 +78,7 @@ def _row(
     return kind, entity_id, found.name, "none" if found.value is None else "value", found.value, fingerprint, own
 
 
-def _counted(config: Config, level: Level) -> dict[str, str]:
+def _counted(config: Config, level: DynamicLevel) -> dict[str, str]:
     return read_level(ZOOKEEPER, dict(_texts(config)), level)[0]
 
 

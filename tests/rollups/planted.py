@@ -14,19 +14,19 @@ def a_key(row: Row) -> str:
     return min(str(key) for key, value in row["config"].items() if value is not None)
 
 
-def has_told(_: list[Row], znode: Row) -> bool:
+def has_value(_: list[Row], znode: Row) -> bool:
     return any(value is not None for value in znode["config"].values())
 
 
 def value_by_hand(cluster: Cluster) -> None:
-    _, znode = cluster.take(has_told)
+    _, znode = cluster.take(has_value)
     key = a_key(znode)
     znode["config"] = {**znode["config"], key: "31"}
     cluster.expect(znode["entity_id"], "content", key)
 
 
 def removed_by_hand(cluster: Cluster) -> None:
-    _, znode = cluster.take(has_told)
+    _, znode = cluster.take(has_value)
     key = a_key(znode)
     znode["config"] = {name: value for name, value in znode["config"].items() if name != key}
     znode["version"] += 1
@@ -100,7 +100,7 @@ def is_created_once(history: list[Row], znode: Row) -> bool:
 
 
 def row_with_another_value(cluster: Cluster) -> None:
-    history, znode = cluster.take(has_told)
+    history, znode = cluster.take(has_value)
     key = a_key(znode)
     history[-1]["after"] = {**history[-1]["after"], key: "31"}
     cluster.expect(znode["entity_id"], "content", key)
@@ -112,7 +112,7 @@ def written_as_it_was(cluster: Cluster) -> None:
     cluster.expect(znode["entity_id"], "version")
 
 
-def made_again_as_it_was(cluster: Cluster) -> None:
+def recreated_unchanged(cluster: Cluster) -> None:
     _, znode = cluster.take(lambda _history, znode: znode["czxid"] != znode["mzxid"])
     znode["czxid"] = znode["mzxid"]
     cluster.expect(znode["entity_id"], "version")
@@ -151,7 +151,7 @@ def first_row_withheld(cluster: Cluster) -> None:
 
 def row_of_others_withheld(cluster: Cluster) -> None:
     """Another writer wrote, the recorder moved its state on, and its row was lost."""
-    _, znode = cluster.take(has_told)
+    _, znode = cluster.take(has_value)
     later = {"version": znode["version"] + 1, "mzxid": cluster.trail.zxid + 1}
     config = {**znode["config"], MADE_UP: "7"}
     cluster.state_of(znode).update(later, content=config)
@@ -189,7 +189,7 @@ PLANTS: Final = {
     only_row_withheld: 4,
     row_with_another_value: 4,
     written_as_it_was: 2,
-    made_again_as_it_was: 2,
+    recreated_unchanged: 2,
     back_after_its_deletion: 3,
     first_row_withheld: 2,
     row_of_others_withheld: 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from confplane.rollups.runner import Finished, RunOptions, runner
+from confplane.rollups.runner import FinishedRun, RunOptions, runner
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -19,7 +19,7 @@ OPTIONS = RunOptions("User:olga@cli")
 
 def run(
     spark: SparkSession, at: Reading, dsn: SecretStr, job: Job, options: RunOptions = OPTIONS, **more: Any
-) -> Finished:
+) -> FinishedRun:
     with runner(spark, at, dsn) as found:
         return found.run(job, options, **more)
 

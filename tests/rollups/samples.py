@@ -16,7 +16,7 @@ from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.teams import Teams
 from confplane.rollups import schemas
 from confplane.rollups.jobs import JOBS
-from confplane.rollups.registered import current
+from confplane.rollups.registrations import current_registrations
 from tests.bench.sample.files import write_frame
 from tests.rollups import effective
 from tests.rollups.limited import limited
@@ -63,7 +63,7 @@ def save(directory: Path, **rows: Sequence[tuple[Any, ...]]) -> Path:
 def frames(spark: SparkSession, directory: Path) -> dict[str, DataFrame]:
     """Read what was saved."""
     found = {name: spark.read.schema(schema).parquet(str(directory / name)) for name, schema in STORED.items()}
-    return {**found, "registrations": current(found["registration_events"])}
+    return {**found, "registrations": current_registrations(found["registration_events"])}
 
 
 def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
@@ -76,10 +76,10 @@ def made(name: str, given: Mapping[str, DataFrame], **options: Any) -> tuple[Dat
     job, options = JOBS[name], {"release": ON_ZOOKEEPER, "teams": TEAMS, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     known = {*job.options, *(("carried", "settled") if job.fold is not None else ())}
-    return job.made(**inputs, **{key: value for key, value in options.items() if key in known})
+    return job.evaluate(**inputs, **{key: value for key, value in options.items() if key in known})
 
 
-def seen(
+def inputs_of(
     job: Job, given: Mapping[str, DataFrame], then: datetime | None, now: datetime | None
 ) -> tuple[dict[str, DataFrame], datetime | None]:
     """Return what a run at a moment is given that builds on one of an earlier moment, by the words of ``Job``.

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from confplane.devstack.zookeeper import ZooKeeper
 from confplane.rollups import stores
-from confplane.rollups.exports.altered import Altered
-from confplane.rollups.exports.exporter import NAMES, Exporter, alone
+from confplane.rollups.exports.alterations import ExportAlterations
+from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
 from confplane.rollups.exports.reading import read_lake
 from confplane.rollups.jobs import JOBS
 from confplane.rollups.origin import Origin
@@ -71,8 +71,8 @@ def lake(spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Databa
     """The exports of the cluster."""
     found = made.directory.parent / "lake"
     stored, _ = origin
-    with alone(stored.dsn, CLUSTER), stores.opened(spark, stored) as (reading, frames):
-        Exporter(spark, str(found), reading, frames, Altered()).export(NAMES)
+    with exclusive_export(stored.dsn, CLUSTER), stores.open_reading(spark, stored) as (reading, frames):
+        Exporter(spark, str(found), reading, frames, ExportAlterations()).export(NAMES)
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from confplane.devstack.java import find_java
 from confplane.rollups.class_archive import ClassArchive
-from confplane.rollups.small import joined
+from confplane.rollups.small_clusters import join_java_options
 from tests.audit.rows import run
 from tests.rollups.test_command import SEEN
 from tests.support.commands import Commands
@@ -176,7 +176,7 @@ def test_its_path_reaches_java_through_sparks_launcher_whatever_its_characters(
     monkeypatch.setenv("XDG_CACHE_HOME", str(made.parents[1]))
     given = archive()
     assert given.is_made
-    command = launched("--conf", f"spark.driver.extraJavaOptions={joined(given.options())}")
+    command = launched("--conf", f"spark.driver.extraJavaOptions={join_java_options(given.options())}")
     assert [part for part in command if part in given.options()] == given.options()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
     assert ClassArchive.of(find_java()) is None

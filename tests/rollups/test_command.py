@@ -84,7 +84,7 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, b"".join(said).decode(errors="replace")
 
 
-def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
+def test_killed_during_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     spark: object, commands: Commands, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del spark  # the next run takes the session that there is

@@ -172,7 +172,7 @@ ZNODES: Final = [
 
 
 @pytest.mark.parametrize("name", REFERENCED)
-def test_of_an_empty_cluster_there_is_nothing_to_tell(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_of_an_empty_cluster_there_is_nothing_to_report(spark: SparkSession, tmp_path: Path, name: str) -> None:
     directory = samples.save(tmp_path)
     rows = samples.run(name, samples.frames(spark, directory), capacity=CAPACITY)
     # Impact tells of the defaults that everybody falls under, whether or not there is anybody.

@@ -17,8 +17,8 @@ from confplane.cli.commands import cli
 from confplane.domain.errors import ConcurrentChangeError
 from confplane.rollups import stores
 from confplane.rollups.exports import manifest
-from confplane.rollups.exports.altered import REMOVABLE, Altered, pseudonym
-from confplane.rollups.exports.exporter import NAMES, Exporter, alone
+from confplane.rollups.exports.alterations import REMOVABLE, ExportAlterations, pseudonym
+from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
 from confplane.rollups.exports.manifest import UnreadableLakeError
 from confplane.rollups.exports.reading import read_lake
 from confplane.rollups.jobs import JOBS, activity, compare, integrity, usage
@@ -74,7 +74,7 @@ def export(
     origin: Origin,
     lake: Path,
     *names: str,
-    altered: Altered = Altered(),  # noqa: B008 - it is frozen
+    altered: ExportAlterations = ExportAlterations(),  # noqa: B008 - it is frozen
     full: bool = False,
     most_parts: int | None = None,
 ) -> Manifest:
@@ -82,8 +82,8 @@ def export(
     wanted = names or ("trail", "registrations")
     jobs: list[Job] | None = None if "znodes" in wanted else []
     with (
-        alone(origin.dsn, origin.name),
-        stores.opened(spark, origin, jobs=jobs, most_parts=most_parts) as (reading, frames),
+        exclusive_export(origin.dsn, origin.name),
+        stores.open_reading(spark, origin, jobs=jobs, most_parts=most_parts) as (reading, frames),
     ):
         return Exporter(spark, str(lake), reading, frames, altered).export(wanted, full=full)
 
@@ -318,7 +318,7 @@ def test_a_lake_never_goes_back_in_time(spark: SparkSession, migrated: servers.D
     assert_is_the_tables(tmp_path, migrated)
 
 
-def test_another_history_of_postgres_is_exported_anew(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_history_of_postgres_is_exported_from_the_start(spark: SparkSession, tmp_path: Path) -> None:
     with Forgetful(tmp_path / "server") as server:
         server._settings["wal_writer_delay"] = "10ms"
         database = servers.make_migrated(server)
@@ -385,10 +385,10 @@ def test_a_lake_whose_path_spark_would_take_for_a_pattern_is_refused(
 
 def test_two_exports_of_a_cluster_are_not_made_at_once(migrated: servers.Database) -> None:
     dsn = SecretStr(migrated.service_dsn)
-    with alone(dsn, CLUSTER):
-        with alone(dsn, "elsewhere"):
+    with exclusive_export(dsn, CLUSTER):
+        with exclusive_export(dsn, "elsewhere"):
             pass
-        with pytest.raises(ConcurrentChangeError, match="under way already"), alone(dsn, CLUSTER):
+        with pytest.raises(ConcurrentChangeError, match="under way already"), exclusive_export(dsn, CLUSTER):
             pass
 
 
@@ -405,7 +405,7 @@ def test_columns_are_left_out_and_principals_replaced(
         VALUES ('{change_id(START_MS, 8)}', 1, 0, '{CLUSTER}', 'topic=t', 'node', '/t', '{{}}', '[]', '{{}}', '{{}}')
         """,  # noqa: S608 - constants
     )
-    origin, altered = origin_of(migrated), Altered(("reason", "ticket"), KEY)
+    origin, altered = origin_of(migrated), ExportAlterations(("reason", "ticket"), KEY)
     export(spark, origin, tmp_path, altered=altered)
     rows = exported(tmp_path, "trail", CLUSTER)
     names = {row["principal"] for row in expected(migrated.owner_dsn, "changes")}
@@ -417,7 +417,11 @@ def test_columns_are_left_out_and_principals_replaced(
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for secret in (b"person's words", b"T-1", "zoë".encode(), KEY):
         assert secret not in written
-    for other in (Altered(), Altered(("reason", "ticket")), Altered(("reason", "ticket"), KEY + b"2")):
+    for other in (
+        ExportAlterations(),
+        ExportAlterations(("reason", "ticket")),
+        ExportAlterations(("reason", "ticket"), KEY + b"2"),
+    ):
         with pytest.raises(UnreadableLakeError, match="give the same, or export it anew with --full"):
             export(spark, origin, tmp_path, altered=other)
     with pytest.raises(NotInReadingError, match="are pseudonyms"):
@@ -449,8 +453,8 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
     raw_zk.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)
     raw_zk.create("/config/brokers/0", b'{"version":1,"config":{"x.password":"in-clear"}}', makepath=True)
     origin = origin_of(migrated, chroot)
-    with alone(origin.dsn, CLUSTER), stores.opened(spark, origin) as (reading, frames):
-        Exporter(spark, str(tmp_path), reading, frames, Altered()).export(NAMES)
+    with exclusive_export(origin.dsn, CLUSTER), stores.open_reading(spark, origin) as (reading, frames):
+        Exporter(spark, str(tmp_path), reading, frames, ExportAlterations()).export(NAMES)
         wanted = {name: rows_of(reading, job) for name, job in jobs.items()}
         position, options = dict(reading.position), dict(reading.options)
     spark.catalog.clearCache()

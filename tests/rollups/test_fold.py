@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from confplane.audit.rollup_parts import fold_id
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.rollups import folding, schemas
-from confplane.rollups.job import Carried, Fold, Job
+from confplane.rollups.file_frames import FileFrames
+from confplane.rollups.job import CarriedFold, Fold, Job
 from confplane.rollups.jobs import integrity
-from confplane.rollups.kept import KeptFrames
 from confplane.rollups.reading import reading_of
 from confplane.rollups.runner import RunOptions
 from confplane.rollups.sinks.postgres import RunStore
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from confplane.rollups.reading import Reading
-    from confplane.rollups.runner import Finished
+    from confplane.rollups.runner import FinishedRun
     from tests.support import servers
 
 JOB: Final = integrity.JOB
@@ -92,7 +92,7 @@ class History:
             frame = self.spark.read.schema(samples.STORED[name]).parquet(str(self.directory / name))
             return _as_of(frame, now) if name == "changes" else frame
 
-        return reading_of(CLUSTER, options, 0, KeptFrames(read))
+        return reading_of(CLUSTER, options, 0, FileFrames(read))
 
 
 def _as_of(changes: DataFrame, now: datetime) -> DataFrame:
@@ -110,7 +110,7 @@ def at_once(at: Reading, job: Job = JOB) -> list[dict[str, Any]]:
 
 
 def newest(
-    changes: DataFrame, carried: Carried | None = None, settled: int | None = None
+    changes: DataFrame, carried: CarriedFold | None = None, settled: int | None = None
 ) -> tuple[DataFrame, DataFrame | None]:
     """The newest revision of each entity; the fold has that of the settled changes."""
     known = changes.where(F.col("revision").isNotNull())
@@ -135,7 +135,7 @@ NEWEST: Final = Job(
 """A job under the name of integrity, for what happens to folds whatever is in them."""
 
 
-def rows_of(database: servers.Database, done: Finished) -> list[dict[str, Any]]:
+def rows_of(database: servers.Database, done: FinishedRun) -> list[dict[str, Any]]:
     query = "SELECT item FROM rollup_rows WHERE run_id = %s ORDER BY part, ordinal"
     return [item for (item,) in fetch(database.owner_dsn, query, done.run.id)]
 
@@ -178,7 +178,7 @@ def test_in_random_steps_the_rows_are_those_of_a_run_from_the_beginning(
 
 
 @pytest.mark.usefixtures("few_rows")
-def test_of_an_entity_only_the_newest_gaps_are_told_and_handed_on(
+def test_only_the_newest_gaps_of_an_entity_are_reported_and_passed_on(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(entities=12, events=900, seed=4)
@@ -224,7 +224,7 @@ def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
     assert first.run.folded is None
 
     # Two at once build on the same fold; the one of the newer moment is built on next.
-    inner: list[Finished] = []
+    inner: list[FinishedRun] = []
     hand_on = RunStore.hand_on
 
     def meanwhile(*given: Any, **more: Any) -> None:

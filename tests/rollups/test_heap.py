@@ -11,7 +11,7 @@ import pytest
 
 from confplane.cli import rollups as command
 from confplane.devstack.java import find_java
-from confplane.rollups import heap, small
+from confplane.rollups import heap, small_clusters
 from tests.support.spark import launched
 
 GIB = 2**30
@@ -19,7 +19,7 @@ GIB = 2**30
 
 @pytest.fixture(autouse=True)
 def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*small._GIVEN, "SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"):
+    for name in (*small_clusters._GIVEN, "SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"):
         monkeypatch.setenv(name, "")  # so that it is absent again afterwards
         monkeypatch.delenv(name)
 
@@ -59,7 +59,7 @@ def test_a_command_sets_it_for_its_own_java_where_the_cluster_is_not_small(
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:MaxRAM=8g")
     monkeypatch.setattr(command, "session", lambda *_, **__: os.environ.get("SPARK_DRIVER_MEMORY"))
     settings: Any = SimpleNamespace(log_level="info")
-    assert command.started(settings, master, small=small) == given
+    assert command.start_session(settings, master, small=small) == given
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_integrity_shares_the_changes_of_an_entity(spark: SparkSession, monkeypa
     monkeypatch.setattr(folding, "_RANGE_BITS", 7)
     made = history()
     rows = frame(spark, made.changes())
-    folded = folding.folded(rows, made.end, made.end, 0, newest_version=None)
+    folded = folding.fold_changes(rows, made.end, made.end, 0, newest_version=None)
     stages = rows_of_tasks(spark, "hot integrity", folded.collect)
     largest = max(stages, key=sum)
     hot = sum(row["entity_id"] == "topic=hot" for row in made.changes())

@@ -9,7 +9,7 @@ import pytest
 from confplane.domain.rollups import ROLLUPS
 from confplane.services.ports.trail import CLIENTS
 from tests.bench.sample.trail import Plan
-from tests.rollups.planted import PLANTS, deleted_by_hand, has_told, is_created_once
+from tests.rollups.planted import PLANTS, deleted_by_hand, has_value, is_created_once
 from tests.rollups.tampered import MADE_UP, Cluster
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_each_of_sixty_planted_mismatches_of_fifteen_kinds_is_found(
     ],
     ids=["recorded", "not recorded"],
 )
-def test_another_ensemble_under_the_old_name_is_told(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
+def test_another_ensemble_under_the_old_name_is_reported(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     cluster = Cluster(plan)
     highest: dict[str, int] = {}
     for entity_id, revision in cluster.revisions():
@@ -106,7 +106,7 @@ def test_another_ensemble_under_the_old_name_is_told(spark: SparkSession, tmp_pa
     assert len(found) == len(highest) > 1_000
 
 
-def test_a_zookeeper_that_was_restored_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_zookeeper_that_was_restored_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     cluster = Cluster(Plan(entities=1_500, events=7_500))
     revisions = sorted(revision for _, revision in cluster.revisions())
     end = revisions[len(revisions) * 3 // 4]
@@ -121,7 +121,7 @@ def test_a_zookeeper_that_was_restored_is_told(spark: SparkSession, tmp_path: Pa
     assert cluster.mismatches(spark, tmp_path / "later", floor=end, horizon=end, ceiling=usual, watermark=end) == []
 
 
-def test_pending_is_what_a_recorder_that_is_behind_has_not_seen(spark: SparkSession, tmp_path: Path) -> None:
+def test_pending_is_what_a_lagging_recorder_has_not_seen(spark: SparkSession, tmp_path: Path) -> None:
     cluster = Cluster(Plan(entities=2_000, events=8_000))
     revisions = sorted(revision for _, revision in cluster.revisions())
     watermark, end = revisions[len(revisions) // 2], cluster.trail.zxid + 1
@@ -137,13 +137,13 @@ def test_pending_is_what_a_recorder_that_is_behind_has_not_seen(spark: SparkSess
     cluster.states = [row for row in cluster.states if row["entity_id"] != znode["entity_id"]]
     cluster.expect(znode["entity_id"], "no_znode")
     # Others wrote it, later than what the recorder has seen.
-    _, znode = cluster.take(lambda history, znode: has_told(history, znode) and znode["mzxid"] <= watermark)
+    _, znode = cluster.take(lambda history, znode: has_value(history, znode) and znode["mzxid"] <= watermark)
     znode.update(config={**znode["config"], MADE_UP: None}, mzxid=end, version=znode["version"] + 1)
     cluster.expect(znode["entity_id"], "content", MADE_UP)
     pending |= cluster.planted
 
     # The recorder has come past these: a value that nobody wrote, and a znode that it knows as gone.
-    _, znode = cluster.take(lambda history, znode: has_told(history, znode) and znode["mzxid"] <= watermark)
+    _, znode = cluster.take(lambda history, znode: has_value(history, znode) and znode["mzxid"] <= watermark)
     znode["config"] = {**znode["config"], MADE_UP: None}
     cluster.expect(znode["entity_id"], "content", MADE_UP)
     _, znode = cluster.take(lambda _history, znode: znode["config"] and znode["mzxid"] <= watermark)

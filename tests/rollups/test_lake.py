@@ -110,7 +110,7 @@ def test_each_version_of_a_rollup_names_its_columns() -> None:
         assert len(properties) == len(OF_THE_RUN) + len(rollup.columns)
 
 
-def test_others_read_the_rows_with_the_columns_that_the_schema_describes(
+def test_other_tools_read_the_rows_with_the_columns_that_the_schema_describes(
     spark: SparkSession, dsn: SecretStr, tmp_path: Path
 ) -> None:
     job = counted(2_000)

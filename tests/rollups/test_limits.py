@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from confplane.audit.dsn import LIFT
-from confplane.rollups.sources.postgres import connected
+from confplane.rollups.sources.postgres import open_transaction
 from tests.audit.rows import run
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ def test_a_reading_has_no_limit_of_time(migrated: Database, name: str) -> None:
     run(migrated.owner_dsn, f"ALTER DATABASE {migrated.name} SET {name} = '1min'")
     with psycopg.connect(migrated.service_dsn) as connection:
         assert connection.execute(f"SHOW {name}").fetchall() == [("1min",)]
-    with connected(SecretStr(migrated.service_dsn)) as reading:
+    with open_transaction(SecretStr(migrated.service_dsn)) as reading:
         assert reading.rows(f"SELECT current_setting('{name}')") == [("0",)]
 
 
 def test_a_server_that_lacks_a_limit_is_asked_for_nothing(migrated: Database) -> None:
     """As Postgres 16 has no transaction_timeout."""
-    with connected(SecretStr(migrated.service_dsn)) as reading:
+    with open_transaction(SecretStr(migrated.service_dsn)) as reading:
         assert reading.rows(LIFT.replace("transaction_timeout", "no_such_timeout")) == []
         assert reading.rows("SELECT 1") == [(1,)]

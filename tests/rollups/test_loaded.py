@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from confplane.rollups import schemas, stores
-from confplane.rollups.exports.altered import Altered
-from confplane.rollups.exports.exporter import Exporter, alone
+from confplane.rollups.exports.alterations import ExportAlterations
+from confplane.rollups.exports.exporter import Exporter, exclusive_export
 from confplane.rollups.exports.reading import read_lake
 from confplane.rollups.jobs import activity, compatibility
 from tests.bench.sample.files import write, write_frame
@@ -47,8 +47,8 @@ def test_stores_and_lake_have_the_rows_that_were_made_and_jobs_equal_their_refer
     write_frame(sample / "reports", schemas.REPORTS, ())
     load(migrated.owner_dsn, sample, CLUSTER)
     origin = origin_of(migrated)
-    with alone(origin.dsn, CLUSTER), stores.opened(spark, origin, jobs=[]) as (reading, frames):
-        Exporter(spark, str(lake), reading, frames, Altered()).export(("trail", "registrations"))
+    with exclusive_export(origin.dsn, CLUSTER), stores.open_reading(spark, origin, jobs=[]) as (reading, frames):
+        Exporter(spark, str(lake), reading, frames, ExportAlterations()).export(("trail", "registrations"))
         for job in JOBS:
             assert samples.compare(job.name, found(reading, job), sample, tmp_path, {}) > 1000
     assert_same(sample, lake)

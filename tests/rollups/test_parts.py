@@ -13,8 +13,8 @@ import pytest
 from pydantic import SecretStr
 
 from confplane.rollups.sources import trail as source
-from confplane.rollups.sources.postgres import connected
-from confplane.rollups.sources.tables import TABLES, Cut
+from confplane.rollups.sources.postgres import open_transaction
+from confplane.rollups.sources.tables import TABLES, TableScope
 from tests.audit.rows import fetch, run
 from tests.rollups.made import START
 from tests.support.sampling import sampled
@@ -127,14 +127,14 @@ def test_parts_are_even_at_any_size(layout: Callable[[int], Made], rows: int) ->
 
 
 @pytest.mark.parametrize("layout", [in_order, wide_at_first, among_others, behind_another])
-def test_parts_of_a_step_are_even_after_a_look_at_few_pages(layout: Callable[[int], Made]) -> None:
+def test_parts_of_a_step_are_even_after_sampling_few_pages(layout: Callable[[int], Made]) -> None:
     made, step = layout(BILLION), 100_000
     sizes = made.sizes(first=made.rows - step)
     assert sum(sizes) == step
     assert len(sizes) == 8
     assert max(sizes) <= 2 * statistics.median(sizes)
     # Among others' rows only a page in twelve says something.
-    assert made.asked <= 15 * source.LOOK + source.PAGES * 8 * (50 if layout is among_others else 2)
+    assert made.asked <= 15 * source.STRETCH_SAMPLE + source.PAGES * 8 * (50 if layout is among_others else 2)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_parts_of_a_large_step_are_even_too(layout: Callable[[int], Made], step:
     # Of rows that lie anywhere few pages show any.
     assert len(sizes) >= (step // source.ROWS) * (0.05 if layout is rows_in_any_order else 0.3)
     assert max(sizes) <= 2.5 * statistics.median(sizes)
-    assert made.asked <= source.PAGES * source.MOST_PARTS + 15 * source.LOOK
+    assert made.asked <= source.PAGES * source.MOST_PARTS + 15 * source.STRETCH_SAMPLE
 
 
 def test_there_are_as_many_parts_as_tasks_that_run_at_a_time() -> None:
@@ -193,8 +193,8 @@ def test_parts_of_a_real_table_are_even(shuffled: servers.Database, monkeypatch:
             asked.append(numbers)
             return super().keys(numbers)
 
-    with connected(SecretStr(shuffled.service_dsn)) as postgres:
-        pages = Asked(postgres, TABLES["changes"], Cut(CLUSTER, None, 0, START))
+    with open_transaction(SecretStr(shuffled.service_dsn)) as postgres:
+        pages = Asked(postgres, TABLES["changes"], TableScope(CLUSTER, None, 0, START))
         begins = source.bounds(pages, 2)
         found = pages.keys(range(pages.count))
     assert len(asked[0]) < pages.count / 2

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from uuid_utils.compat import uuid7
 
 from confplane.audit import Database, PostgresRollups
-from confplane.audit.rollup_parts import Attempt
+from confplane.audit.rollup_parts import RunAttempt
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.errors import UnavailableError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.errors import SparkFailedError
 from confplane.rollups.jobs import JOBS, activity, compatibility
-from confplane.rollups.runner import Finished, RunOptions
+from confplane.rollups.runner import FinishedRun, RunOptions
 from confplane.rollups.sinks import postgres as sink
 from confplane.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
@@ -63,7 +63,7 @@ async def rows_of(rollups: PostgresRollups, run_id: UUID, page_size: int = 500) 
             return found
 
 
-def test_columns_told_without_spark_are_those_of_the_jobs() -> None:
+def test_columns_listed_without_spark_are_those_of_the_jobs() -> None:
     assert list(ROLLUPS) == list(JOBS)
     for name, job in JOBS.items():
         told = ROLLUPS[name]
@@ -112,7 +112,7 @@ def test_where_a_run_begins(spark: SparkSession, dsn: SecretStr, migrated: serve
     made = Made(spark, changes=[change(number) for number in range(80)])
     now = reading(made, START + timedelta(days=20))
 
-    def made_from(at: Reading, **options: Any) -> tuple[Finished, Any, Any]:
+    def made_from(at: Reading, **options: Any) -> tuple[FinishedRun, Any, Any]:
         done = run(spark, at, dsn, job, RunOptions("User:olga@cli", **options))
         assert done.run.rows == 3
         return done, given[-1]["since"], made.lows["changes"]
@@ -159,9 +159,9 @@ async def test_all_types_and_odd_values_come_back_as_they_went(
     run_id = uuid7()
     with runs.held(run_id):
         attempt = runs.begin(run_id, "quotas", as_of=START, position={}, previous=None, principal="User:x")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, RunAttempt)
         store = sink.RunStore(spark, dsn)
-        store.publish(sink.ordered(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
+        store.publish(sink.sort_rows(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
         runs.complete(run_id)
         back = store.rows(ALL_TYPES.output, run_id=run_id, parts=runs.parts(run_id)).cache()
         assert back.count() == len(ODD)
@@ -242,7 +242,7 @@ async def test_a_run_that_fails_leaves_nothing_and_says_why(
 async def test_two_runs_at_once_are_both_fine(
     spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr, migrated: servers.Database
 ) -> None:
-    inner: list[Finished] = []
+    inner: list[FinishedRun] = []
 
     def transform(**_: Any) -> DataFrame:
         # The older one is begun; a newer one is made from beginning to end, and does not take it for abandoned.
@@ -260,7 +260,7 @@ async def test_two_runs_at_once_are_both_fine(
     assert fetch(migrated.owner_dsn, "SELECT state FROM rollup_runs") == [("complete",), ("complete",)]
 
 
-def test_postgres_away_is_told(spark: SparkSession) -> None:
+def test_postgres_away_is_reported(spark: SparkSession) -> None:
     nowhere = SecretStr("postgresql://confplane:secret@127.0.0.1:1/confplane")
     with pytest.raises(UnavailableError) as refused:
         run(spark, reading(Made(spark), START), nowhere, counted(1))

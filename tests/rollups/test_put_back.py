@@ -12,8 +12,8 @@ from confplane.audit import Database, PostgresTargetStates
 from confplane.rollups import schemas, stores
 from confplane.rollups.jobs import activity
 from confplane.rollups.origin import Origin
-from confplane.services.ports.applying import Correction, Noted, Overwriting
-from confplane.services.ports.trail import PUT_BACK, Sighting
+from confplane.services.ports.applying import BaseValue, Correction, LostUpdate
+from confplane.services.ports.trail import PUT_BACK, ObservedRange
 from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity
 from tests.rollups import samples
@@ -39,7 +39,7 @@ def change(number: int, version: int | None, before: dict[str, str], after: dict
 def of_others(number: int, before: str, theirs: str) -> Intent:
     """A value of others beside the one here."""
     made = change(number, None, {RATE: before}, {RATE: theirs})
-    return replace(made, kind=PUT_BACK, principal="External:unknown", observed=Sighting(1, 2, START_MS))
+    return replace(made, kind=PUT_BACK, principal="External:unknown", observed=ObservedRange(1, 2, START_MS))
 
 
 def write_of_others(dsn: str) -> None:
@@ -50,7 +50,9 @@ def write_of_others(dsn: str) -> None:
         states = PostgresTargetStates(pool)
         one = Correction(ALICE, 1, 2, (RATE,), {}, {RATE: [1.0]}, of_others(2, "1", "7"))
         assert await states.correct(CLUSTER, [one]) == {ALICE}
-        await states.overwrite(CLUSTER, [Overwriting(ALICE, 3, {}, {RATE: Noted("8", 3)}, of_others(4, "2", "8"))])
+        await states.record_lost_updates(
+            CLUSTER, [LostUpdate(ALICE, 3, {}, {RATE: BaseValue("8", 3)}, of_others(4, "2", "8"))]
+        )
         await pool.close()
 
     asyncio.run(write_all())

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from confplane.rollups import folding, schemas
-from confplane.rollups.job import Carried
+from confplane.rollups.job import CarriedFold
 from confplane.rollups.jobs.integrity import JOB
 from confplane.rollups.schemas import COMMITTED, OPEN
 
@@ -130,7 +130,7 @@ def test_in_ranges_the_fold_is_that_of_the_history_at_once(spark: SparkSession) 
     changes, floor = frame(spark, made.changes()).persist(), made.end - 10
 
     def fold(**given: Any) -> DataFrame:
-        return folding.folded(changes, floor, made.end, 1, settled=SETTLED, **given)
+        return folding.fold_changes(changes, floor, made.end, 1, settled=SETTLED, **given)
 
     in_ranges = fold(newest_version=2**BITS)
     found = by_entity(in_ranges)
@@ -145,7 +145,7 @@ def test_in_ranges_the_fold_is_that_of_the_history_at_once(spark: SparkSession) 
     assert hot["last"]["revision"] == max(each for each in revisions if each <= SETTLED)
     assert all(each["gaps"] == [] for entity_id, each in found.items() if entity_id != "topic=hot")
     # What is handed on continues in the range of the changes behind it.
-    carried = Carried(folding.handed_on(in_ranges, SETTLED), SETTLED, datetime(2026, 1, 1, tzinfo=UTC))
+    carried = CarriedFold(folding.next_fold(in_ranges, SETTLED), SETTLED, datetime(2026, 1, 1, tzinfo=UTC))
     assert by_entity(fold(newest_version=None, carried=carried)) == found
 
 
@@ -177,6 +177,6 @@ def test_only_where_a_znode_was_written_often_there_is_a_shuffle_more(
     spark: SparkSession, newest_version: int | None, shuffles: int
 ) -> None:
     changes = frame(spark, history().changes()[:10])
-    folded = folding.folded(changes, 10, 10, 1, newest_version=newest_version)
+    folded = folding.fold_changes(changes, 10, 10, 1, newest_version=newest_version)
     plan = folded._jdf.queryExecution().executedPlan().toString()
     assert plan.count("Exchange hashpartitioning") == shuffles, plan

@@ -77,7 +77,7 @@ def in_steps(
     previous: DataFrame | None = None
     then: datetime | None = None
     for number, now in enumerate(moments):
-        inputs, since = samples.seen(job, given, then, now)
+        inputs, since = samples.inputs_of(job, given, then, now)
         rows = job(**inputs, **options, previous=previous, since=since)
         if number + 1 == len(moments):
             return rows

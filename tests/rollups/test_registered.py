@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from confplane.rollups import schemas
 from confplane.rollups.jobs import compatibility, impact, quotas
-from confplane.rollups.registered import current
+from confplane.rollups.registrations import current_registrations
 from tests.rollups.made import Made, reading
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def aware(local: datetime) -> datetime:
 
 def test_registrations_are_the_events_folded_up(spark: SparkSession) -> None:
     events = made(120)
-    assert rows(current(spark.createDataFrame(events, schemas.REGISTRATION_EVENTS))) == folded(events)
+    assert rows(current_registrations(spark.createDataFrame(events, schemas.REGISTRATION_EVENTS))) == folded(events)
 
 
 @dataclass
@@ -112,9 +112,9 @@ def test_each_event_is_read_once(spark: SparkSession, jobs: list[Job]) -> None:
 
 def test_in_pieces_they_are_the_same(spark: SparkSession) -> None:
     events = made(120)
-    first = current(spark.createDataFrame(events[:70], schemas.REGISTRATION_EVENTS))
-    both = current(spark.createDataFrame(events[70:], schemas.REGISTRATION_EVENTS), first)
+    first = current_registrations(spark.createDataFrame(events[:70], schemas.REGISTRATION_EVENTS))
+    both = current_registrations(spark.createDataFrame(events[70:], schemas.REGISTRATION_EVENTS), first)
     assert rows(both) == folded(events)
     none = spark.createDataFrame([], schemas.REGISTRATION_EVENTS)
-    assert rows(current(none, first)) == folded(events[:70])
-    assert rows(current(none)) == {}
+    assert rows(current_registrations(none, first)) == folded(events[:70])
+    assert rows(current_registrations(none)) == {}

@@ -17,7 +17,7 @@ from confplane.domain.rollups import ROLLUPS
 from confplane.rollups import charts, report, units
 from confplane.rollups.cells import Links
 from confplane.rollups.jobs import JOBS
-from confplane.rollups.notable import Notable
+from confplane.rollups.notable_rows import NotableRows
 from confplane.rollups.summaries import summary
 from tests.support.commands import Commands
 
@@ -99,9 +99,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 def made(rows: dict[str, list[dict[str, Any]]], base: str | None = None) -> str:
     results = [
-        report.Result(name, f"What of {ODD}?", iter(rows[name]), NOW, "019a", len(rows[name]))
+        report.RollupResult(name, f"What of {ODD}?", iter(rows[name]), NOW, "019a", len(rows[name]))
         if name in rows
-        else report.Result(name, "Why?")
+        else report.RollupResult(name, "Why?")
         for name in JOBS
     ]
     return report.page(ODD, [report.section(each, Links(base, ODD)) for each in results], made=NOW)
@@ -160,8 +160,8 @@ def test_a_page_begins_with_a_line_for_each_rollup_integrity_first() -> None:
 
 def test_a_line_tells_what_may_go_away_what_is_old_and_a_last_run_that_failed() -> None:
     def line(name: str = "integrity", as_of: datetime | None = NOW, **given: Any) -> tuple[str, str]:
-        found = report.Result(name, "Why?", as_of=as_of, **given)
-        return found.verdict, found.headline
+        found = report.RollupResult(name, "Why?", as_of=as_of, **given)
+        return found.status_class, found.headline
 
     as_of = "as of 2026-06-01 12:00 UTC"
     assert line(count=2, pending=2) == ("plain", f"2 mismatches, 2 of which may go away, {as_of}")
@@ -223,7 +223,7 @@ def test_of_many_rows_those_that_say_most_are_shown_and_all_are_counted() -> Non
 
 
 def listed(name: str, rows: list[dict[str, Any]], most: int = 3) -> list[Mapping[str, Any]]:
-    notable = Notable(name, most)
+    notable = NotableRows(name, most)
     assert list(notable.passing(iter(rows))) == rows
     return list(notable.rows())
 

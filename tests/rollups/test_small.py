@@ -9,7 +9,7 @@ from py4j.java_gateway import JVMView
 from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
-from confplane.rollups import small, stores
+from confplane.rollups import small_clusters, stores
 from confplane.rollups.jobs import activity, compatibility, impact, integrity
 from confplane.rollups.origin import Origin
 from confplane.settings import ClusterSettings
@@ -35,28 +35,28 @@ def test_a_cluster_is_small_by_its_tables_and_its_znodes(
     for number in range(3):
         raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
     raw_zk.create("/confplane/client-configs/clients/c", rate(1), makepath=True)
-    assert small.is_small(origin, [impact.JOB])
-    monkeypatch.setattr(small, "ZNODES", 4)
-    assert small.is_small(origin, [impact.JOB, compatibility.JOB])
-    monkeypatch.setattr(small, "ZNODES", 3)
-    assert not small.is_small(origin, [impact.JOB, compatibility.JOB])
-    assert small.is_small(origin, [compatibility.JOB])
-    assert small.is_small(origin, [impact.JOB], has_past=True)
-    monkeypatch.setattr(small, "BYTES", 8191)  # an empty table has a page of its own beside it
-    assert not small.is_small(origin, [compatibility.JOB])
+    assert small_clusters.is_small(origin, [impact.JOB])
+    monkeypatch.setattr(small_clusters, "ZNODES", 4)
+    assert small_clusters.is_small(origin, [impact.JOB, compatibility.JOB])
+    monkeypatch.setattr(small_clusters, "ZNODES", 3)
+    assert not small_clusters.is_small(origin, [impact.JOB, compatibility.JOB])
+    assert small_clusters.is_small(origin, [compatibility.JOB])
+    assert small_clusters.is_small(origin, [impact.JOB], has_past=True)
+    monkeypatch.setattr(small_clusters, "BYTES", 8191)  # an empty table has a page of its own beside it
+    assert not small_clusters.is_small(origin, [compatibility.JOB])
 
 
 def test_a_zookeeper_that_is_away_is_not_asked_for_what_needs_none(migrated: servers.Database) -> None:
     away = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
-    assert small.is_small(away, [compatibility.JOB])
+    assert small_clusters.is_small(away, [compatibility.JOB])
 
 
 def test_a_collector_that_the_environment_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    assert small.java_options() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    assert small_clusters.java_options() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss4m -XX:+UseZGC")
-    assert small.java_options() == ["-XX:TieredStopAtLevel=1"]
+    assert small_clusters.java_options() == ["-XX:TieredStopAtLevel=1"]
 
 
 def test_planning_asks_java_for_no_class_twice(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ from pydantic import SecretStr
 from confplane.audit.dsn import parse_dsn
 from confplane.cli.rollups import kinds_read, most_parts
 from confplane.rollups import standby, stores
-from confplane.rollups.exports.altered import Altered
-from confplane.rollups.exports.exporter import Exporter, alone
+from confplane.rollups.exports.alterations import ExportAlterations
+from confplane.rollups.exports.exporter import Exporter, exclusive_export
 from confplane.rollups.exports.manifest import UnreadableLakeError
 from confplane.rollups.jobs import JOBS, integrity
 from confplane.rollups.origin import Origin
-from confplane.rollups.sinks.postgres import ordered
+from confplane.rollups.sinks.postgres import sort_rows
 from confplane.rollups.sources import trail as trail_source
-from confplane.rollups.sources.parts import put_together
+from confplane.rollups.sources.part_groups import group_parts
 from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.rollups.made import counted
@@ -146,8 +146,11 @@ def assert_exported(
     """Assert that exports of the standby have each row once, and none takes a row away that the primary's had."""
 
     def export() -> None:
-        with alone(origin.primary or origin.dsn, CLUSTER), stores.opened(spark, origin, jobs=[]) as (reading, frames):
-            Exporter(spark, str(lake), reading, frames, Altered()).export(["trail"])
+        with (
+            exclusive_export(origin.primary or origin.dsn, CLUSTER),
+            stores.open_reading(spark, origin, jobs=[]) as (reading, frames),
+        ):
+            Exporter(spark, str(lake), reading, frames, ExportAlterations()).export(["trail"])
 
     export()
     changed(database.service_dsn, 6, "user=late", 2**40, after={"producer_byte_rate": "6"})
@@ -166,10 +169,10 @@ def assert_exported(
 
 
 def test_parts_are_put_together_in_order() -> None:
-    assert put_together([1, 2, 3], None) == [[1], [2], [3]]
-    assert put_together([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4, 5]]
-    assert put_together([1, 2], 5) == [[1], [2]]
-    assert put_together([], 5) == []
+    assert group_parts([1, 2, 3], None) == [[1], [2], [3]]
+    assert group_parts([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4, 5]]
+    assert group_parts([1, 2], 5) == [[1], [2]]
+    assert group_parts([], 5) == []
 
 
 @pytest.mark.usefixtures("two_parts")
@@ -189,7 +192,7 @@ def test_few_connections_read_and_write_the_same_rows(
             ]
             assert same(collected(frame), wanted)
     job = counted(50)
-    rows = ordered(job(), job, 3)
+    rows = sort_rows(job(), job, 3)
     assert rows.rdd.getNumPartitions() <= 3
     keys = [tuple(row[name] for name in job.key) for row in rows.collect()]
     assert (len(keys), keys) == (50, sorted(keys))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from confplane.devstack.postgres import Postgres
     from confplane.rollups.job import Job
     from confplane.rollups.reading import Reading
-    from confplane.rollups.runner import Finished
+    from confplane.rollups.runner import FinishedRun
     from tests.support import servers
 
 JOBS: Final = (activity.JOB, compatibility.JOB, integrity.JOB)
@@ -290,7 +290,7 @@ def test_runs_that_continue_come_to_the_rows_of_runs_from_the_beginning(
     monkeypatch.setattr(readings, "LATE", timedelta(seconds=0.5))
     chosen = random.Random(steps)  # noqa: S311 - the same each time
     origin = Origin(CLUSTER, ClusterSettings(zookeeper=world.hosts), SecretStr(migrated.service_dsn))
-    done: dict[str, list[Finished]] = {job.name: [] for job in jobs}
+    done: dict[str, list[FinishedRun]] = {job.name: [] for job in jobs}
     for number in range(steps):
         world.live()
         what = FIRST[number] if number < len(FIRST) else chosen.choice([(), (), *((each,) for each in SELDOM)])
@@ -309,7 +309,7 @@ def test_runs_that_continue_come_to_the_rows_of_runs_from_the_beginning(
         assert runs[-1].run.rows, name
 
 
-def rows_of(database: servers.Database, done: Finished) -> list[dict[str, Any]]:
+def rows_of(database: servers.Database, done: FinishedRun) -> list[dict[str, Any]]:
     query = "SELECT item FROM rollup_rows WHERE run_id = %s ORDER BY part, ordinal"
     return [item for (item,) in fetch(database.owner_dsn, query, done.run.id)]
 

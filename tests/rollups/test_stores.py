@@ -53,7 +53,7 @@ def columns_of(name: str) -> Any:
     return COLUMNS[name] if name in COLUMNS else TABLES[name].schema.names
 
 
-def looks(reading: Reading) -> list[Any]:
+def history_reads(reading: Reading) -> list[Any]:
     """Looks into a reading's history, at the ends of what there is and in between."""
     history, moments = reading._frames.history, [EPOCH, datetime(2026, 2, 2, 2, 40, 4, tzinfo=UTC), reading.as_of]
     # Those of the changes, and between them.
@@ -88,7 +88,7 @@ def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin:
         assert reading.options["newest_version"] == max(versions) > 0
 
 
-def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(
+def test_a_zookeeper_that_went_back_is_reported_and_concurrent_changes_are_not(
     spark: SparkSession,
     origin: Origin,
     raw_zk: KazooClient,
@@ -118,7 +118,7 @@ def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(
     assert found["user=1", "rewound"].trail_revision == 2**61 + 1
 
 
-def test_a_deletion_by_others_is_pending_until_the_recorder_has_come_to_it(
+def test_an_external_deletion_is_pending_until_the_recorder_reaches_it(
     spark: SparkSession, chroot: str, raw_zk: KazooClient, migrated: servers.Database
 ) -> None:
     created = raw_zk.create("/config/users/gone", rate(1), makepath=True, include_data=True)[1].czxid
@@ -153,13 +153,13 @@ def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: 
         snapshots.save_snapshot(spark, reading, path)
         wanted = {name: collected(reading.frame(name, columns_of(name))) for name in FRAMES}
         results = {job.name: rows_of(reading, job) for job in jobs}
-        position, options, looked = reading.position, reading.options, looks(reading)
+        position, options, looked = reading.position, reading.options, history_reads(reading)
         before = {**position, "as_of": "2027-01-01T00:00:00+00:00", "registration_id": "3"}
         since = reading.frames(activity.JOB, {**before, "as_of": position["as_of"]})[1]
     raw_zk.delete("/config/users/u3")
     with snapshots.read_snapshot(spark, path) as kept:
         assert (kept.cluster, kept.position, kept.options) == (CLUSTER, position, options)
-        assert looks(kept) == looked
+        assert history_reads(kept) == looked
         assert len(set(looked)) > 4
         for name in FRAMES:
             assert same(collected(kept.frame(name, columns_of(name))), wanted[name])

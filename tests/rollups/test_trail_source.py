@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 
 from confplane.domain.errors import UnavailableError
 from confplane.rollups import stores
-from confplane.rollups.carrying import carrying
 from confplane.rollups.jobs import activity, compatibility, quotas
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError
+from confplane.rollups.source_binding import bind_values
 from confplane.rollups.sources import trail as source
-from confplane.rollups.sources.postgres import connected, literal
-from confplane.rollups.sources.tables import TABLES, Cut, KeyRange
+from confplane.rollups.sources.postgres import literal, open_transaction
+from confplane.rollups.sources.tables import TABLES, KeyRange, TableScope
 from confplane.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, fetch, intent, run
 from tests.rollups.trail import CLUSTER, REPORTED_SINCE, START_MS, collected, expected, fill, own, same, write
@@ -63,17 +63,17 @@ def origin_of(database: servers.Database, name: str = CLUSTER) -> Origin:
 @pytest.fixture
 def reader_of(filled: servers.Database) -> Iterator[Callable[..., DataSourceReader]]:
     """Makes readers as Spark does, without Spark."""
-    carried = carrying(source.TrailSource, origin=origin_of(filled))
+    carried = bind_values(source.TrailSource, origin=origin_of(filled))
     with ExitStack() as stack:
-        postgres = stack.enter_context(connected(SecretStr(filled.service_dsn)))
+        postgres = stack.enter_context(open_transaction(SecretStr(filled.service_dsn)))
         [(snapshot,)] = postgres.rows("SELECT pg_export_snapshot()")
-        moment = source.Moment(snapshot, Cut(CLUSTER, None, 10**9, REPORTED_SINCE))
+        moment = source.PostgresSnapshot(snapshot, TableScope(CLUSTER, None, 10**9, REPORTED_SINCE))
 
         def make(name: str, parts: int = 1, low: str | None = None) -> DataSourceReader:
             table = TABLES[name]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(source, "FEWEST_ROWS", 1)
-                begins = source.bounds(source.TablePages(postgres, table, moment.cut), parts)
+                begins = source.bounds(source.TablePages(postgres, table, moment.scope), parts)
             return carried(source.trail_options(name, moment, begins, KeyRange(low))).reader(table.schema)
 
         yield make

@@ -101,7 +101,7 @@ def rows(spark: SparkSession) -> list[Row]:
     return rows_of(spark)
 
 
-def test_use_is_set_beside_quotas_as_by_the_definition(rows: list[Row]) -> None:
+def test_use_is_compared_with_quotas_as_defined(rows: list[Row]) -> None:
     found = by_key(rows)
     assert found == by_key(reference.usage(measured(), znodes(), CAPACITY))
     states = {place: row["state"] for place, row in found.items()}
@@ -290,4 +290,4 @@ def test_prometheus_is_asked_in_pieces_with_the_token(spark: SparkSession, tmp_p
 )
 def test_what_stands_in_the_way_of_prometheus(tmp_path: Path, more: Row, error: type[Exception], says: str) -> None:
     with monitoring() as (url, _), pytest.raises(error, match=says):
-        list(prometheus.samples(prometheus.ranges_of(queries(tmp_path, **{"url": url, **more}))))
+        list(prometheus.samples(prometheus.read_range_queries(queries(tmp_path, **{"url": url, **more}))))

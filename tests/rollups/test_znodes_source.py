@@ -15,15 +15,15 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER, newest
 from confplane.rollups import schemas
-from confplane.rollups.carrying import carrying
 from confplane.rollups.origin import Origin
+from confplane.rollups.source_binding import bind_values
 from confplane.rollups.sources import znodes as source
-from confplane.services.kraft.report import Report
+from confplane.services.kraft.report import ObservationReport
 from confplane.services.ports.cluster_states import Target
 from confplane.settings import ClusterSettings, UnusableSettingsError
 from confplane.store import scan
 from confplane.store.mirror import loader
-from confplane.store.session.keeper import unavailable
+from confplane.store.session.session_manager import unavailable
 from confplane.store.znodes import encode_target
 from tests.support.planted import Planted
 
@@ -198,7 +198,7 @@ def reader_of(
     fingerprinted_as: str | None = None,
 ) -> Any:
     schema = StructType([schemas.ZNODES[name] for name in columns or schemas.ZNODES.names])
-    carried = carrying(source.ZnodesSource, origin=cluster.origin)
+    carried = bind_values(source.ZnodesSource, origin=cluster.origin)
     options = source.znodes_options(floor, parallelism, release, fingerprinted_as or cluster.origin.name)
     return carried(options).reader(schema)
 
@@ -216,12 +216,14 @@ def read_all(reader: Any) -> list[dict[str, Any]]:
     return sorted(rows_of(reader), key=lambda row: row["path"])
 
 
-def test_the_release_of_an_observed_cluster_says_which_values_are_told(raw_zk: KazooClient, cluster: Cluster) -> None:
+def test_the_release_of_an_observed_cluster_determines_which_values_are_reported(
+    raw_zk: KazooClient, cluster: Cluster
+) -> None:
     scanner = scan.Scanner.of("default", cluster.settings)
     assert scanner.release() == ON_ZOOKEEPER
     raw_zk.create("/confplane/target", encode_target(Target("5L6g3nShT-eMCtK--X86sw")), makepath=True)
     assert scanner.release() == newest()
-    raw_zk.create("/confplane/observation", Report(1, "writer", release="4.1").encode())
+    raw_zk.create("/confplane/observation", ObservationReport(1, "writer", release="4.1").encode())
     assert scanner.release() == "4.1"
     raw_zk.create("/config/groups/g", entity('{"consumer.session.timeout.ms":"45000"}'), makepath=True)
     told = {
@@ -290,13 +292,13 @@ def test_parts_are_even() -> None:
         (Tree.CLIENT_CONFIGS, "users"): ["a", "b"],
         (Tree.CONFIG, "ips"): [],
     }
-    parts = source.parted(names, 2)
+    parts = source.split_paths(names, 2)
     assert [sum(len(paths) for _, paths in part) for part in parts] == [22_501, 22_501]
     assert [path for part in parts for _, paths in part for path in paths] == [f"users/u{n}" for n in range(45_000)] + [
         "users/a",
         "users/b",
     ]
-    assert source.parted({}, 8) == [[]]
+    assert source.split_paths({}, 8) == [[]]
 
 
 def test_nothing_is_there_of_an_empty_cluster_and_nothing_is_made(
@@ -331,7 +333,7 @@ def test_a_revision_is_of_no_earlier_than_it_was_asked_for(cluster: Cluster) -> 
         assert written <= floor < cluster.zk.set("/config/users/alice", b"{}").mzxid
 
 
-def test_a_server_that_is_behind_is_not_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lagging_server_is_not_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_CONNECT_SECONDS", 2.0)
     monkeypatch.setattr(scan, "_ATTEMPTS", 1)
     ahead = cluster.zk.exists("/config/users/alice").mzxid + 2**32

@@ -15,7 +15,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.settings import SecureAclSettings, UnusableSettingsError
-from confplane.store import Access
+from confplane.store import ZooKeeperAccess
 from tests.support.stores import ALICE, BILLING, acl_of, commit, committed, facets, soon, until, write
 from tests.support.waiting import PATIENCE_S
 
@@ -49,8 +49,8 @@ OTHERS = SENSITIVE | {("world", "anyone", 1)}
 
 
 @pytest.fixture
-def secure() -> Access:
-    return Access(f"digest:{digest(BROKERS)}", OWN)
+def secure() -> ZooKeeperAccess:
+    return ZooKeeperAccess(f"digest:{digest(BROKERS)}", OWN)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_open_is_open(open_store: Opener, raw_zk: KazooClient) -> None:
 
 
 async def test_secure_names_the_brokers_and_this_service(
-    open_store: Opener, chroot: str, secure: Access, as_broker: KazooClient
+    open_store: Opener, chroot: str, secure: ZooKeeperAccess, as_broker: KazooClient
 ) -> None:
     # Its own chroot below that of the test, so that the chroot's node is made as well.
     store = await open_store(f"{chroot}/kafka", facets=facets(Tree.CLIENT_CONFIGS), access=secure)
@@ -134,7 +134,7 @@ async def test_secure_names_the_brokers_and_this_service(
 
 
 async def test_what_holds_secrets_is_read_by_nobody_else(
-    open_store: Opener, raw_zk: KazooClient, secure: Access
+    open_store: Opener, raw_zk: KazooClient, secure: ZooKeeperAccess
 ) -> None:
     await committed(await open_store(access=secure), write(ALICE, {"k": "v"}), write(Entity.of(topic="t"), {"k": "v"}))
     for path in ("/config/users/alice", "/config/users"):
@@ -149,28 +149,32 @@ async def test_what_holds_secrets_is_read_by_nobody_else(
         raw_zk.set("/confplane/freeze", b"")
 
 
-async def test_another_process_and_a_later_session_have_the_same_rights(open_store: Opener, secure: Access) -> None:
+async def test_another_process_and_a_later_session_have_the_same_rights(
+    open_store: Opener, secure: ZooKeeperAccess
+) -> None:
     one, other = await open_store(access=secure), await open_store(access=secure)
     await committed(one, write(ALICE, {"k": "1"}))
     await other.catch_up(soon())
     await committed(other, write(ALICE, {"k": "2"}, 0))
     first = one.writer()
-    one._keeper.replace(one._keeper.current)
+    one._session_manager.replace(one._session_manager.current)
     await until(lambda: one.status().connected and one.writer() != first and one._guard.known)
     await committed(one, write(ALICE, {"k": "3"}, 1))
     assert await one.read(Tree.CONFIG, ALICE, soon()) is not None
 
 
-async def test_nodes_that_are_there_keep_their_acl(open_store: Opener, raw_zk: KazooClient, secure: Access) -> None:
+async def test_nodes_that_are_there_keep_their_acl(
+    open_store: Opener, raw_zk: KazooClient, secure: ZooKeeperAccess
+) -> None:
     raw_zk.create("/config/users/alice", b'{"version":1,"config":{}}', makepath=True)
     await committed(await open_store(access=secure), write(ALICE, {"k": "v"}, 0))
     assert rights(raw_zk.get_acls("/config/users/alice")[0]) == OPEN
 
 
-async def test_identity_that_zookeeper_does_not_know_is_told(open_store: Opener, raw_zk: KazooClient) -> None:
+async def test_identity_that_zookeeper_does_not_know_is_reported(open_store: Opener, raw_zk: KazooClient) -> None:
     raw_zk.ensure_path("/confplane/commits")
     store = await open_store()
-    store._keeper.current._access = Access("x509:CN=broker", OWN)
+    store._session_manager.current._access = ZooKeeperAccess("x509:CN=broker", OWN)
     with pytest.raises(UnavailableError, match="InvalidACLError at the config operation") as refusal:
         await commit(store, write(ALICE, {}))
     assert refusal.value.outcome == "not_applied"
@@ -189,7 +193,7 @@ async def test_identity_that_zookeeper_does_not_know_is_told(open_store: Opener,
         (b"user:hush\xff", "is not a text file in UTF-8"),
     ],
 )
-def test_credentials_that_cannot_be_used_are_told_without_them(
+def test_credentials_that_cannot_be_used_are_reported_without_them(
     tmp_path: Path, content: bytes | None, problem: str
 ) -> None:
     path = tmp_path / "credentials"
@@ -197,7 +201,7 @@ def test_credentials_that_cannot_be_used_are_told_without_them(
         path.write_bytes(content)
     settings = SecureAclSettings(identity="sasl:kafka", credentials_file=path)
     with pytest.raises(UnusableSettingsError, match=problem) as refusal:
-        Access.from_settings("clusters.c.zookeeper_acl", settings)
+        ZooKeeperAccess.from_settings("clusters.c.zookeeper_acl", settings)
     assert str(refusal.value).startswith(f"clusters.c.zookeeper_acl.credentials_file: {path} ")
     assert "hush" not in str(refusal.value)
     assert not isinstance(refusal.value.__context__, UnicodeDecodeError)
@@ -206,7 +210,7 @@ def test_credentials_that_cannot_be_used_are_told_without_them(
 def test_credentials_may_hold_colons_and_end_in_a_line_break(tmp_path: Path) -> None:
     path = tmp_path / "credentials"
     path.write_text("user:pass:word\n")
-    access = Access.from_settings("s", SecureAclSettings(identity="sasl:kafka", credentials_file=path))
+    access = ZooKeeperAccess.from_settings("s", SecureAclSettings(identity="sasl:kafka", credentials_file=path))
     assert access.auth == [("digest", "user:pass:word")]
     assert "pass:word" not in repr(access)
     assert rights(acl_of(access, "/config/users")) == {("sasl", "kafka", 31), ("auth", "", 31)}
@@ -219,4 +223,4 @@ def test_credentials_may_hold_colons_and_end_in_a_line_break(tmp_path: Path) -> 
 
 
 def test_open_needs_no_credentials() -> None:
-    assert Access.from_settings("s", "open").auth == []
+    assert ZooKeeperAccess.from_settings("s", "open").auth == []

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.store.session.clock import Clock
+from confplane.store.session.clock import ZooKeeperClock
 from tests.support.stores import ALICE, committed, write
 
 if TYPE_CHECKING:
     from confplane.store import ZooKeeperStore
 
 
-def milliseconds(clock: Clock) -> int:
+def milliseconds(clock: ZooKeeperClock) -> int:
     return clock.new_id().int >> 80
 
 
@@ -23,10 +23,10 @@ def now_ms() -> int:
 
 
 def test_ids_are_of_zookeepers_time_whatever_the_own_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock("default")
+    clock = ZooKeeperClock("default")
     assert milliseconds(clock) == pytest.approx(now_ms(), abs=60_000)
     zookeepers = now_ms() + 172_800_000
-    clock.note(zookeepers)
+    clock.record(zookeepers)
     assert milliseconds(clock) == pytest.approx(zookeepers, abs=60_000)
     own = time.time
     monkeypatch.setattr(time, "time", lambda: own() - 1_000_000)
@@ -34,56 +34,56 @@ def test_ids_are_of_zookeepers_time_whatever_the_own_clock_says(monkeypatch: pyt
 
 
 def test_a_reply_that_came_late_moves_nothing_and_a_clock_that_was_set_back_is_followed() -> None:
-    clock = Clock("default")
-    clock.note(now_ms())
-    clock.note(now_ms() - 30_000)
-    assert clock.off_s == pytest.approx(0, abs=10)
+    clock = ZooKeeperClock("default")
+    clock.record(now_ms())
+    clock.record(now_ms() - 30_000)
+    assert clock.skew_s == pytest.approx(0, abs=10)
     for _ in range(16):
-        clock.note(now_ms() - 3_600_000)
-    assert clock.off_s == pytest.approx(3_600, abs=10)
+        clock.record(now_ms() - 3_600_000)
+    assert clock.skew_s == pytest.approx(3_600, abs=10)
     clock.begin()
-    assert clock.off_s == 0
+    assert clock.skew_s == 0
 
 
 def test_ids_rise_within_a_process_also_when_the_clock_falls() -> None:
-    clock = Clock("default")
-    clock.note(now_ms() + 3_600_000)
+    clock = ZooKeeperClock("default")
+    clock.record(now_ms() + 3_600_000)
     ids = [clock.new_id() for _ in range(5_000)]
     clock.begin()
-    clock.note(now_ms())
+    clock.record(now_ms())
     ids += [clock.new_id() for _ in range(5_000)]
     assert ids == sorted(set(ids))
     assert {(one.version, one.variant) for one in ids} == {(7, "specified in RFC 4122")}
 
 
 @pytest.mark.parametrize(("off_s", "side"), [(-172_800, "behind"), (172_800, "ahead of")])
-def test_a_clock_that_is_far_off_is_told_once_in_the_log_and_as_long_as_it_is(
+def test_a_clock_that_is_far_off_is_reported_once_in_the_log_and_as_long_as_it_is(
     caplog: pytest.LogCaptureFixture, off_s: int, side: str
 ) -> None:
-    clock = Clock("default")
-    clock.note(now_ms())
+    clock = ZooKeeperClock("default")
+    clock.record(now_ms())
     assert list(clock.warnings()) == []
     clock.begin()
     for _ in range(3):
-        clock.note(now_ms() - off_s * 1000)
+        clock.record(now_ms() - off_s * 1000)
     [notice] = clock.warnings()
     assert f"s {side} ZooKeeper's" in notice.public
     assert caplog.text.count(side) == 1
     [sample] = clock.metrics()
     assert sample.value == pytest.approx(off_s, abs=10)
     clock.begin()
-    clock.note(now_ms())
+    clock.record(now_ms())
     assert list(clock.warnings()) == []
 
 
 async def test_a_session_knows_zookeepers_clock_from_its_start_and_learns_from_each_write(
     store: ZooKeeperStore,
 ) -> None:
-    clock = store._keeper.clock
+    clock = store._session_manager.clock
     known = list(clock._ahead)
     assert known
     clock.begin()
-    clock.note(0)
+    clock.record(0)
     [warning] = store.status().warnings
     assert "ahead of ZooKeeper's" in warning.public
     result = await committed(store, write(ALICE, {}))

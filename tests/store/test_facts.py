@@ -61,33 +61,33 @@ def connected(hosts: str, timeout_s: float = 60.0) -> Iterator[KazooClient]:
 class Far:
     """A plain client of kazoo's at the end of a line that can be cut, and what it says of its state."""
 
-    def __init__(self, line: Proxy, chroot: str, timeout_s: float) -> None:
-        self.client = KazooClient(line.connect(chroot), timeout=timeout_s)
+    def __init__(self, zk_proxy: Proxy, chroot: str, timeout_s: float) -> None:
+        self.client = KazooClient(zk_proxy.connect(chroot), timeout=timeout_s)
         self.states: list[str] = []
         self.client.add_listener(self.states.append)
-        self._line = line
+        self._zk_proxy = zk_proxy
 
     def cut(self) -> None:
         """Cut it off, until it is let in again."""
-        self._line.accepting = False
-        self._line.cut()
+        self._zk_proxy.accepting = False
+        self._zk_proxy.cut()
 
     def let_in(self) -> None:
-        self._line.accepting = True
+        self._zk_proxy.accepting = True
 
 
 @pytest.fixture
-async def far(line: Proxy, chroot: str) -> AsyncIterator[Callable[..., Awaitable[Far]]]:
+async def far(zk_proxy: Proxy, chroot: str) -> AsyncIterator[Callable[..., Awaitable[Far]]]:
     made: list[Far] = []
 
     async def make(timeout_s: float = 60.0) -> Far:
-        made.append(Far(line, chroot, timeout_s))
+        made.append(Far(zk_proxy, chroot, timeout_s))
         await asyncio.to_thread(made[-1].client.start, 60)
         return made[-1]
 
     yield make
-    line.accepting = True
-    line.replies.set()
+    zk_proxy.accepting = True
+    zk_proxy.replies.set()
     for each in made:
         await asyncio.to_thread(each.client.stop)
         await asyncio.to_thread(each.client.close)
@@ -132,7 +132,7 @@ def test_a_multi_that_fails_writes_nothing_and_its_errors_are_elements_of_its_re
     assert (raw_zk.exists("/node"), raw_zk.exists("/other")) == (before, None)
 
 
-def test_only_a_set_tells_its_zxid(chroot: str, raw_zk: KazooClient) -> None:
+def test_only_a_set_returns_its_zxid(chroot: str, raw_zk: KazooClient) -> None:
     """And what the client calls its last zxid is of whatever answer came last."""
     raw_zk.create("/set")
     raw_zk.create("/going")
@@ -228,11 +228,11 @@ async def test_a_request_that_is_too_large_closes_the_connection(
 
 
 async def test_with_it_all_replies_are_lost_that_were_on_their_way(
-    far: Callable[..., Awaitable[Far]], line: Proxy, raw_zk: KazooClient
+    far: Callable[..., Awaitable[Far]], zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
     raw_zk.create("/node")
     cut = await far()
-    line.replies.clear()
+    zk_proxy.replies.clear()
     calls = [cut.client.create_async(f"/node/{number}") for number in range(200)]
     await until(lambda: len(raw_zk.get_children("/node")) == len(calls))
     calls.append(cut.client.set_async("/node", b"x" * PACKET))
@@ -309,7 +309,7 @@ def test_which_characters_no_path_can_have(raw_zk: KazooClient) -> None:
     assert not is_path("/\ud800")
 
 
-def test_a_node_that_was_made_anew_starts_again_at_version_0(raw_zk: KazooClient) -> None:
+def test_a_node_that_was_recreated_starts_again_at_version_0(raw_zk: KazooClient) -> None:
     """As `/controller` does where KRaft takes over by a delete and a create in one multi."""
     raw_zk.create("/controller")
     raw_zk.create("/controller_epoch", b"1")

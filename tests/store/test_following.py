@@ -27,7 +27,7 @@ ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
 TWO = b'{"version":1,"config":{"producer_byte_rate":"2"}}'
 
 
-def judged(zk: KazooClient, root: str = "/config") -> dict[str, tuple[bytes | None, int]]:
+def znodes_of(zk: KazooClient, root: str = "/config") -> dict[str, tuple[bytes | None, int]]:
     """All entity nodes as a plain client sees them: path -> (data, mzxid)."""
     found = {}
     for kind in ("users", "clients", "ips", "topics", "brokers"):
@@ -41,14 +41,14 @@ def judged(zk: KazooClient, root: str = "/config") -> dict[str, tuple[bytes | No
     return found
 
 
-def held(store: ZooKeeperStore, tree: Tree = Tree.CONFIG) -> dict[str, int]:
+def mirrored(store: ZooKeeperStore, tree: Tree = Tree.CONFIG) -> dict[str, int]:
     """The contents of the mirror: id -> mzxid."""
     return {entity_id: node.mzxid for entity_id, node in store._follower.loaded().trees[tree].nodes.items()}
 
 
 def same(store: ZooKeeperStore, zk: KazooClient) -> bool:
     """Compare the mirror with the znodes that a plain client sees."""
-    return held(store) == {entity_id: mzxid for entity_id, (_, mzxid) in judged(zk).items()}
+    return mirrored(store) == {entity_id: mzxid for entity_id, (_, mzxid) in znodes_of(zk).items()}
 
 
 def value(node: Node | None) -> str | None:
@@ -139,7 +139,7 @@ async def test_topics_come_and_go_without_a_notification(store: ZooKeeperStore, 
     await until(lambda: store.get(Tree.CONFIG, "topic=orders") is not None)
     raw_zk.create("/config/topics/other", b'{"version":1,"config":{}}')
     raw_zk.delete("/config/topics/orders")
-    await until(lambda: set(held(store)) == {"topic=other"})
+    await until(lambda: set(mirrored(store)) == {"topic=other"})
 
 
 async def test_many_at_once(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
@@ -154,7 +154,7 @@ async def test_many_at_once(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     for each in pending:
         each.get(timeout=60)
     await store.catch_up(soon())
-    assert len(held(store)) == 1_200
+    assert len(mirrored(store)) == 1_200
     assert same(store, raw_zk)
 
 
@@ -164,7 +164,7 @@ async def test_what_may_not_be_read_is_named_and_does_no_harm(open_store: Opener
     acls, _ = raw_zk.get_acls("/config/users/secret")
     raw_zk.set_acls("/config/users/secret", [acls[0]._replace(perms=0b11110)])
     store = await open_store()
-    assert set(held(store)) == {"user=secret,client-id=open"}
+    assert set(mirrored(store)) == {"user=secret,client-id=open"}
     assert "'/config/users/secret'" in " ".join(map(str, store.status().warnings))
     assert await commit(store, write(Entity.of(user="secret"), {})) == Conflict()
     with pytest.raises(UnavailableError, match="NoAuthError"):
@@ -192,7 +192,7 @@ async def test_two_stores_see_each_others_writes(open_store: Opener, raw_zk: Kaz
     await second.wait_for(last.revision, soon())
     assert second.status().revision >= last.revision
     assert await first.catch_up(soon()) > last.revision
-    assert held(first) == held(second)
+    assert mirrored(first) == mirrored(second)
     assert same(first, raw_zk)
     assert first._follower.loaded().trees[Tree.CONFIG].nodes == second._follower.loaded().trees[Tree.CONFIG].nodes
     assert first.status().notifications == second.status().notifications == len(raw_zk.get_children("/config/changes"))
@@ -212,9 +212,9 @@ async def test_separate_layout_reads_both_nodes(open_store: Opener, raw_zk: Kazo
         assert [node.id for node in store.with_keys(Tree.CLIENT_CONFIGS, "client-configs")] == [BILLING.id]
         assert [node.id for node in store.with_client_id(Tree.CONFIG, "client-quotas", "billing")] == [BILLING.id]
         assert not list(store.with_keys(Tree.CONFIG, "client-quotas", prefix="user=alice", after=BILLING.id))
-        assert set(held(store, Tree.CLIENT_CONFIGS)) == {"user=alice", BILLING.id}
+        assert set(mirrored(store, Tree.CLIENT_CONFIGS)) == {"user=alice", BILLING.id}
     third = await open_store(facets=facets(Tree.CLIENT_CONFIGS))
-    assert held(third, Tree.CLIENT_CONFIGS) == held(first, Tree.CLIENT_CONFIGS)
+    assert mirrored(third, Tree.CLIENT_CONFIGS) == mirrored(first, Tree.CLIENT_CONFIGS)
 
 
 # ---------------------------------------------------------------- gaps
@@ -247,7 +247,7 @@ async def test_stray_child_uses_a_number_up(store: ZooKeeperStore, raw_zk: Kazoo
     assert store._follower.mirror is after
 
 
-async def test_changes_made_anew_is_a_gap(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+async def test_a_recreated_changes_node_is_a_gap(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     for _ in range(3):
         kafka_writes(raw_zk, "users/alice", ONE)
     await store.catch_up(soon())

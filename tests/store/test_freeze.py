@@ -100,7 +100,7 @@ async def test_another_process_that_has_not_heard_of_it_commits_nothing(
     await committed(other, write(ALICE, {}))
 
 
-async def test_nothing_commits_after_a_freeze_amid_writes(open_store: Opener, raw_zk: KazooClient) -> None:
+async def test_nothing_commits_after_a_freeze_during_writes(open_store: Opener, raw_zk: KazooClient) -> None:
     stores = [await open_store(), await open_store()]
     operator = await open_store()
     stop = asyncio.Event()
@@ -172,7 +172,7 @@ async def test_what_cannot_be_read_is_a_freeze(store: ZooKeeperStore, raw_zk: Ka
     await committed(store, write(ALICE, {}))
 
 
-async def test_freeze_node_that_was_deleted_is_made_again(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+async def test_freeze_node_that_was_deleted_is_recreated(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     await freeze(store, UPGRADE)
     raw_zk.delete("/confplane/freeze")
     await until(lambda: raw_zk.exists("/confplane/freeze") and store.status().frozen is None)

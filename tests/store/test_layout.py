@@ -10,7 +10,7 @@ import pytest
 
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.ports.cluster_states import Layout, LayoutCheck, Place, Stored
+from confplane.services.ports.cluster_states import Layout, LayoutCheck, Place, StoredState
 from confplane.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite
 from confplane.store import znodes
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
@@ -40,7 +40,7 @@ async def commit_configs(store: ZooKeeperStore, check: LayoutCheck, tree: Tree =
 
 async def test_a_first_write_claims_the_layout_and_a_second_can_not(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     _, stat = raw_zk.get("/confplane/layout")
-    unwritten: Stored[Layout] = Stored(0, None, stat.czxid)
+    unwritten: StoredState[Layout] = StoredState(0, None, stat.czxid)
     assert await store.read_state(Layout, soon()) == unwritten
     assert store.place() == Place(Tree.CONFIG, version=0)
     assert isinstance(await commit_configs(store, LayoutCheck(0, Tree.CONFIG)), Committed)
@@ -67,7 +67,7 @@ async def test_nothing_commits_under_another_layout_than_was_read(open_store: Op
     assert raw_zk.exists("/config/users/alice") is None
 
 
-async def test_the_old_tree_is_looked_at_until_all_of_a_move_was_seen(open_store: Opener) -> None:
+async def test_the_old_tree_is_watched_until_a_move_is_complete(open_store: Opener) -> None:
     one, two = await open_store(facets=BOTH), await open_store(facets=BOTH)
     await set_layout(one, Layout(Tree.CONFIG, APART))
     ended = await set_layout(one, Layout(Tree.CONFIG))
@@ -95,13 +95,13 @@ async def test_what_moves_is_in_the_mirror_at_every_moment(open_store: Opener) -
         nodes = [reader.get(tree, BILLING.id) for tree in Tree]
         seen.append(any(node is not None and "acks" in node.config for node in nodes))
 
-    take = reader._follower.take
+    take = reader._follower.apply_read
 
     def taken(*args: Any, **named: Any) -> None:
         take(*args, **named)
         note()
 
-    reader._follower.take = taken  # type: ignore[method-assign]
+    reader._follower.apply_read = taken  # type: ignore[method-assign]
     for turn in range(20):
         if there < 0:
             there = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.domain.errors import UnavailableError
-from confplane.store.session.leader import UNREADABLE
+from confplane.store.session.leadership import UNREADABLE
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ async def leads(store: ZooKeeperStore, seconds: float = 60.0) -> None:
     await until(lambda: store.leadership.seek(soon()), seconds)
 
 
-def held(store: ZooKeeperStore) -> bool:
+def is_leading(store: ZooKeeperStore) -> bool:
     return store.leadership.held
 
 
 async def test_the_first_to_seek_leads_and_says_who_it_is(open_store: Opener, raw_zk: KazooClient) -> None:
     first, second = [await open_store(session_timeout_ms=LONG_MS) for _ in range(2)]
-    assert not held(first)
+    assert not is_leading(first)
     assert await first.leadership.seek(soon())
     assert not await second.leadership.seek(soon())
-    assert held(first)
-    assert not held(second)
+    assert is_leading(first)
+    assert not is_leading(second)
     assert await first.leadership.seek(soon())
     data, stat = raw_zk.get(LEADER)
     assert json.loads(data)["writer"] == first.writer()
@@ -62,38 +62,38 @@ async def test_another_leads_when_the_leader_stops(open_store: Opener) -> None:
     first, second = await open_store(), await open_store()
     await leads(first)
     await first.stop()
-    assert not held(first)
+    assert not is_leading(first)
     await leads(second)
 
 
-async def test_leading_ends_when_the_connection_goes_down(line: Proxy, chroot: str, open_store: Opener) -> None:
-    first = await open_store(line.connect(chroot), session_timeout_ms=2_000)
+async def test_leading_ends_when_the_connection_goes_down(zk_proxy: Proxy, chroot: str, open_store: Opener) -> None:
+    first = await open_store(zk_proxy.connect(chroot), session_timeout_ms=2_000)
     second = await open_store()
     await leads(first)
-    line.accepting = False
-    line.cut()
-    await until(lambda: not held(first))
+    zk_proxy.accepting = False
+    zk_proxy.cut()
+    await until(lambda: not is_leading(first))
     with pytest.raises(UnavailableError):
         await first.leadership.seek(soon())
     await leads(second)
-    line.accepting = True
+    zk_proxy.accepting = True
     await until(lambda: first.status().connected)
     assert not await first.leadership.seek(soon())
 
 
 async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(
-    line: Proxy, chroot: str, open_store: Opener
+    zk_proxy: Proxy, chroot: str, open_store: Opener
 ) -> None:
-    store = await open_store(line.connect(chroot), session_timeout_ms=LONG_MS)
+    store = await open_store(zk_proxy.connect(chroot), session_timeout_ms=LONG_MS)
     await leads(store)
     store.leadership._until = time.monotonic() - 0.001
     assert store.status().connected
-    assert not held(store)
-    line.replies.clear()
+    assert not is_leading(store)
+    zk_proxy.replies.clear()
     with pytest.raises(UnavailableError):
         await store.leadership.seek(soon(0.2))
-    assert not held(store)
-    line.replies.set()
+    assert not is_leading(store)
+    zk_proxy.replies.set()
     await until(lambda: store.status().connected)
 
 

@@ -15,7 +15,7 @@ from confplane.domain.entities import DEFAULT_NODE, Entity
 from confplane.domain.errors import KafkaCode, ListFullError
 from confplane.domain.facets import Tree
 from confplane.store.mirror import loader
-from confplane.store.mirror.listings import ALL_PAIRS, place_of
+from confplane.store.mirror.list_sizes import ALL_PAIRS, list_position
 from confplane.store.mirror.nodes import Mirror
 from confplane.store.session.reads import FORBIDDEN
 from tests.support.stores import committed, facets, kafka_writes, notify, soon, until, write
@@ -36,7 +36,7 @@ ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
 KINDS = ("users", "clients", "ips", "topics", "brokers", "groups", "client-metrics")
 
 
-def judged(paths: set[str]) -> dict[str, int]:
+def expected_bytes(paths: set[str]) -> dict[str, int]:
     """The bytes of each list, from all paths below a tree's root; without the users' lists, but for the longest."""
     lists = dict.fromkeys(KINDS, 88)
     for path in paths:
@@ -63,7 +63,7 @@ def test_the_sums_are_kept_as_names_come_and_go() -> None:
     ]
     for zxid in range(1, 3_000):
         found = chance.choice([None, FORBIDDEN, (ONE, (zxid, zxid, 0, 0, 0, 0, 0, 0, 0, 0, zxid))])
-        loader.take_node(mirror, chance.choice(list(Tree)), chance.choice(paths), found)
+        loader.apply_node(mirror, chance.choice(list(Tree)), chance.choice(paths), found)
         for tree, copy in mirror.trees.items():
             there = {Entity.from_id(entity_id).path for entity_id in copy.nodes}
             there |= {
@@ -71,14 +71,14 @@ def test_the_sums_are_kept_as_names_come_and_go() -> None:
                 for path in (*mirror.unaddressed, *mirror.forbidden)
                 if path.startswith(f"{tree.value}/")
             }
-            longest = copy.listings.longest_of_users()
-            sizes = dict(copy.listings.sizes()) | ({} if longest is None else {ALL_PAIRS: longest[1]})
-            assert sizes == judged(there)
+            longest = copy.list_sizes.longest_of_users()
+            sizes = dict(copy.list_sizes.sizes()) | ({} if longest is None else {ALL_PAIRS: longest[1]})
+            assert sizes == expected_bytes(there)
     for tree, copy in mirror.trees.items():
         for path in paths:
-            loader.take_node(mirror, tree, path, None)
-        assert dict(copy.listings.sizes()) == dict.fromkeys(KINDS, 88)
-        assert copy.listings.longest_of_users() is None
+            loader.apply_node(mirror, tree, path, None)
+        assert dict(copy.list_sizes.sizes()) == dict.fromkeys(KINDS, 88)
+        assert copy.list_sizes.longest_of_users() is None
 
 
 def test_a_java_client_reads_a_list_of_so_many_bytes_and_not_a_longer_one(
@@ -89,8 +89,8 @@ def test_a_java_client_reads_a_list_of_so_many_bytes_and_not_a_longer_one(
     for number in range(200):
         user = Entity.of(user=f"{'é' * 20} {number}")
         raw_zk.create(f"/config/{user.path}")
-        mirror.trees[Tree.CONFIG].listings.add(*place_of(user.id))
-    size = dict(mirror.trees[Tree.CONFIG].listings.sizes())["users"]
+        mirror.trees[Tree.CONFIG].list_sizes.add(*list_position(user.id))
+    size = dict(mirror.trees[Tree.CONFIG].list_sizes.sizes())["users"]
     jars = Path(pyspark.__file__).parent / "jars"
     for limit, wanted in ((size + 1, 200), (size - 1, 0)):
         command = [str(find_java()), "-XX:TieredStopAtLevel=1", f"-Djute.maxbuffer={limit}", "-cp", f"{jars}/*"]

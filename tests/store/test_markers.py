@@ -13,7 +13,7 @@ import pytest
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
 from confplane.services.ports.store import Marker
-from confplane.services.ports.transactions import Committed, SessionEnded, Unknown
+from confplane.services.ports.transactions import Committed, SessionEnded, TransactionUnknown
 from confplane.store.write import markers
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
@@ -101,29 +101,29 @@ async def test_settlers_and_transaction_at_once_agree(store: ZooKeeperStore, ope
 
 
 async def test_a_lost_reply_is_settled_by_the_same_store(
-    line: Proxy, chroot: str, open_store: Opener, raw_zk: KazooClient
+    zk_proxy: Proxy, chroot: str, open_store: Opener, raw_zk: KazooClient
 ) -> None:
-    store = await open_store(line.connect(chroot), session_timeout_ms=2_000)
+    store = await open_store(zk_proxy.connect(chroot), session_timeout_ms=2_000)
     change_id = uuid.uuid4()
-    line.replies.clear()
+    zk_proxy.replies.clear()
     task = asyncio.create_task(commit(store, write(ALICE, {"acks": "1"}), change_id=change_id))
     await until(lambda: raw_zk.exists("/config/users/alice"))
-    line.cut()
-    assert await task == Unknown()
-    line.replies.set()
+    zk_proxy.cut()
+    assert await task == TransactionUnknown()
+    zk_proxy.replies.set()
     marker = await settled(store, change_id)
     assert marker is not None
     assert marker.committed
     assert marker.revision == raw_zk.exists("/config/users/alice").mzxid
 
 
-async def test_without_a_connection_nothing_is_settled(line: Proxy, chroot: str, open_store: Opener) -> None:
-    store = await open_store(line.connect(chroot))
-    line.replies.clear()
+async def test_without_a_connection_nothing_is_settled(zk_proxy: Proxy, chroot: str, open_store: Opener) -> None:
+    store = await open_store(zk_proxy.connect(chroot))
+    zk_proxy.replies.clear()
     with pytest.raises(UnavailableError):
         await store.markers.settle(uuid.uuid4(), soon(0.2))
-    line.accepting = False
-    line.cut()
+    zk_proxy.accepting = False
+    zk_proxy.cut()
     await until(lambda: not store.status().connected)
     with pytest.raises(UnavailableError):
         await store.markers.settle(uuid.uuid4(), soon())
@@ -194,7 +194,7 @@ async def test_markers_that_could_not_be_dropped_are_dropped_later(store: ZooKee
     store.markers.release(change_id)
     later = time.monotonic() + markers.RELEASE_SECONDS + 5
     writer = store.writer()
-    store._keeper.replace(store._keeper.current)
+    store._session_manager.replace(store._session_manager.current)
     await until(lambda: not store.status().connected)
     with pytest.raises(UnavailableError):
         await store.markers.drop_released(later, every)

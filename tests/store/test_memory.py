@@ -12,7 +12,7 @@ from kazoo.exceptions import ConnectionLoss
 
 from confplane.domain.changes import Node
 from confplane.domain.facets import Tree
-from confplane.services import pace
+from confplane.services import cooperative_yielding
 from confplane.store.mirror import loader, memory
 from confplane.store.mirror.nodes import Mirror
 from tests.support.stores import facets, kafka_writes, soon, until
@@ -66,13 +66,13 @@ async def test_collections_rest_during_a_load_and_walk_no_loaded_node(
     for number in range(3):
         kafka_writes(raw_zk, f"users/u{number}", ONE)
     enabled: list[bool] = []
-    take = loader.take_nodes
+    take = loader.apply_nodes
 
     def noted(*args: Any) -> None:
         enabled.append(gc.isenabled())
         take(*args)
 
-    monkeypatch.setattr(loader, "take_nodes", noted)
+    monkeypatch.setattr(loader, "apply_nodes", noted)
     store = await open_store()
     assert enabled
     assert not any(enabled)
@@ -106,15 +106,15 @@ def test_few_nodes_are_walked_until_they_are_many(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(memory, "_MOST", 10)
     copies = [filled(6), filled(6)]
     for copy, walked in zip(copies, (True, False), strict=True):
-        with memory.uncollected(copy):
+        with memory.gc_paused(copy):
             assert not gc.isenabled()
         nodes = [each for some in copies for each in some.trees[Tree.CONFIG].nodes.values()]
         assert {tracked(node) for node in nodes} == {walked}
 
 
 async def test_the_collector_rests_until_the_last_of_several_loads_ends() -> None:
-    with memory.uncollected(filled(1)):
-        with memory.uncollected(filled(1)):
+    with memory.gc_paused(filled(1)):
+        with memory.gc_paused(filled(1)):
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -148,7 +148,7 @@ async def test_a_copy_whose_load_fails_is_freed_by_its_last_reference(
     kafka_writes(raw_zk, "users/alice", ONE)
     await store.catch_up(soon())
     copies: list[weakref.ref[Mirror]] = []
-    take = loader.take_nodes
+    take = loader.apply_nodes
 
     def fails(mirror: Mirror, *args: Any) -> None:
         if not copies:
@@ -156,14 +156,14 @@ async def test_a_copy_whose_load_fails_is_freed_by_its_last_reference(
             raise ConnectionLoss
         take(mirror, *args)
 
-    monkeypatch.setattr(loader, "take_nodes", fails)
+    monkeypatch.setattr(loader, "apply_nodes", fails)
     gap(raw_zk)
     await until(lambda: store._follower.loads == 2)
     await until(lambda: copies[0]() is None, seconds=20)
 
 
 async def test_a_copy_is_freed_in_slices_and_not_under_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SLICE_S", 0.0)
+    monkeypatch.setattr(cooperative_yielding, "SLICE_S", 0.0)
     copy = filled(5_000)
     gone = weakref.ref(copy)
     reader = copy.trees[Tree.CONFIG].with_keys("client-configs", after=None, prefix="")
@@ -174,6 +174,6 @@ async def test_a_copy_is_freed_in_slices_and_not_under_a_reader(monkeypatch: pyt
     while not freeing.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns > 3 * 5_000 / pace.PIECE
+    assert turns > 3 * 5_000 / cooperative_yielding.PIECE
     assert gone() is None
     assert len([first, *reader]) == 5_000

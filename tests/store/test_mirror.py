@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from confplane.domain.access.ranges import Ranges
+from confplane.domain.access.ranges import NameRanges
 from confplane.domain.changes import Node
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
-from confplane.services import pace
+from confplane.services import cooperative_yielding
 from confplane.store import znodes
 from confplane.store.mirror import nodes as nodes_module
-from confplane.store.mirror.loader import take_node, take_nodes
+from confplane.store.mirror.loader import apply_node, apply_nodes
 from confplane.store.mirror.nodes import Mirror, TreeMirror
 from confplane.store.session.reads import FORBIDDEN
 from tests.support.stores import facets
@@ -113,7 +113,7 @@ def test_indexes_equal_a_scan(changes: list[tuple[str, object]]) -> None:
     bounded=False,
 )
 @given(CHANGES, st.lists(CHANGES, max_size=12), st.sampled_from(["", "user=a", "user=a,"]), st.booleans())
-def test_a_moment_is_that_of_its_beginning_whatever_changes_meanwhile(
+def test_a_snapshot_of_the_mirror_is_that_of_its_start_despite_concurrent_changes(
     first: list[tuple[str, object]],
     meanwhile: list[list[tuple[str, object]]],
     prefix: str,
@@ -130,7 +130,7 @@ def test_a_moment_is_that_of_its_beginning_whatever_changes_meanwhile(
                 mirror.put_node(made(entity_id, what, next(zxids)))  # type: ignore[arg-type]  # one of CONTENTS
 
     async def look() -> None:
-        within = Ranges.of([("user=a", "user=a,client-id=x"), ("user=ab", "user=b")]) if bounded else None
+        within = NameRanges.of([("user=a", "user=a,client-id=x"), ("user=ab", "user=b")]) if bounded else None
         expected = list(mirror.with_keys("client-quotas", after=None, prefix=prefix, within=within))
         task = asyncio.create_task(mirror.moment("client-quotas", prefix=prefix, within=within))
         for changes in meanwhile:
@@ -143,13 +143,13 @@ def test_a_moment_is_that_of_its_beginning_whatever_changes_meanwhile(
     with pytest.MonkeyPatch.context() as patch:
         # A pause behind every node.
         patch.setattr(nodes_module, "PIECE", 1)
-        patch.setattr(pace, "SLICE_S", 0)
+        patch.setattr(cooperative_yielding, "SLICE_S", 0)
         asyncio.run(look())
 
 
-def test_a_moment_lets_others_run_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_of_the_mirror_yields_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes_module, "PIECE", 10)
-    monkeypatch.setattr(pace, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative_yielding, "SLICE_S", 0)
     mirror = TreeMirror(facets())
     for number in range(100):
         mirror.put_node(made(f"user=u{number:03d}", ("producer_byte_rate", "1"), 10))
@@ -192,8 +192,8 @@ def test_below_an_absent_user_there_is_nothing() -> None:
     mirror = Mirror({Tree.CONFIG: facets()})
     stat = (1, 1, 1, 1, 0)
     for path in ("users/a", "users/a/clients/x", "users/a/clients/<default>", "users/ab", "users/ab/clients/x"):
-        take_node(mirror, Tree.CONFIG, path, (b'{"config":{"acks":"1"}}', stat))
-    take_node(mirror, Tree.CONFIG, "users/a", None)
+        apply_node(mirror, Tree.CONFIG, path, (b'{"config":{"acks":"1"}}', stat))
+    apply_node(mirror, Tree.CONFIG, "users/a", None)
     assert set(mirror.trees[Tree.CONFIG].nodes) == {"user=ab", "user=ab,client-id=x"}
     assert [node.id for node in mirror.trees[Tree.CONFIG].with_client_id("client-configs", "x")] == [
         "user=ab,client-id=x"
@@ -202,10 +202,10 @@ def test_below_an_absent_user_there_is_nothing() -> None:
 
 def test_nodes_under_another_spelling_are_remembered_as_such() -> None:
     mirror = Mirror({Tree.CONFIG: facets()})
-    take_node(mirror, Tree.CONFIG, "users/a+b", (b"", (1, 1, 1, 1, 0)))
+    apply_node(mirror, Tree.CONFIG, "users/a+b", (b"", (1, 1, 1, 1, 0)))
     assert list(mirror.unaddressed) == ["/config/users/a+b"]
     assert not mirror.entities()
-    take_node(mirror, Tree.CONFIG, "users/a+b", None)
+    apply_node(mirror, Tree.CONFIG, "users/a+b", None)
     assert not mirror.unaddressed
 
 
@@ -225,9 +225,9 @@ def test_many_nodes_are_taken_as_one_by_one(reads: list[list[tuple[str, object]]
         for path, found in some:
             mzxid += 1
             values.append((found, (1, mzxid, 1, 1, 0)) if isinstance(found, bytes) else found)
-            take_node(one_by_one, Tree.CONFIG, path, values[-1])
-        take_nodes(at_once, Tree.CONFIG, [f"/config/{path}" for path, _ in some], values)
+            apply_node(one_by_one, Tree.CONFIG, path, values[-1])
+        apply_nodes(at_once, Tree.CONFIG, [f"/config/{path}" for path, _ in some], values)
     assert at_once.trees[Tree.CONFIG].nodes == one_by_one.trees[Tree.CONFIG].nodes
     assert (at_once.unaddressed, at_once.forbidden) == (one_by_one.unaddressed, one_by_one.forbidden)
-    sizes = [dict(mirror.trees[Tree.CONFIG].listings.sizes()) for mirror in (at_once, one_by_one)]
+    sizes = [dict(mirror.trees[Tree.CONFIG].list_sizes.sizes()) for mirror in (at_once, one_by_one)]
     assert sizes[0] == sizes[1]

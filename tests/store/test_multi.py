@@ -10,7 +10,7 @@ from kazoo.exceptions import MarshallingError, NoNodeError, RolledBackError
 from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, Transaction
 from kazoo.protocol.states import ZnodeStat
 
-from confplane.store.session.access import Access
+from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.multi import Multi
 from tests.support.stores import acl_of
 
@@ -27,9 +27,9 @@ STAT = struct.pack("!qqqqiiiqiiq", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 END = struct.pack("!iBi", -1, 1, -1)
 
 
-@pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
+@pytest.mark.parametrize("access", [ZooKeeperAccess(), ZooKeeperAccess("sasl:käfka", "confplane:secret")])
 @pytest.mark.parametrize("chroot", ["", "/a/chröot"])
-def test_a_request_has_the_bytes_of_kazoos_own(access: Access, chroot: str) -> None:
+def test_a_request_has_the_bytes_of_kazoos_own(access: ZooKeeperAccess, chroot: str) -> None:
     made = {"set": SetData, "check": CheckVersion}
     flags = {"create": 0, "ephemeral": 1, "sequence": 2}
     requests = []
@@ -53,7 +53,7 @@ def text(path: str) -> bytes:
 
 def test_results_are_those_that_kazoo_reads() -> None:
     applied = reply((SetData.type, STAT), (CheckVersion.type, b""), (Create.type, text("/ü")), (Delete.type, b""))
-    request = Multi([], "", Access())
+    request = Multi([], "", ZooKeeperAccess())
     stat = ZnodeStat._make(range(1, 12))
     assert request.deserialize(applied, 16) == [stat, True, "/ü", True] == Transaction.deserialize(applied, 16)
     refused = reply((-1, struct.pack("!i", 0)), (-1, struct.pack("!i", -101)))
@@ -62,7 +62,7 @@ def test_results_are_those_that_kazoo_reads() -> None:
 
 
 def test_a_reply_of_another_form_is_an_error() -> None:
-    request = Multi([], "", Access())
+    request = Multi([], "", ZooKeeperAccess())
     with pytest.raises(MarshallingError, match="result 1 of a transaction is of the unknown kind 99"):
         request.deserialize(reply((Delete.type, b""), (99, b"")), 16)
     with pytest.raises(struct.error):

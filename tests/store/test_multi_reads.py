@@ -29,7 +29,7 @@ from confplane.domain.facets import Tree
 from confplane.services.ports.store import SessionState
 from confplane.store import znodes
 from confplane.store.session import reads
-from confplane.store.session.bridge import Mailbox, Replies
+from confplane.store.session.asyncio_adapter import Mailbox, Replies
 from confplane.store.session.multiread import CHILDREN, DATA, MultiRead
 from tests.support.stores import ALICE, committed, kafka_writes, notify, rate, soon, until, write
 
@@ -170,16 +170,16 @@ def test_what_is_no_reply_to_these_reads_is_taken_for_none(results: list[bytes],
 
 
 async def test_a_server_is_asked_before_all_else_on_each_connection(
-    open_store: Opener, line: Proxy, chroot: str, asked: list[Sequence[str]], raw_zk: KazooClient
+    open_store: Opener, zk_proxy: Proxy, chroot: str, asked: list[Sequence[str]], raw_zk: KazooClient
 ) -> None:
     raw_zk.create("/config/users/alice", rate("1"), makepath=True)
-    store = await open_store(line.connect(chroot))
-    assert store._keeper.current.multi_reads
+    store = await open_store(zk_proxy.connect(chroot))
+    assert store._session_manager.current.multi_reads
     assert asked[0] == ()
     assert [f"{root_of(chroot)}/config/users/alice"] in asked
     for _ in range(2):
         del asked[:]
-        line.cut()
+        zk_proxy.cut()
         await until(lambda: asked)
         await until(lambda: store.status().connected and store.status().stale_ms is None)
         assert asked.count(()) == 1
@@ -188,7 +188,7 @@ async def test_a_server_is_asked_before_all_else_on_each_connection(
 
 async def test_a_server_that_does_not_know_it_is_asked_once_and_read_one_by_one(
     open_store: Opener,
-    line: Proxy,
+    zk_proxy: Proxy,
     chroot: str,
     asked: list[Sequence[str]],
     raw_zk: KazooClient,
@@ -197,14 +197,14 @@ async def test_a_server_that_does_not_know_it_is_asked_once_and_read_one_by_one(
 ) -> None:
     monkeypatch.setattr(MultiRead, "type", UNKNOWN)
     nodes = populate(raw_zk)
-    store = await open_store(line.connect(chroot))
-    assert not store._keeper.current.multi_reads
-    assert held(store) == nodes
+    store = await open_store(zk_proxy.connect(chroot))
+    assert not store._session_manager.current.multi_reads
+    assert mirrored(store) == nodes
     # Nobody saw the connection that broke.
     assert "disconnected" not in caplog.text
-    assert dict(store._keeper.entered) == {SessionState.CONNECTED: 1}
+    assert dict(store._session_manager.entered) == {SessionState.CONNECTED: 1}
     writer = store.writer()
-    line.cut()
+    zk_proxy.cut()
     await until(lambda: not store.status().connected)
     await until(lambda: store.status().connected and store.status().stale_ms is None)
     await committed(store, write(ALICE, {"acks": "1"}, raw_zk.exists("/config/users/alice").version))
@@ -226,7 +226,7 @@ async def test_a_server_that_ends_connections_without_a_word_is_asked_a_few_time
     nodes = populate(raw_zk)
     store = await open_store()
     assert tries == 3
-    assert held(store) == nodes
+    assert mirrored(store) == nodes
 
 
 async def test_after_one_lost_answer_it_is_asked_again(
@@ -242,8 +242,8 @@ async def test_after_one_lost_answer_it_is_asked_again(
     monkeypatch.setattr(MultiRead, "serialize", once)
     populate(raw_zk)
     store = await open_store()
-    assert store._keeper.current.multi_reads
-    assert dict(store._keeper.entered) == {SessionState.CONNECTED: 1}
+    assert store._session_manager.current.multi_reads
+    assert dict(store._session_manager.entered) == {SessionState.CONNECTED: 1}
 
 
 # ---------------------------------------------------------------- what is taken of it
@@ -274,7 +274,7 @@ def populate(zk: KazooClient) -> dict[str, str | None]:
     return nodes
 
 
-def held(store: ZooKeeperStore) -> dict[str, str | None]:
+def mirrored(store: ZooKeeperStore) -> dict[str, str | None]:
     """The content of a mirror."""
     return {
         entity_id: node.config.get("producer_byte_rate")
@@ -285,7 +285,7 @@ def held(store: ZooKeeperStore) -> dict[str, str | None]:
 async def everything_is_loaded(open_store: Opener, zk: KazooClient) -> None:
     nodes = populate(zk)
     store = await open_store()
-    assert held(store) == nodes
+    assert mirrored(store) == nodes
     forbidden = {f"/config/users/closed{number}" for number in range(0, 300, 10)} | {"/config/users/u003"}
     assert set(store._follower.loaded().forbidden) == forbidden
 
@@ -325,25 +325,25 @@ async def test_everything_is_loaded_as_it_is(
         await everything_is_loaded(open_store, raw_zk)
 
 
-async def an_absence_does_not_remove_what_came_behind_it(store: ZooKeeperStore, line: Proxy, zk: KazooClient) -> None:
+async def an_absence_does_not_remove_later_nodes(store: ZooKeeperStore, zk_proxy: Proxy, zk: KazooClient) -> None:
     """A commit creates a node whose absence is among many replies right before its own."""
     for number in range(300):
         zk.create(f"/config/users/u{number:03d}", rate(str(number)))
-    session, follower = store._keeper.current, store._follower
+    session, follower = store._session_manager.current, store._follower
 
     def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
         for path, value in zip(paths, values, strict=True):
-            follower.take(session, Tree.CONFIG, path.removeprefix("/config/"), value)
+            follower.apply_read(session, Tree.CONFIG, path.removeprefix("/config/"), value)
 
-    many = reads.Reads(session)
-    line.replies.clear()
+    many = reads.ReadWindow(session)
+    zk_proxy.replies.clear()
     paths = [f"/config/users/u{number:03d}" for number in range(300)]
-    many.data(taken, size := reads.Size()).ask([*paths, "/config/users/alice"])
-    size.note(1_000, 100_000)
+    many.data(taken, size := reads.SizeEstimate()).request([*paths, "/config/users/alice"])
+    size.record(1_000, 100_000)
     reading = asyncio.create_task(many.done())
     writing = asyncio.create_task(committed(store, write(ALICE, {"acks": "1"})))
     await until(lambda: zk.exists("/config/users/alice"))
-    line.replies.set()
+    zk_proxy.replies.set()
     await reading
     await writing
     assert len(store._follower.loaded().trees[Tree.CONFIG].nodes) == 301
@@ -363,26 +363,26 @@ def late(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("defect", [None, late], ids=lambda defect: getattr(defect, "__name__", None))
 async def test_replies_are_taken_in_their_place(
     open_store: Opener,
-    line: Proxy,
+    zk_proxy: Proxy,
     chroot: str,
     raw_zk: KazooClient,
     monkeypatch: pytest.MonkeyPatch,
     defect: Callable[[pytest.MonkeyPatch], None] | None,
 ) -> None:
-    store = await open_store(line.connect(chroot))
+    store = await open_store(zk_proxy.connect(chroot))
     if defect is None:
-        await an_absence_does_not_remove_what_came_behind_it(store, line, raw_zk)
+        await an_absence_does_not_remove_later_nodes(store, zk_proxy, raw_zk)
         return
     defect(monkeypatch)
     with pytest.raises(AssertionError):
-        await an_absence_does_not_remove_what_came_behind_it(store, line, raw_zk)
+        await an_absence_does_not_remove_later_nodes(store, zk_proxy, raw_zk)
 
 
-async def test_a_topic_that_came_behind_the_list_of_topics_is_not_removed(
+async def test_a_topic_created_after_the_list_of_topics_is_not_removed(
     store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list is looked at a while after it came."""
-    topic, session = Entity.of(topic="orders"), store._keeper.current
+    topic, session = Entity.of(topic="orders"), store._session_manager.current
     children = session.children
 
     async def then_commit(path: str, watch: Any = None) -> Any:
@@ -396,16 +396,18 @@ async def test_a_topic_that_came_behind_the_list_of_topics_is_not_removed(
     assert store.get(Tree.CONFIG, topic.id) is not None
 
 
-async def test_reads_that_nobody_waits_for_any_more_do_not_go_out(open_store: Opener, line: Proxy, chroot: str) -> None:
-    store = await open_store(line.connect(chroot))
-    many = reads.Reads(store._keeper.current)
+async def test_reads_that_nobody_waits_for_any_more_do_not_go_out(
+    open_store: Opener, zk_proxy: Proxy, chroot: str
+) -> None:
+    store = await open_store(zk_proxy.connect(chroot))
+    many = reads.ReadWindow(store._session_manager.current)
     taken: list[str] = []
-    many.data(lambda paths, _: taken.extend(paths)).ask([f"/config/users/u{number}" for number in range(1_000)])
-    line.replies.clear()
+    many.data(lambda paths, _: taken.extend(paths)).request([f"/config/users/u{number}" for number in range(1_000)])
+    zk_proxy.replies.clear()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await many.done()
-    line.replies.set()
+    zk_proxy.replies.set()
     await until(lambda: taken)
     await store.catch_up(soon())
     assert len(taken) == 8
@@ -428,7 +430,7 @@ async def test_notifications_of_many_are_followed_in_few_requests(
         )
     multi.commit()
     await store.catch_up(soon())
-    assert held(store) == {
+    assert mirrored(store) == {
         **{f"user=u{number:03d}": None for number in range(200)},
         **{f"user=u{number:03d},client-id=c": str(number) for number in range(200)},
     }
@@ -436,7 +438,7 @@ async def test_notifications_of_many_are_followed_in_few_requests(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["MultiRead", "none"])
-async def test_many_nodes_are_read_behind_all_writes_each_with_its_own_error(
+async def test_many_nodes_are_read_after_all_writes_each_with_its_own_error(
     open_store: Opener,
     raw_zk: KazooClient,
     asked: list[Sequence[str]],
@@ -459,7 +461,7 @@ async def test_many_nodes_are_read_behind_all_writes_each_with_its_own_error(
     # Requests double in size, from eight reads on.
     assert len(asked) in (range(1, 20) if known else [0])
     # The mirror has the nodes as well, though nobody was notified.
-    assert held(store) == nodes
+    assert mirrored(store) == nodes
     assert await store.read_many(Tree.CONFIG, [], soon()) == []
 
 
@@ -527,25 +529,25 @@ async def test_large_nodes_are_read_one_by_one_once_they_are_met(
     assert sum(read > 1 for read, taken in replies if taken > size) <= 2
 
 
-async def test_a_slow_line_bears_a_load_of_large_nodes(
-    open_store: Opener, line: Proxy, chroot: str, raw_zk: KazooClient
+async def test_a_slow_connection_bears_a_load_of_large_nodes(
+    open_store: Opener, zk_proxy: Proxy, chroot: str, raw_zk: KazooClient
 ) -> None:
     """Ten megabits a second: a reply of a tenth of these nodes would take as long as the session lasts unheard."""
     await asyncio.to_thread(large, raw_zk, 100, 150_000)
-    store = await open_store(line.connect(chroot), session_timeout_ms=4_000)
+    store = await open_store(zk_proxy.connect(chroot), session_timeout_ms=4_000)
     writer = store.writer()
-    line.bytes_per_s = 10e6 / 8
+    zk_proxy.bytes_per_s = 10e6 / 8
     loads = store._follower.loads
     raw_zk.delete(kafka_writes(raw_zk, "users/alice", rate("1")))
     notify(raw_zk, "users/bob")
     await until(lambda: store._follower.loads > loads and store.status().stale_ms is None)
     assert store.writer() == writer
-    assert len(held(store)) == 101
+    assert len(mirrored(store)) == 101
     assert store._follower.loads == loads + 1
 
 
-async def test_a_slow_line_bears_a_load_of_many_small_nodes(
-    open_store: Opener, line: Proxy, chroot: str, raw_zk: KazooClient, asked: list[Sequence[str]]
+async def test_a_slow_connection_bears_a_load_of_many_small_nodes(
+    open_store: Opener, zk_proxy: Proxy, chroot: str, raw_zk: KazooClient, asked: list[Sequence[str]]
 ) -> None:
     raw_zk.ensure_path("/config/users")
     for first in range(0, 10_000, 1_000):
@@ -553,10 +555,10 @@ async def test_a_slow_line_bears_a_load_of_many_small_nodes(
         for number in range(first, first + 1_000):
             multi.create(f"/config/users/u{number:05d}", rate(str(number)))
         multi.commit()
-    line.bytes_per_s = 10e6 / 8
-    store = await open_store(line.connect(chroot), session_timeout_ms=4_000)
-    assert held(store) == {f"user=u{number:05d}": str(number) for number in range(10_000)}
-    assert dict(store._keeper.entered) == {SessionState.CONNECTED: 1}
+    zk_proxy.bytes_per_s = 10e6 / 8
+    store = await open_store(zk_proxy.connect(chroot), session_timeout_ms=4_000)
+    assert mirrored(store) == {f"user=u{number:05d}": str(number) for number in range(10_000)}
+    assert dict(store._session_manager.entered) == {SessionState.CONNECTED: 1}
     assert max(map(len, asked)) == 500
 
 
@@ -578,5 +580,5 @@ async def test_long_paths_make_small_requests(
     for name in names:
         raw_zk.create(f"/config/users/{name}", rate("1"), makepath=True)
     store = await open_store()
-    assert held(store) == {f"user={name}": "1" for name in names}
+    assert mirrored(store) == {f"user={name}": "1" for name in names}
     assert max(sum(map(len, paths)) for paths in asked) < 2**17

@@ -9,7 +9,7 @@ import pytest
 
 from confplane.domain.facets import Tree
 from confplane.store import znodes
-from confplane.store.session.keeper import Session
+from confplane.store.session.session_manager import Session
 from tests.support.stores import Late, soon, until
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.store import ZooKeeperStore
-    from confplane.store.session.bridge import Reply
+    from confplane.store.session.asyncio_adapter import Reply
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -88,7 +88,7 @@ async def test_those_older_than_15_minutes_are_deleted_unread_whatever_their_for
     store = await open_store()
     young = raw_zk.create("/config/changes/config_change_", FORMS["version 1"], sequence=True)
     await store.catch_up(soon())
-    late = Late(store._keeper.current, raw_zk.exists(young).ctime + 15 * 60 * 1000)
+    late = Late(store._session_manager.current, raw_zk.exists(young).ctime + 15 * 60 * 1000)
     assert await store._purger.purge(cast("Session", late)) == 5
     assert raw_zk.get_children("/config/changes") == [young.rpartition("/")[2]]
     assert young in read

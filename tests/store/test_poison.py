@@ -13,7 +13,7 @@ from kazoo.security import make_acl
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
 from confplane.services.ports.store import SessionState
-from confplane.store.mirror import oddities
+from confplane.store.mirror import anomalies
 from tests.support.stores import ALICE, Late, committed, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.store import ZooKeeperStore
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -104,11 +104,11 @@ async def test_a_notification_that_names_no_entity_stops_nothing(store: ZooKeepe
         assert store.get(Tree.CONFIG, f"user=theirs{number}") is not None, name
         assert (store.writer(), store._follower.mirror, store._follower.trouble) == (writer, mirror, None), name
         [told] = map(str, store.status().warnings)
-        named = len(store._follower.oddities.nameless)
+        named = len(store._follower.anomalies.nameless)
         assert named == len(left.keys() & POISON.keys()), name
     assert left["a lone surrogate"].rpartition("/")[2] in told
     limit = raw_zk.exists(left["a broker that is none"]).ctime + 15 * 60 * 1000
-    session = store._keeper.current
+    session = store._session_manager.current
     await store._purger.purge(cast("Session", Late(session, limit)))
     assert raw_zk.exists(left["a broker that is none"]) is not None
     await store._purger.purge(cast("Session", Late(session, limit + 60_000)))
@@ -120,12 +120,12 @@ async def test_a_notification_that_names_no_entity_stops_nothing(store: ZooKeepe
 async def test_they_are_no_longer_named_once_they_are_gone(
     store: ZooKeeperStore, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oddities, "_RELIST_SECONDS", 0.0)
+    monkeypatch.setattr(anomalies, "_RELIST_SECONDS", 0.0)
     nameless = poison(raw_zk, b"junk")
     raw_zk.create("/config/changes/stray")
-    await until(lambda: store._follower.oddities.strays)
+    await until(lambda: store._follower.anomalies.strays)
     nameless_too = poison(raw_zk, b"junk")
-    await until(lambda: store._follower.oddities.nameless)
+    await until(lambda: store._follower.anomalies.nameless)
     assert "'stray'" in " ".join(map(str, store.status().warnings))
     raw_zk.delete("/config/changes/stray")
     raw_zk.delete(nameless_too)
@@ -169,7 +169,7 @@ async def test_znodes_whose_names_can_not_be_decoded_are_named_and_stop_nothing(
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "..", ".", "", "a//b", "\U0001f600", "\x1f"])
 async def test_a_path_that_no_znode_can_have_is_never_sent(store: ZooKeeperStore, name: str) -> None:
-    session, path = store._keeper.current, f"/config/users/{name}"
+    session, path = store._session_manager.current, f"/config/users/{name}"
     calls: list[Callable[[], Any]] = [
         lambda: session.get(path),
         lambda: session.exists(path),
@@ -192,7 +192,7 @@ async def test_a_path_that_no_znode_can_have_is_never_sent(store: ZooKeeperStore
         with pytest.raises(ValueError, match="No znode"):
             call()
     await committed(store, write(ALICE, {}))
-    assert store._keeper.current is session
+    assert store._session_manager.current is session
 
 
 # ---------------------------------------------------------------- kazoo's thread
@@ -200,22 +200,22 @@ async def test_a_path_that_no_znode_can_have_is_never_sent(store: ZooKeeperStore
 
 def kill_thread(store: ZooKeeperStore) -> None:
     """Hand kazoo what it can't encode, past all checks."""
-    client = store._keeper.current._client
+    client = store._session_manager.current._client
     client._call(Exists("/\ud800", None), client.handler.async_result())
 
 
-async def test_a_thread_that_ends_is_told_of_and_its_session_replaced(
+async def test_a_thread_that_ends_is_reported_and_its_session_replaced(
     store: ZooKeeperStore, raw_zk: KazooClient
 ) -> None:
     writer = store.writer()
-    lost = store._keeper.entered[SessionState.LOST]
+    lost = store._session_manager.entered[SessionState.LOST]
     kill_thread(store)
-    await until(lambda: store._keeper.entered[SessionState.LOST] > lost)
+    await until(lambda: store._session_manager.entered[SessionState.LOST] > lost)
     await until(lambda: store.status().connected and store.writer() != writer)
     [told] = map(str, store.status().warnings)
     assert "UnicodeEncodeError" in told
     assert "ud800" not in told
-    assert store._keeper.failures == 1
+    assert store._session_manager.failures == 1
     last = kafka_writes(raw_zk, "users/alice", ONE)
     await store.wait_for(raw_zk.exists(last).czxid, soon())
     await committed(store, write(ALICE, {}, 0))
@@ -234,7 +234,7 @@ async def test_a_thread_that_ends_before_it_was_ever_connected_is_noticed(
 
     monkeypatch.setattr(ConnectionHandler, "_connect", broken)
     store = await open_store()
-    assert store._keeper.failures == 2
+    assert store._session_manager.failures == 2
     assert "RuntimeError" in " ".join(map(str, store.status().warnings))
     await committed(store, write(ALICE, {}))
 
@@ -252,7 +252,7 @@ async def test_a_session_that_can_not_even_be_begun_is_begun_again(
 
     monkeypatch.setattr(ConnectionHandler, "start", broken)
     store = await open_store()
-    assert store._keeper.failures == 2
+    assert store._session_manager.failures == 2
     await committed(store, write(ALICE, {}))
 
 
@@ -262,7 +262,7 @@ async def test_a_reply_that_can_not_be_read_is_an_error_of_its_call_alone(
     def broken(*_: Any) -> Any:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "planted")
 
-    session = store._keeper.current
+    session = store._session_manager.current
     with monkeypatch.context() as context:
         context.setattr(Exists, "deserialize", broken)
         context.setattr(store._follower, "_once", lambda _: asyncio.sleep(0))
@@ -271,4 +271,4 @@ async def test_a_reply_that_can_not_be_read_is_an_error_of_its_call_alone(
             await reply
     assert type(caught.value).__name__ == "MarshallingError"
     assert (await session.exists("/config")) is not None
-    assert store._keeper.current is session
+    assert store._session_manager.current is session

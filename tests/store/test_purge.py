@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.store import ZooKeeperStore
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -24,7 +24,7 @@ ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
 
 async def purged(store: ZooKeeperStore) -> int:
     """Run the purge once."""
-    return await store._purger.purge(store._keeper.current)
+    return await store._purger.purge(store._session_manager.current)
 
 
 async def test_only_what_is_older_than_the_limit_goes(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
@@ -38,7 +38,7 @@ async def test_only_what_is_older_than_the_limit_goes(store: ZooKeeperStore, raw
     stray = raw_zk.create("/config/changes/stray")
     await store.catch_up(soon())
     limit = raw_zk.exists(young).ctime + 15 * 60 * 1000
-    assert await store._purger.purge(cast("Session", Late(store._keeper.current, limit))) == 3
+    assert await store._purger.purge(cast("Session", Late(store._session_manager.current, limit))) == 3
     assert {f"/config/changes/{name}" for name in raw_zk.get_children("/config/changes")} == {young, stray}
     assert any("'stray'" in str(warning) for warning in store.status().warnings)
     assert store.status().notifications == 2
@@ -80,7 +80,7 @@ async def test_what_was_not_recorded_is_kept_for_longer(store: ZooKeeperStore, r
     recorded, last = raw_zk.exists(paths[1]).czxid, raw_zk.exists(paths[-1]).ctime
 
     async def left(minutes: int) -> int:
-        await store._purger.purge(cast("Session", Late(store._keeper.current, last + minutes * 60 * 1000)))
+        await store._purger.purge(cast("Session", Late(store._session_manager.current, last + minutes * 60 * 1000)))
         return len(raw_zk.get_children("/config/changes"))
 
     store.recording.keep_notifications(recorded, 600)
@@ -96,4 +96,4 @@ async def test_what_was_not_recorded_is_not_kept_for_ever(store: ZooKeeperStore,
     await store.catch_up(soon())
     store.recording.keep_notifications(0, 600)
     late = raw_zk.exists(path).ctime + 61 * 60 * 1000
-    assert await store._purger.purge(cast("Session", Late(store._keeper.current, late))) == 1
+    assert await store._purger.purge(cast("Session", Late(store._session_manager.current, late))) == 1

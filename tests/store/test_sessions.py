@@ -15,7 +15,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.ports.store import MirrorState, SessionState
-from confplane.services.ports.transactions import Unknown
+from confplane.services.ports.transactions import TransactionUnknown
 from confplane.store.mirror import loader
 from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write
 
@@ -44,9 +44,9 @@ class Patient(ZooKeeper):
 
 
 @pytest.fixture
-async def distant(line: Proxy, chroot: str, open_store: Opener) -> ZooKeeperStore:
+async def distant(zk_proxy: Proxy, chroot: str, open_store: Opener) -> ZooKeeperStore:
     """A store at the end of the breakable line."""
-    return await open_store(line.connect(chroot), session_timeout_ms=TIMEOUT_MS)
+    return await open_store(zk_proxy.connect(chroot), session_timeout_ms=TIMEOUT_MS)
 
 
 def healthy(store: ZooKeeperStore) -> bool:
@@ -54,14 +54,14 @@ def healthy(store: ZooKeeperStore) -> bool:
 
 
 async def test_connection_lost_before_the_reply_is_unknown(
-    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+    distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
-    line.replies.clear()
+    zk_proxy.replies.clear()
     task = asyncio.create_task(commit(distant, write(ALICE, {"acks": "1"})))
     await until(lambda: raw_zk.exists("/config/users/alice"))
-    line.cut()
-    assert await task == Unknown()
-    line.replies.set()
+    zk_proxy.cut()
+    assert await task == TransactionUnknown()
+    zk_proxy.replies.set()
     await until(lambda: healthy(distant))
     # It was applied, and the notification tells.
     await until(lambda: distant.get(Tree.CONFIG, ALICE.id) is not None)
@@ -69,22 +69,22 @@ async def test_connection_lost_before_the_reply_is_unknown(
 
 
 async def test_deadline_before_the_reply_is_unknown_and_the_reply_still_counts(
-    distant: ZooKeeperStore, line: Proxy
+    distant: ZooKeeperStore, zk_proxy: Proxy
 ) -> None:
-    line.replies.clear()
+    zk_proxy.replies.clear()
     result = await distant.commit(transaction(distant, write(ALICE, {"acks": "1"})), soon(0.2))
-    assert result == Unknown()
+    assert result == TransactionUnknown()
     assert distant.get(Tree.CONFIG, ALICE.id) is None
-    line.replies.set()
+    zk_proxy.replies.set()
     await until(lambda: distant.get(Tree.CONFIG, ALICE.id) is not None)
 
 
 async def test_nothing_is_submitted_while_disconnected(
-    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+    distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
     prepared = transaction(distant, write(ALICE, {"acks": "1"}))
-    line.accepting = False
-    line.cut()
+    zk_proxy.accepting = False
+    zk_proxy.cut()
     await until(lambda: not distant.status().connected)
     for call in (
         distant.commit(prepared, soon()),
@@ -97,24 +97,24 @@ async def test_nothing_is_submitted_while_disconnected(
     with pytest.raises(UnavailableError) as refusal:
         distant.writer()
     assert refusal.value.outcome == "not_applied"
-    line.accepting = True
+    zk_proxy.accepting = True
     await until(lambda: healthy(distant))
     await distant.catch_up(soon())
     assert raw_zk.exists("/config/users/alice") is None
 
 
 async def test_short_cut_keeps_the_session_and_misses_nothing(
-    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+    distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
     writer, mirror = distant.writer(), distant._follower.mirror
     for number in range(3):
-        line.accepting = False
-        line.cut()
+        zk_proxy.accepting = False
+        zk_proxy.cut()
         await until(lambda: not distant.status().connected)
         assert isinstance(distant.status().stale_ms, int)
         kafka_writes(raw_zk, f"users/u{number}", ONE)
         assert distant.get(Tree.CONFIG, f"user=u{number}") is None
-        line.accepting = True
+        zk_proxy.accepting = True
         await until(lambda: healthy(distant))
         assert distant.get(Tree.CONFIG, f"user=u{number}") is not None
     assert distant.writer() == writer
@@ -124,30 +124,30 @@ async def test_short_cut_keeps_the_session_and_misses_nothing(
     await distant.wait_for(raw_zk.exists(last).czxid, soon())
 
 
-async def test_gap_after_a_cut_loads_again(distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient) -> None:
-    line.accepting = False
-    line.cut()
+async def test_gap_after_a_cut_loads_again(distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient) -> None:
+    zk_proxy.accepting = False
+    zk_proxy.cut()
     await until(lambda: not distant.status().connected)
     raw_zk.delete(kafka_writes(raw_zk, "users/alice", ONE))
-    line.accepting = True
+    zk_proxy.accepting = True
     await until(lambda: healthy(distant))
     assert distant.get(Tree.CONFIG, ALICE.id) is not None
 
 
 async def test_long_cut_ends_the_session_by_our_own_clock(
-    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+    distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
     await committed(distant, write(ALICE, {"acks": "1"}))
     writer, mirror = distant.writer(), distant._follower.mirror
-    line.accepting = False
-    line.cut()
+    zk_proxy.accepting = False
+    zk_proxy.cut()
     # Reads go on, and say how old they are.
     await until(lambda: (distant.status().stale_ms or 0) > TIMEOUT_MS + 500)
     assert distant.get(Tree.CONFIG, ALICE.id) is not None
-    assert distant._keeper._session is not None
-    assert distant._keeper._session.writer != writer
+    assert distant._session_manager._session is not None
+    assert distant._session_manager._session.writer != writer
     kafka_writes(raw_zk, "users/bob", ONE)
-    line.accepting = True
+    zk_proxy.accepting = True
     await until(lambda: healthy(distant))
     assert distant.writer() != writer
     assert distant._follower.mirror is mirror
@@ -159,7 +159,7 @@ async def test_long_cut_ends_the_session_by_our_own_clock(
 async def test_the_timeout_that_counts_is_the_one_that_the_server_grants(chroot: str, open_store: Opener) -> None:
     # The test's server grants a second at least.
     store = await open_store(chroot, session_timeout_ms=500)
-    assert store._keeper.current.timeout_s == 1
+    assert store._session_manager.current.timeout_s == 1
 
 
 async def test_no_longer_timeout_is_asked_for_than_settling_bears(
@@ -167,7 +167,7 @@ async def test_no_longer_timeout_is_asked_for_than_settling_bears(
 ) -> None:
     # The test's server grants a minute at most.
     store = await open_store(chroot, session_timeout_ms=120_000)
-    assert store._keeper.current.timeout_s == 45
+    assert store._session_manager.current.timeout_s == 45
     assert "session_timeout_ms is 120000, and 45000 are asked for" in caplog.text
     caplog.clear()
     await open_store(chroot, session_timeout_ms=45_000)
@@ -206,7 +206,7 @@ async def test_a_server_that_grants_a_longer_timeout_is_not_used(
 
 
 async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
-    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+    distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await committed(distant, write(ALICE, {"acks": "1"}))
     load, loaded, go_on = loader.load, asyncio.Event(), asyncio.Event()
@@ -217,14 +217,14 @@ async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
         await go_on.wait()
 
     monkeypatch.setattr(loader, "load", held)
-    line.accepting = False
-    line.cut()
+    zk_proxy.accepting = False
+    zk_proxy.cut()
     await until(lambda: distant.status().session is SessionState.LOST)
     assert distant.status().mirror is MirrorState.STALE
     await until(lambda: not raw_zk.get_children("/confplane/writers"))
     raw_zk.delete(kafka_writes(raw_zk, "users/bob", ONE))
     raw_zk.delete("/config/users/alice")
-    line.accepting = True
+    zk_proxy.accepting = True
     async with asyncio.timeout(60):
         await loaded.wait()
     status = distant.status()
@@ -245,13 +245,13 @@ async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
 
 async def test_what_a_replaced_session_brings_late_is_not_applied(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     """Replies of two sessions come in no order: what the earlier one saw may be undone by then, or done."""
-    earlier, follower = store._keeper.current, store._follower
+    earlier, follower = store._session_manager.current, store._follower
     late: list[Callable[[], None]] = []
 
     def keep(path: str) -> None:
         def taken(value: Any, error: Exception | None) -> None:
             assert error is None or isinstance(error, NoNodeError)
-            late.append(lambda: follower.take(earlier, Tree.CONFIG, path, value))
+            late.append(lambda: follower.apply_read(earlier, Tree.CONFIG, path, value))
 
         earlier.get(f"/config/{path}").then(taken)
 
@@ -261,8 +261,8 @@ async def test_what_a_replaced_session_brings_late_is_not_applied(store: ZooKeep
     keep("users/alice")
     keep("users/bob")
     await until(lambda: len(late) == 2)
-    store._keeper.replace(earlier)
-    await until(lambda: healthy(store) and store._keeper.current is not earlier)
+    store._session_manager.replace(earlier)
+    await until(lambda: healthy(store) and store._session_manager.current is not earlier)
     kafka_writes(raw_zk, "users/alice", ONE)
     for name in ("bob", "carol"):
         raw_zk.delete(f"/config/users/{name}")
@@ -272,7 +272,7 @@ async def test_what_a_replaced_session_brings_late_is_not_applied(store: ZooKeep
     # Alice was not there when the earlier session looked, bob and carol were, and carol is one that it made itself.
     for deliver in late:
         deliver()
-    follower.committed(earlier, revision + 1_000_000, (following,), [(Tree.CONFIG, made.nodes[0])])
+    follower.apply_commit(earlier, revision + 1_000_000, (following,), [(Tree.CONFIG, made.nodes[0])])
     assert store.get(Tree.CONFIG, ALICE.id) is not None
     assert store.get(Tree.CONFIG, "user=bob") is None
     assert store.get(Tree.CONFIG, "user=carol") is None
@@ -285,7 +285,7 @@ async def test_what_a_replaced_session_brings_late_is_not_applied(store: ZooKeep
 
 
 async def test_expired_session_is_replaced(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    writer, session = store.writer(), store._keeper.current
+    writer, session = store.writer(), store._session_manager.current
     session_id, password = session._client.client_id
     # Whoever opens the same session and closes it, ends it for all.
     twin = raw_zk.__class__(raw_zk.hosts[0][0] + f":{raw_zk.hosts[0][1]}", client_id=(session_id, password))
@@ -301,18 +301,18 @@ async def test_expired_session_is_replaced(store: ZooKeeperStore, raw_zk: KazooC
     await committed(store, write(Entity.of(user="bob"), {}))
 
 
-async def test_silent_server_makes_the_mirror_stale(distant: ZooKeeperStore, line: Proxy) -> None:
-    line.replies.clear()
+async def test_silent_server_makes_the_mirror_stale(distant: ZooKeeperStore, zk_proxy: Proxy) -> None:
+    zk_proxy.replies.clear()
     started = time.monotonic()
     await until(lambda: distant.status().stale_ms is not None)
     assert time.monotonic() - started < TIMEOUT_MS / 1000 + 3
-    line.replies.set()
+    zk_proxy.replies.set()
     await until(lambda: healthy(distant))
 
 
-async def test_zookeeper_that_comes_late(chroot: str, line: Proxy, open_store: Opener) -> None:
-    line.accepting = False
-    store = await open_store(line.connect(chroot), ready=False)
+async def test_zookeeper_that_comes_late(chroot: str, zk_proxy: Proxy, open_store: Opener) -> None:
+    zk_proxy.accepting = False
+    store = await open_store(zk_proxy.connect(chroot), ready=False)
     await asyncio.sleep(0.3)
     assert store.status().session is SessionState.CONNECTING
     assert store.status().mirror is MirrorState.LOADING
@@ -322,7 +322,7 @@ async def test_zookeeper_that_comes_late(chroot: str, line: Proxy, open_store: O
     with pytest.raises(UnavailableError):
         await store.check_admission([], time.monotonic() + 5)
     waiting = asyncio.create_task(store.wait_for(1, soon(10)))
-    line.accepting = True
+    zk_proxy.accepting = True
     await until(lambda: healthy(store))
     await waiting
     assert store.get(Tree.CONFIG, ALICE.id) is None
@@ -345,8 +345,8 @@ async def test_stop_ends_the_session_at_once(open_store: Opener, raw_zk: KazooCl
         store.writer()
 
 
-async def test_stop_while_zookeeper_is_away(line: Proxy, open_store: Opener) -> None:
-    line.accepting = False
-    store = await open_store(f"127.0.0.1:{line.port}", ready=False)
+async def test_stop_while_zookeeper_is_away(zk_proxy: Proxy, open_store: Opener) -> None:
+    zk_proxy.accepting = False
+    store = await open_store(f"127.0.0.1:{zk_proxy.port}", ready=False)
     await store.stop()
     assert not store.status().connected

@@ -21,9 +21,9 @@ from confplane.services.ports.transactions import (
     SessionEnded,
     Transaction,
 )
-from confplane.store.session.access import Access
+from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.write import transactions
-from tests.support.stores import ALICE, BILLING, committed, held_back, soon, until, write
+from tests.support.stores import ALICE, BILLING, committed, mirror_paused, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
     # In the order of the changes, whichever node had to be written first.
     assert notified(raw_zk)[1:] == [BILLING.path, ALICE.path, BOB.path]
     for change in made:
-        marker = await store.markers._settle(store._keeper.current, change.change_id)
+        marker = await store.markers._settle(store._session_manager.current, change.change_id)
         assert marker is not None
         [write_of] = change.writes
         assert (marker.committed, marker.revision, marker.request_id) == (True, whole.revision, f"r-{write_of.path}")
@@ -85,7 +85,7 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-async def test_a_removal_beside_writes_is_in_the_mirror_by_their_revision(
+async def test_a_removal_alongside_writes_is_in_the_mirror_by_their_revision(
     store: ZooKeeperStore, raw_zk: KazooClient, at: int
 ) -> None:
     del raw_zk
@@ -93,7 +93,7 @@ async def test_a_removal_beside_writes_is_in_the_mirror_by_their_revision(
     await committed(store, write(ALICE, {"acks": "1"}))
     gone = Removal(f"/config/{BOB.path}", BOB, 0, bob.revision)
     writes: list[Write] = [write(ALICE, {"acks": "0"}, 0), write(CAROL, {"acks": "1"})]
-    async with held_back(store):
+    async with mirror_paused(store):
         done = await commit(store, changes(*writes[:at], gone, *writes[at:]))
         assert isinstance(done, Committed)
         assert store.get(Tree.CONFIG, BOB.id) is not None, "the notification was read: the test shows nothing"
@@ -102,7 +102,7 @@ async def test_a_removal_beside_writes_is_in_the_mirror_by_their_revision(
     assert store.get(Tree.CONFIG, BOB.id) is None
 
 
-async def test_a_znode_made_again_is_told_to_its_own_change(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+async def test_a_recreated_znode_is_attributed_to_its_own_change(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     first = await committed(store, write(ALICE, {"acks": "1"}))
     raw_zk.delete("/config/users/alice")
     raw_zk.create("/config/users/alice", b'{"version":1,"config":{}}')
@@ -207,14 +207,14 @@ async def test_several_changes_may_take_less_than_one(store: ZooKeeperStore) -> 
     await store.check_admission(large[:20], soon(), changes=20)
 
 
-@pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
+@pytest.mark.parametrize("access", [ZooKeeperAccess(), ZooKeeperAccess("sasl:käfka", "confplane:secret")])
 @pytest.mark.parametrize("root", ["", "/a/chroot"])
 @pytest.mark.parametrize("config", [{}, {"acks": "1"}, {"é": '"' * 100, "\n": "é" * 100}])
 @pytest.mark.parametrize("expected", [None, 3])
 def test_the_estimate_of_a_size_is_never_below_the_measured_one(
-    access: Access, root: str, config: dict[str, str], expected: int | None
+    access: ZooKeeperAccess, root: str, config: dict[str, str], expected: int | None
 ) -> None:
-    limits = transactions.Limits(900_000, root, access)
+    limits = transactions.PacketLimits(900_000, root, access)
     names = "users/u/clients/<default>", f"users/{'%41' * 50}/clients/c", "users/u", f"topics/{'t' * 200}", "brokers/1"
     for tree, name in itertools.product(Tree, names):
         entity = Entity.from_path(name)
@@ -226,9 +226,9 @@ def test_the_estimate_of_a_size_is_never_below_the_measured_one(
 
 def test_the_size_of_a_shared_transaction_has_room_for_all_of_its_markers(store: ZooKeeperStore) -> None:
     made = changes(*(write(Entity.of(user=f"u{number}"), {"acks": "1"}) for number in range(100)))
-    limits = transactions.Limits(900_000, "", store._access)
+    limits = transactions.PacketLimits(900_000, "", store._access)
     size = transactions.packet_size(transactions.operations_of(Transaction("0" * 32, made)).operations, limits)
     writes = [each for change in made for each in change.writes]
-    tight = transactions.Limits(size, "", store._access)
+    tight = transactions.PacketLimits(size, "", store._access)
     with pytest.raises(BodyTooLargeError):
         transactions.check_size(writes, tight, 100)

@@ -12,7 +12,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, ObservedError
 from confplane.domain.facets import Tree
 from confplane.services.ports.cluster_states import Freeze, Target, TargetMode
-from confplane.services.ports.kafka import Area
+from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Guarded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
@@ -44,7 +44,7 @@ def following(store: ZooKeeperStore, *writes: Any) -> Transaction:
     return transaction(store, *writes, guarded=Guarded.OBSERVED)
 
 
-async def test_without_a_target_callers_write_and_nothing_is_followed(store: ZooKeeperStore) -> None:
+async def test_without_a_target_clients_write_and_nothing_is_followed(store: ZooKeeperStore) -> None:
     assert store.target() is None
     assert (await store.read_state(Target, soon())).value is None
     await committed(store, write(ALICE, {}))
@@ -89,7 +89,9 @@ async def test_quotas_of_an_observed_cluster_only_follow_it(store: ZooKeeperStor
 
 
 async def test_entity_types_have_modes_of_their_own(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    mixed = OBSERVED.with_mode(TargetMode.ENFORCE, [Area.QUOTAS]).with_mode(TargetMode.ADOPT, [Area.TOPICS])
+    mixed = OBSERVED.with_mode(TargetMode.ENFORCE, [KraftEntityType.QUOTAS]).with_mode(
+        TargetMode.ADOPT, [KraftEntityType.TOPICS]
+    )
     await set_target(store, mixed)
     data = json.loads(raw_zk.get(PATH)[0])
     # No earlier release, which knows one mode for all, reads this version; so such a process writes nothing.
@@ -106,7 +108,7 @@ async def test_entity_types_have_modes_of_their_own(store: ZooKeeperStore, raw_z
     with pytest.raises(ObservedError):
         await commit(store, refused)
     # The mode of all types, and the same mode named for a type, leave the earlier form.
-    same = mixed.with_mode(TargetMode.OBSERVE, [Area.QUOTAS, Area.TOPICS])
+    same = mixed.with_mode(TargetMode.OBSERVE, [KraftEntityType.QUOTAS, KraftEntityType.TOPICS])
     assert same == mixed.with_mode(TargetMode.OBSERVE, []) == OBSERVED
     await set_target(store, same)
     assert json.loads(raw_zk.get(PATH)[0])["version"] == 1
@@ -114,7 +116,7 @@ async def test_entity_types_have_modes_of_their_own(store: ZooKeeperStore, raw_z
 
 @pytest.mark.parametrize("modes", [[], {"topics": "adopts"}, {"topic": "adopt"}, {"topics": ["adopt"]}])
 async def test_modes_of_another_form_stop_all_writes(store: ZooKeeperStore, raw_zk: KazooClient, modes: Any) -> None:
-    await set_target(store, OBSERVED.with_mode(TargetMode.ADOPT, [Area.TOPICS]))
+    await set_target(store, OBSERVED.with_mode(TargetMode.ADOPT, [KraftEntityType.TOPICS]))
     data = json.loads(raw_zk.get(PATH)[0])
     raw_zk.set(PATH, json.dumps({**data, "modes": modes}).encode())
     await until(lambda: store._guard.target_defect is not None)

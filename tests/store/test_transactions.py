@@ -14,10 +14,10 @@ from kazoo.protocol.serialization import Transaction as KazooTransaction
 from confplane.domain.entities import Entity
 from confplane.domain.errors import BodyTooLargeError, StaleControllerError, ThrottledError, UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.ports.transactions import Committed, Conflict, SessionEnded, Unknown
-from confplane.store import Access
+from confplane.services.ports.transactions import Committed, Conflict, SessionEnded, TransactionUnknown
+from confplane.store import ZooKeeperAccess
 from confplane.store.write import transactions
-from confplane.store.write.transactions import Limits
+from confplane.store.write.transactions import PacketLimits
 from tests.support.stores import ALICE, BILLING, acl_of, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ async def test_writer_that_is_gone_ends_the_session(store: ZooKeeperStore, raw_z
     await committed(store, write(ALICE, {}))
 
 
-async def test_roots_that_were_deleted_are_made_again(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+async def test_roots_that_were_deleted_are_recreated(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     raw_zk.delete("/confplane/commits")
     assert await commit(store, write(ALICE, {})) == Conflict()
     await committed(store, write(ALICE, {}))
@@ -253,7 +253,7 @@ async def test_guard_follows_the_controller(store: ZooKeeperStore, raw_zk: Kazoo
 
 
 @pytest.mark.parametrize("path", ["/controller", "/controller_epoch"])
-async def test_controller_that_changed_unseen_is_a_conflict(
+async def test_an_unobserved_controller_change_is_a_conflict(
     store: ZooKeeperStore, raw_zk: KazooClient, path: str
 ) -> None:
     controller(raw_zk)
@@ -267,7 +267,7 @@ async def test_controller_that_changed_unseen_is_a_conflict(
     await committed(store, write(ALICE, {}))
 
 
-async def test_takeover_that_leaves_the_version_equal_is_seen(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+async def test_a_takeover_that_leaves_the_version_equal_is_detected(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     controller(raw_zk)
     await until(lambda: len(store._guard._checks) == 3)
     checks = store._guard._checks
@@ -319,8 +319,8 @@ async def test_too_large_is_refused_before_it_is_sent(open_store: Opener) -> Non
     assert store.status().connected
 
 
-@pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
-async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -> None:
+@pytest.mark.parametrize("access", [ZooKeeperAccess(), ZooKeeperAccess("sasl:käfka", "confplane:secret")])
+async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: ZooKeeperAccess) -> None:
     writes = [write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)]
     made = transactions.operations_of(
         transaction(store, *writes),
@@ -335,17 +335,17 @@ async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -
             for kind, path, *rest in made.operations
         ]
     ).serialize()
-    assert transactions.packet_size(made.operations, Limits(0, root, access)) == 4 + 4 + 4 + len(packet)
+    assert transactions.packet_size(made.operations, PacketLimits(0, root, access)) == 4 + 4 + 4 + len(packet)
     estimate = transactions._PRINCIPAL_ALLOWANCE + len(packet)
     with pytest.raises(BodyTooLargeError):
-        transactions.check_size(writes, Limits(len(packet), root, access))
-    transactions.check_size(writes, Limits(estimate + 1000, root, access))
+        transactions.check_size(writes, PacketLimits(len(packet), root, access))
+    transactions.check_size(writes, PacketLimits(estimate + 1000, root, access))
 
 
 async def test_refusal_of_zookeepers_own_is_not_applied(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     result = await commit(store, write(ALICE, {}))
     assert isinstance(result, Committed)
-    assert not isinstance(result, Unknown)
+    assert not isinstance(result, TransactionUnknown)
     # Nobody may write this node: an ACL that grants reading only.
     acls, stat = raw_zk.get_acls("/config/users/alice")
     raw_zk.set_acls("/config/users/alice", [acls[0]._replace(perms=1)], stat.aversion)

@@ -89,7 +89,7 @@ def test_what_cannot_be_read_has_a_defect(data: bytes, defect: str) -> None:
     assert not znodes.readable(node(content))
 
 
-def test_bytes_behind_the_json_are_readable_but_not_sound() -> None:
+def test_bytes_after_the_json_are_readable_but_not_sound() -> None:
     content = znodes.decode_entity(b'{"version":1,"config":{"a":"1"}}}')
     assert content.items == ("a", "1")
     assert content.defect == "holds more bytes behind its JSON"

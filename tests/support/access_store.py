@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from confplane.domain.errors import AlreadyExistsError
-from confplane.services.ports.access import Loaded
+from confplane.services.ports.access import AccessDelta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,12 +131,12 @@ class MemoryAccessStore:
         page = sorted(found, key=lambda each: each.grant.id)
         return page[:page_size], page[page_size - 1].grant.id if len(page) > page_size else None
 
-    async def load(self, since: int | None) -> Loaded | None:
+    async def load(self, since: int | None) -> AccessDelta | None:
         if since == self._version:
             return None
         known = -1 if since is None or since > self._version else since
         now = datetime.now(UTC)
-        return Loaded(
+        return AccessDelta(
             self._version,
             whole=known < 0,
             tokens={

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.access.operations import Operation, Permission, ResourceType, Role
 from confplane.security import api_tokens
-from confplane.security.book import Book
+from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.access_admin.grants import GrantService, NewGrant
 from confplane.services.access_admin.overview import OverviewService
-from confplane.services.access_admin.tokens import Known, Lifetimes, TokenService
+from confplane.services.access_admin.tokens import KnownNames, Lifetimes, TokenService
 from confplane.services.changes.callers import Caller
 from tests.support.access_store import MemoryAccessStore
 
@@ -47,10 +47,12 @@ class World:
 
     def __init__(self) -> None:
         self.store = MemoryAccessStore()
-        self.book = Book(self.store, 60.0)
+        self.book = TokenCache(self.store, 60.0)
         self.denials = Denials()
         self.control = AccessControl(self.book, self.denials)
-        self.tokens = TokenService(self.store, self.control, api_tokens.mint, Known(CLUSTERS, ["github:"]), Lifetimes())
+        self.tokens = TokenService(
+            self.store, self.control, api_tokens.mint, KnownNames(CLUSTERS, ["github:"]), Lifetimes()
+        )
         self.grants = GrantService(self.store, CLUSTERS)
         self.overview = OverviewService(self.store)
 

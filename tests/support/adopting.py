@@ -15,18 +15,18 @@ from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.access import of_operator
-from confplane.services.changes.alter import Part
-from confplane.services.ports.kafka import Area, area_of
+from confplane.services.changes.alter import EntryPart
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.support.observing import Observing, caller
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from confplane.services.kraft.drifted import Chosen, Drifted
+    from confplane.services.kraft.entity_drift import DriftSelection, EntityDrift
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
 PAIR = Entity.of(user="alice", client_id="x")
@@ -37,17 +37,17 @@ Opener = Callable[..., Awaitable[Observing]]
 
 
 @asynccontextmanager
-async def opener(stage: Stage, kafka: KafkaDouble, **cluster: Any) -> AsyncIterator[Opener]:
+async def opener(world: World, kafka: KafkaDouble, **cluster: Any) -> AsyncIterator[Opener]:
     """Open processes of one cluster, with the given settings of the cluster, and stop them at the end."""
     found: list[Observing] = []
 
     async def open_one(*, adopted: bool = True, enforced: bool = False, **more: Any) -> Observing:
-        one = Observing(await stage.replica(client_configs_layout="separate", **cluster), kafka, **more)
+        one = Observing(await world.replica(client_configs_layout="separate", **cluster), kafka, **more)
         found.append(one)
         if len(found) == 1:
             await one.import_all()
             # With the release of the cluster.
-            await one.look()
+            await one.poll()
             await one.observer.publish()
             if adopted:
                 take = one.targets.enforce if enforced else one.targets.adopt
@@ -63,7 +63,7 @@ async def opener(stage: Stage, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
 
 async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None = None, **more: Any) -> None:
     """One change by a caller; None removes a key."""
-    facet = FacetName.CLIENT_QUOTAS if area_of(entity) is Area.QUOTAS else FacetName.CONFIGS
+    facet = FacetName.CLIENT_QUOTAS if kraft_type_of(entity) is KraftEntityType.QUOTAS else FacetName.CONFIGS
     given = {**(values or {}), **more}
     ops = tuple(Op(key, OpType.DELETE if value is None else OpType.SET, value) for key, value in given.items())
     (result,) = await one.replica.edit(entity, facet, ops)
@@ -73,7 +73,7 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
 async def apply(one: Observing) -> bool:
     """One round of the applier, behind everything that was committed."""
     await one.store.catch_up(soon())
-    one.applier._asked_at = float("-inf")
+    one.applier._states_read_at = float("-inf")
     return await one.applier.round()
 
 
@@ -90,12 +90,12 @@ class Killed(BaseException):
     """The end of a process."""
 
 
-SENDING_STEPS: Final = ("begin", "send", "answer", "end")
+DELIVERY_STEPS: Final = ("begin", "send", "answer", "end")
 """The steps of a sending: in front of its claim, of its request, of the answer, and of the durable end."""
 
 
 async def kill(one: Observing, step: str) -> None:
-    """One round of the applier that ends at a step of :data:`SENDING_STEPS`, in each line, as with its process."""
+    """One round of the applier that ends at a step of :data:`DELIVERY_STEPS`, in each line, as with its process."""
     await one.store.catch_up(soon())
 
     async def end(*_: Any) -> Any:
@@ -112,7 +112,7 @@ async def kill(one: Observing, step: str) -> None:
                 patch.setattr(one.states, step, end)
         with pytest.raises(Killed):
             await apply(one)
-        ends = await asyncio.gather(*one.applier._sendings, return_exceptions=True)
+        ends = await asyncio.gather(*one.applier._deliveries, return_exceptions=True)
     assert all(isinstance(each, Killed) for each in ends)
 
 
@@ -138,15 +138,15 @@ async def kinds(one: Observing, entity: Entity) -> list[str]:
 
 async def restore(one: Observing) -> None:
     """A look, what it has sent, and a look at the result."""
-    await one.look()
+    await one.poll()
     await apply(one)
-    await one.look()
+    await one.poll()
 
 
 ADMIN: Any = of_operator("User:olga", "127.0.0.1", "r")
 
 
-async def drift(one: Observing) -> list[Drifted]:
+async def drift(one: Observing) -> list[EntityDrift]:
     """All that differs, as an administrator sees it."""
     await one.store.catch_up(soon())
     found, cursor = await one.drift.page(ADMIN, page_size=1000, after=None, deadline=soon())
@@ -154,7 +154,7 @@ async def drift(one: Observing) -> list[Drifted]:
     return found
 
 
-def shown_drift(found: list[Drifted]) -> dict[str, dict[str, tuple[str, str | None, str | None, str | None]]]:
+def shown_drift(found: list[EntityDrift]) -> dict[str, dict[str, tuple[str, str | None, str | None, str | None]]]:
     """Entities with their keys: cause, value here, value in the cluster, author."""
     return {
         each.entity.id: {key.key: (key.state.value, key.ours, key.theirs, key.principal) for key in each.keys}
@@ -162,12 +162,12 @@ def shown_drift(found: list[Drifted]) -> dict[str, dict[str, tuple[str, str | No
     }
 
 
-async def adopt_drift(one: Observing, *chosen: Chosen) -> list[Any]:
+async def adopt_drift(one: Observing, *chosen: DriftSelection) -> list[Any]:
     """Take over the cluster's values; return the results."""
     await one.store.catch_up(soon())
-    collections = one.replica.parts.clusters.get("default").collections
+    collections = one.replica.parts.clusters.get("default").facets
     edits = await one.drift.edits(chosen, soon())
-    parts = [(Part(collections[facet], edit),) for facet, edit in edits]
+    parts = [(EntryPart(collections[facet], edit),) for facet, edit in edits]
     return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, caller())]
 
 
@@ -182,7 +182,7 @@ KEYS = {
 
 
 class Gate:
-    """Stops a sending of one process at a step of :data:`SENDING_STEPS`, as a pause of the process would.
+    """Stops a sending of one process at a step of :data:`DELIVERY_STEPS`, as a pause of the process would.
 
     Attributes:
         step: The step at which the next sending stops; None: none does.
@@ -263,12 +263,12 @@ class Turmoil:
             case 5 if self.kafka.waiting:
                 self.kafka.arrive()
             case 6:
-                await self._pause(one, self.chooser.choice(SENDING_STEPS))
+                await self._pause(one, self.chooser.choice(DELIVERY_STEPS))
             case 7 if self._paused:
                 await self._go_on(self.chooser.choice(sorted(self._paused)))
             case _:
                 await one.store.catch_up(soon())
-                await one.look_once()
+                await one.poll_once()
 
     async def _apply(self, one: Observing) -> None:
         if id(one) not in self._paused:
@@ -305,7 +305,7 @@ class Turmoil:
         for _ in range(4):
             for one in self.sides:
                 await apply(one)
-                await one.look()
+                await one.poll()
 
     async def theirs(self) -> list[tuple[str, str, str]]:
         """The values of others in the rows: kind, key and value. None of them is one of callers."""

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
-from tests.support import zygote
+from tests.support import fork_server
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Commands:
         """Run one to its end."""
         return run([*arguments, "--cluster", "default"], self.environment, shipped=shipped, seconds=seconds)
 
-    def run_in_turn(self, *commands: Sequence[str]) -> Said:
+    def run_sequentially(self, *commands: Sequence[str]) -> Said:
         """Run several in one process, where those that start Spark share it."""
         given = [[*arguments, "--cluster", "default"] for arguments in commands]
-        return run([json.dumps(given)], self.environment, module="tests.support.in_turn")
+        return run([json.dumps(given)], self.environment, module="tests.support.sequential_commands")
 
 
 def run_here(*arguments: str) -> Said:
@@ -69,7 +69,7 @@ def run(
         seconds: The time within which it ends.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = zygote.start(module, arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
+        process = fork_server.start(module, arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
         try:
             code = process.wait(seconds)
         finally:

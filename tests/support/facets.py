@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from confplane.client.awaiting import AsyncConfplane
-from confplane.client.core.calls import Call
+from confplane.client.asynchronous import AsyncConfplane
+from confplane.client.core.calls import ApiCall
 from confplane.client.core.pages import AsyncPages, Paged
 from confplane.client.core.settings import TIMEOUT_S
 from confplane.client.families.bodies import Change, ClientChange
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ConfplaneClient(AsyncConfplane):
-    """An :class:`~confplane.client.awaiting.AsyncConfplane` with untyped bodies, which sends once unless given ``tries``."""
+    """An :class:`~confplane.client.asynchronous.AsyncConfplane` with untyped bodies, which sends once unless given ``tries``."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ConfplaneClient(AsyncConfplane):
             ClientError: There is no token where it is to be read, or the answer is no JSON.
         """
         repeatable = read or method == "GET" or "Idempotency-Key" in (headers or {})
-        return await self._sender.one(Call(method, self._url(path), json, params or {}, headers or {}, repeatable))
+        return await self._sender.one(ApiCall(method, self._url(path), json, params or {}, headers or {}, repeatable))
 
     async def get(
         self,
@@ -183,7 +183,7 @@ class ConfplaneClient(AsyncConfplane):
         return await self.audit.revert(selection, keys=keys or None, force=force, **terms)
 
     def _list(self, path: str, filters: Mapping[str, str]) -> AsyncPages[dict[str, Any], dict[str, Any]]:
-        return AsyncPages(Paged(Call("GET", self._url(path), params=filters, repeatable=True)), self._sender.one)
+        return AsyncPages(Paged(ApiCall("GET", self._url(path), params=filters, repeatable=True)), self._sender.one)
 
     def _url(self, path: str) -> str:
         if path.startswith("/"):

@@ -102,7 +102,7 @@ def _started(
     shipped: bool = False,
 ) -> Process:
     """Run a module of the checkout ``root`` in a directory; the files are its output, its errors, and maybe its input."""
-    if shipped or _zygotes is None or _differs(environment):
+    if shipped or _fork_servers is None or _differs(environment):
         stdout, stderr, *more = files
         return subprocess.Popen(
             [sys.executable, "-m", *words],
@@ -112,7 +112,7 @@ def _started(
             stdout=stdout,
             stderr=stderr,
         )
-    return _zygotes.setdefault(root, Zygote(root)).start(words, environment, files, directory)
+    return _fork_servers.setdefault(root, ForkServer(root)).start(words, environment, files, directory)
 
 
 _PROGRAM: Final = """\
@@ -138,7 +138,7 @@ def confplane() -> Iterator[Path]:
         directory = Path(made)
         script = directory / "confplane"
         script.touch(0o755)
-        if _zygotes is None:
+        if _fork_servers is None:
             script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}/app" exec "{sys.executable}" -m confplane "$@"\n')
             yield directory
             return
@@ -234,7 +234,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-class Zygote:
+class ForkServer:
     """This process's zygote for a checkout, started when it is first needed."""
 
     def __init__(self, root: Path) -> None:
@@ -267,7 +267,7 @@ class Zygote:
                 ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
                 with theirs:
                     self._process = subprocess.Popen(
-                        [sys.executable, "-m", "tests.support.zygote", str(theirs.fileno())],
+                        [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
                         cwd=self._root,
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
@@ -282,24 +282,24 @@ class Zygote:
             self._process.wait()
 
 
-_zygotes: dict[Path, Zygote] | None = None
+_fork_servers: dict[Path, ForkServer] | None = None
 """By checkout."""
 
 
 @contextlib.contextmanager
-def used() -> Iterator[None]:
+def enabled() -> Iterator[None]:
     """Fork for what is started within the block, where the system lets children end with their parent."""
-    global _zygotes  # noqa: PLW0603 - one dict for the process that runs the tests
+    global _fork_servers  # noqa: PLW0603 - one dict for the process that runs the tests
     if sys.platform != "linux":
         yield
         return
-    _zygotes = {}
+    _fork_servers = {}
     try:
         yield
     finally:
-        for zygote in _zygotes.values():
-            zygote.stop()
-        _zygotes = None
+        for server in _fork_servers.values():
+            server.stop()
+        _fork_servers = None
 
 
 class _Job:
@@ -327,7 +327,7 @@ class _Job:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-class _Server:
+class _ForkLoop:
     """The zygote's own part: forks, and reports how each fork ended."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -401,7 +401,7 @@ def _serve(channel: socket.socket) -> None:
         raise RuntimeError(f"A fork would lose threads: {threading.enumerate()}")
     gc.collect()
     gc.freeze()
-    job = _Server(channel).run()
+    job = _ForkLoop(channel).run()
     if job is not None:
         _end(_code_of(job.run))
 

@@ -22,7 +22,7 @@ _PAUSE_S = 0.005
 
 
 @dataclass
-class Seen:
+class HonestTraffic:
     """The experience of honest clients; times in seconds."""
 
     reads: list[float] = field(default_factory=list)
@@ -49,9 +49,9 @@ class Seen:
 
 
 @contextmanager
-def honest(service: Service) -> Iterator[Seen]:
+def honest(service: Service) -> Iterator[HonestTraffic]:
     """Poll and write for the length of a block; neither may fail."""
-    seen = Seen()
+    seen = HonestTraffic()
     over = threading.Event()
     body = {"quotas": {"producer_byte_rate": 1}}
     _once(service, "PUT", f"{BASE}/client-quotas/user=polled", body)

@@ -75,7 +75,7 @@ def blow(port: int, requests: Iterable[bytes], secrets: Iterable[bytes], *, paus
                 connection.close()
                 connection = socket.create_connection(("127.0.0.1", port), timeout=120)
                 continue
-            _judge(storm, request, head, body, planted)
+            _check(storm, request, head, body, planted)
             if b"connection: close" in head.lower():
                 connection.close()
                 connection = socket.create_connection(("127.0.0.1", port), timeout=120)
@@ -102,7 +102,7 @@ def _answer(connection: socket.socket) -> tuple[bytes, bytes]:
     return head, body
 
 
-def _judge(storm: Storm, request: bytes, head: bytes, body: bytes, planted: Iterable[bytes]) -> None:
+def _check(storm: Storm, request: bytes, head: bytes, body: bytes, planted: Iterable[bytes]) -> None:
     status = int(head[9:12])
     storm.statuses[status] += 1
     shown = f"{request[:300]!r} -> {head[:300]!r} {body[:300]!r}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
-    from confplane.security.book import Book
+    from confplane.security.token_cache import TokenCache
     from confplane.services.ports.access import StoredGrant
 
 _ADMIN: Final = "the admin token of this test"
@@ -41,7 +41,7 @@ class Inside:
 
     def __init__(self, app: ASGIApp, made: Credentials) -> None:
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside", timeout=60)
-        self._book: Book = cast("Any", app)._door._control._copy
+        self._book: TokenCache = cast("Any", app)._authenticator._control._copy
         self._made = made
         self._tokens = {"admin": _ADMIN}
 

@@ -49,7 +49,7 @@ def options(class_path: str, most: str = "256m") -> list[str]:
         most: The size of its heap, at most.
     """
     archive = DIRECTORY / name(class_path)
-    return [f"-Xmx{most}", *_QUICK, *(class_archive.using(archive) if archive.is_file() else ())]
+    return [f"-Xmx{most}", *_QUICK, *(class_archive.options_to_read(archive) if archive.is_file() else ())]
 
 
 def listed(files: Iterable[Path]) -> list[str]:

@@ -1,6 +1,6 @@
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
-It implements :class:`confplane.services.ports.kafka.KafkaCluster`, and :class:`confplane.services.ports.applying.AlteredCluster`.
+It implements :class:`confplane.services.ports.kafka.KafkaCluster`, and :class:`confplane.services.ports.applying.WritableKafkaCluster`.
 Writers call :meth:`KafkaDouble.alter` and the like; a broker can be behind, away, of another cluster, or refuse an area.
 """
 
@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
-from confplane.services.ports.applying import Applied, Held, Refused, Unknown
+from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown
 from confplane.services.ports.kafka import (
-    Area,
     ClusterIdentity,
+    EntityTypePermission,
+    KraftEntityType,
     LogChange,
     LogPage,
-    Look,
     NotPermittedError,
-    Observed,
-    Permission,
+    ObservedEntity,
+    Snapshot,
     Unmanaged,
-    area_of,
+    kraft_type_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
-    from confplane.services.ports.applying import Alteration, End
+    from confplane.services.ports.applying import Alteration, AlterOutcome
 
 
 async def nothing() -> None:
@@ -44,7 +44,7 @@ CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 
 @dataclass
-class Shown:
+class BrokerState:
     """The state of the metadata as one broker has it."""
 
     offset: int = 100
@@ -53,8 +53,8 @@ class Shown:
     topics: dict[str, str] = field(default_factory=dict)
     unmanaged: tuple[Unmanaged, ...] = ()
 
-    def copied(self) -> Shown:
-        return Shown(
+    def copied(self) -> BrokerState:
+        return BrokerState(
             self.offset,
             {entity: dict(config) for entity, config in self.configs.items()},
             {entity: set(keys) for entity, keys in self.hidden.items()},
@@ -89,21 +89,21 @@ class KafkaDouble:
 
     def __init__(self) -> None:
         self.cluster_id, self.release, self.brokers = CLUSTER_ID, "4.4", (1,)
-        self.now = Shown()
-        self.behind: Shown | None = None
+        self.now = BrokerState()
+        self.behind: BrokerState | None = None
         self.log: list[LogChange] = []
         self.page, self.log_begin = 1_000, 0
         self.ids_of_configs = False
         self.down: str | None = None
         self.away = False
         self.keeps_eligible_replicas = True
-        self.denied: set[Area] = set()
+        self.denied: set[KraftEntityType] = set()
         self.calls: Counter[str] = Counter()
         self.cut: str | None = None
         self.requests: list[dict[Entity, dict[str, str | None]]] = []
         self.waiting: list[dict[Entity, dict[str, str | None]]] = []
-        self.refusals: dict[Entity, Refused | Unknown] = {}
-        self.behind_request: Callable[[], Awaitable[None]] = nothing
+        self.refusals: dict[Entity, AlterRefused | AlterUnknown] = {}
+        self.after_request: Callable[[], Awaitable[None]] = nothing
         self.broker_answers = asyncio.Event()
         self.broker_answers.set()
         self._written, self._readable = asyncio.Event(), asyncio.Event()
@@ -172,55 +172,55 @@ class KafkaDouble:
 
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         del deadline
         self._asked("alter_quotas")
         return await self._alter(alterations, validate_only=validate_only)
 
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         del deadline
         self._asked("alter_configs")
         [first, *others] = alterations
         if first.entity.types[0] is EntityType.BROKER and first.entity.components[0][1] is not None:
             assert not others
             if validate_only and not self.broker_answers.is_set():
-                return [Unknown("No answer came")]
+                return [AlterUnknown("No answer came")]
             await self.broker_answers.wait()
             if self.away:
-                return [Held("Broker 1 is not alive")]
+                return [AlterRetriable("Broker 1 is not alive")]
         return await self._alter(alterations, validate_only=validate_only)
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
         del deadline
-        topics = self._asked("topic_ids", Area.TOPICS).topics
+        topics = self._asked("topic_ids", KraftEntityType.TOPICS).topics
         return {name: topics[name] for name in names if name in topics}
 
-    async def _alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[End]:
+    async def _alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[AlterOutcome]:
         if validate_only:
             return [self._end(each.entity) for each in alterations]
         self.requests.append({each.entity: dict(each.values) for each in alterations})
         cut, self.cut = self.cut, None
         if cut == "late":
             self.waiting.append(self.requests[-1])
-        ends: list[End] = []
+        ends: list[AlterOutcome] = []
         for each in alterations:
             if cut is not None:
-                ends.append(Unknown("No answer came"))
+                ends.append(AlterUnknown("No answer came"))
             else:
                 ends.append(self._end(each.entity))
-            if cut in {None, "after"} and isinstance(self._end(each.entity), Applied):
+            if cut in {None, "after"} and isinstance(self._end(each.entity), AlterApplied):
                 self.alter(each.entity, each.values)
-        await self.behind_request()
+        await self.after_request()
         return ends
 
-    def _end(self, entity: Entity) -> End:
+    def _end(self, entity: Entity) -> AlterOutcome:
         """The answer to a good request about an entity."""
         name = entity.get(EntityType.TOPIC)
         if name is not None and name not in self.now.topics:
-            return Refused(3, f"The topic {name} does not exist")
-        return self.refusals.get(entity, Applied())
+            return AlterRefused(3, f"The topic {name} does not exist")
+        return self.refusals.get(entity, AlterApplied())
 
     def arrive(self) -> None:
         """The oldest request that was late arrives."""
@@ -229,7 +229,7 @@ class KafkaDouble:
 
     # -- the port
 
-    def _asked(self, name: str, *areas: Area) -> Shown:
+    def _asked(self, name: str, *areas: KraftEntityType) -> BrokerState:
         self.calls[name] += 1
         if self.down is not None:
             raise UnavailableError(self.down)
@@ -243,51 +243,58 @@ class KafkaDouble:
         self._asked("identity")
         return ClusterIdentity(self.cluster_id, self.release, f"{self.release}-IV2", self.brokers)
 
-    def _look(self, shown: Shown, entities: Sequence[Observed], digest: bytes = b"") -> Look:
-        return Look(tuple(entities), shown.unmanaged, shown.offset, shown.offset, int(time.time() * 1000), digest)
+    def _snapshot(self, shown: BrokerState, entities: Sequence[ObservedEntity], digest: bytes = b"") -> Snapshot:
+        return Snapshot(tuple(entities), shown.unmanaged, shown.offset, shown.offset, int(time.time() * 1000), digest)
 
-    def _observed(self, shown: Shown, entity: Entity) -> Observed:
+    def _observed(self, shown: BrokerState, entity: Entity) -> ObservedEntity:
         topic = entity.get(EntityType.TOPIC)
-        return Observed(
+        return ObservedEntity(
             entity,
             dict(shown.configs.get(entity, {})),
             frozenset(shown.hidden.get(entity, ())),
             None if topic is None else shown.topics.get(topic),
         )
 
-    async def quotas(self, digest: bytes, deadline: float) -> Look:
+    async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
         del deadline
-        shown = self._asked("quotas", Area.QUOTAS)
-        found = [self._observed(shown, entity) for entity in shown.configs if area_of(entity) is Area.QUOTAS]
+        shown = self._asked("quotas", KraftEntityType.QUOTAS)
+        found = [
+            self._observed(shown, entity) for entity in shown.configs if kraft_type_of(entity) is KraftEntityType.QUOTAS
+        ]
         # As of a broker, the digest is that of the content: what was put back since makes the same one.
         made = hashlib.sha256(repr(found).encode()).digest()
         if made == digest:
-            return Look((), (), shown.offset, shown.offset, int(time.time() * 1000), made, unchanged=True)
-        return self._look(shown, found, made)
+            return Snapshot((), (), shown.offset, shown.offset, int(time.time() * 1000), made, unchanged=True)
+        return self._snapshot(shown, found, made)
 
-    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Look:
+    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         del deadline
-        shown = self._asked("quotas_of", Area.QUOTAS)
-        return self._look(shown, [self._observed(shown, entity) for entity in entities])
+        shown = self._asked("quotas_of", KraftEntityType.QUOTAS)
+        return self._snapshot(shown, [self._observed(shown, entity) for entity in entities])
 
     async def topics(self, deadline: float) -> Mapping[str, str]:
         del deadline
-        return dict(self._asked("topics", Area.TOPICS).topics)
+        return dict(self._asked("topics", KraftEntityType.TOPICS).topics)
 
-    async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
+    async def names(self, area: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
         del deadline
         shown = self._asked("names", area)
-        if area is Area.BROKERS:
+        if area is KraftEntityType.BROKERS:
             alive = () if self.away else self.brokers
             return [Entity.of(broker=None), *(Entity.of(broker=str(each)) for each in alive)], []
-        return [entity for entity in shown.configs if area_of(entity) is area], []
+        return [entity for entity in shown.configs if kraft_type_of(entity) is area], []
 
-    async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:
+    async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         del deadline
-        shown = self._asked("configs", *{area_of(entity) for entity in entities})
+        shown = self._asked("configs", *{kraft_type_of(entity) for entity in entities})
         found = [self._observed(shown, entity) for entity in entities]
-        return self._look(
-            shown, [each for each in found if area_of(each.entity) is not Area.TOPICS or each.topic_id is not None]
+        return self._snapshot(
+            shown,
+            [
+                each
+                for each in found
+                if kraft_type_of(each.entity) is not KraftEntityType.TOPICS or each.topic_id is not None
+            ],
         )
 
     async def barrier(self, deadline: float) -> int:
@@ -300,16 +307,18 @@ class KafkaDouble:
         self._asked("unproven")
         return None
 
-    async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
+    async def permissions(self, deadline: float) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
         del deadline
         self._asked("permissions")
-        denied = (Permission.NONE, "The right DESCRIBE_CONFIGS is missing")
-        return {area: denied if area in self.denied else (Permission.READ_ONLY, "") for area in Area}
+        denied = (EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing")
+        return {
+            area: denied if area in self.denied else (EntityTypePermission.READ_ONLY, "") for area in KraftEntityType
+        }
 
     async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
         if after is None or after < self.log_begin:
             after = self.now.offset
-            yield LogPage(after, anew=True)
+            yield LogPage(after, reset=True)
         while True:
             self._asked("follow")
             await self._readable.wait()

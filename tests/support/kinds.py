@@ -20,27 +20,27 @@ from confplane.audit import PostgresTargetStates
 from confplane.crypto import KafkaRotator, Keyring
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from confplane.domain.broker_keys import is_password
-from confplane.domain.definitions import Kind as ConfigKind
+from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import Part
-from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.alter import EntryPart
+from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import Edit, EntityDraft
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft.following import Following
+from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
-from confplane.services.kraft.state import TargetService
-from confplane.services.ports.kafka import Area
+from confplane.services.kraft.target_service import TargetService
+from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.trail import AuditQuery
-from confplane.services.reverts.service import Selection
+from confplane.services.reverts.service import RevertSelection
 from confplane.services.upkeep.compact import CompactService
 from confplane.services.upkeep.layout import LayoutService
 from confplane.services.upkeep.renames import RenameService
 from confplane.services.upkeep.rotate import RotateService
 from confplane.settings import BrokerEncoderSettings, PasswordEncoderSettings, Settings
-from confplane.wiring import opened
+from confplane.wiring import open_cluster
 from tests.support import stepping
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
 from tests.support.observing import rules_of
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.services.changes.callers import Caller
-    from confplane.wiring import Parts
+    from confplane.wiring import ServiceParts
 
 ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
 PAIR: Final = Entity.of(user="olga", client_id="x")
@@ -86,7 +86,11 @@ class Made:
     """
 
     def __init__(
-        self, parts: Parts, caller: Caller, encoder: BrokerEncoderSettings, arm: Callable[[], None] = lambda: None
+        self,
+        parts: ServiceParts,
+        caller: Caller,
+        encoder: BrokerEncoderSettings,
+        arm: Callable[[], None] = lambda: None,
     ) -> None:
         self.parts = parts
         self.caller = caller
@@ -96,7 +100,7 @@ class Made:
         self._encoder = encoder
 
     async def edit(self, facet: FacetName, *edits: Edit, atomic: bool = False) -> None:
-        collection = self.cluster.collections[facet]
+        collection = self.cluster.facets[facet]
         for result in await self.parts.alter.alter(collection, edits, self.caller, atomic=atomic):
             if result.error is not None:
                 raise result.error
@@ -123,14 +127,14 @@ class Made:
             FacetName.CLIENT_QUOTAS: Op(RATE, OpType.SET, 1),
             FacetName.CLIENT_CONFIGS: Op("acks", OpType.SET, "1"),
         }
-        entry = tuple(Part(self.cluster.collections[facet], Edit(ALICE, (op,))) for facet, op in given.items())
+        entry = tuple(EntryPart(self.cluster.facets[facet], Edit(ALICE, (op,))) for facet, op in given.items())
         [result] = await self.parts.alter.alter_entries([entry], self.caller)
         if result.error is not None:
             raise result.error
 
     async def revert(self) -> None:
         """Revert a request that set the quotas of two entities in one change."""
-        selection, set_up = Selection(request_id="reverted"), caller_of(request_id="reverted")
+        selection, set_up = RevertSelection(request_id="reverted"), caller_of(request_id="reverted")
         query = AuditQuery("default", request_id=selection.request_id)
         if not (await self.parts.audit.search(query))[0]:
             await Made(self.parts, set_up, self._encoder).batch()
@@ -152,7 +156,7 @@ class Made:
     async def rotate(self) -> None:
         keyring = Keyring.from_settings("default", PasswordEncoderSettings(**self._encoder.model_dump()))
         rotator = KafkaRotator(keyring, encoded=is_password)
-        service = RotateService(self.parts.alter, self.cluster.collections[FacetName.CONFIGS], rotator)
+        service = RotateService(self.parts.alter, self.cluster.facets[FacetName.CONFIGS], rotator)
         rotated = await service.rotate(0, self.caller)
         if rotated.error is not None:
             raise rotated.error
@@ -166,7 +170,7 @@ class Made:
 
     @property
     def layout(self) -> LayoutService:
-        return LayoutService(self.parts.runner, self.cluster.collections[FacetName.CLIENT_CONFIGS])
+        return LayoutService(self.parts.runner, self.cluster.facets[FacetName.CLIENT_CONFIGS])
 
     async def begin_move(self) -> None:
         await self.layout.begin(await self.layout.survey(Tree.CLIENT_CONFIGS, soon()), self.caller)
@@ -189,9 +193,9 @@ class Made:
 
     async def follow(self, kafka: KafkaDouble) -> None:
         """Import from a cluster, or follow it: as the target says."""
-        runner, redact = self.parts.runner, self.cluster.collections[FacetName.CONFIGS].redact
+        runner, redact = self.parts.runner, self.cluster.facets[FacetName.CONFIGS].redact
         states = PostgresTargetStates(self.parts.database)
-        following = Following(kafka, self.store, runner, rules_of(kafka), redact, states)
+        following = FollowParts(kafka, self.store, runner, rules_of(kafka), redact, states)
         importer = Importer(following, self.store, self.target)
         async for progress in importer.run():
             assert progress.written <= len(kafka.log)
@@ -230,18 +234,18 @@ class Made:
 
     async def observe_topics(self) -> None:
         """Give one entity type another mode than the cluster's."""
-        await self.target.observe(self.caller, [Area.TOPICS])
+        await self.target.observe(self.caller, [KraftEntityType.TOPICS])
 
     async def copy(self) -> None:
         """A kind of change that the service has not: one user's quotas become another's, whatever these were."""
-        quotas, store = self.cluster.collections[FacetName.CLIENT_QUOTAS], self.store
+        quotas, store = self.cluster.facets[FacetName.CLIENT_QUOTAS], self.store
 
-        async def decide(*, again: bool) -> Draft[None] | Unchanged[None]:
+        async def decide(*, again: bool) -> Draft[None] | NoChange[None]:
             del again
             given, node = [await store.read(Tree.CONFIG, each, self.caller.deadline) for each in (ALICE, BOB)]
             draft = EntityDraft.of(quotas, Edit(BOB, ()), node, {} if given is None else given.config, [])
             if not draft.diff:
-                return Unchanged(None)
+                return NoChange(None)
             return Draft(None, (draft.write(quotas),), (draft.intent(quotas),))
 
         await self.parts.runner.run(store, decide, self.caller)
@@ -377,7 +381,7 @@ KINDS: Final = {
     ),
     "mode of an entity type": Kind(
         Made.observe_topics,
-        lambda zk: stored(zk, NODE_TARGET).get("modes") == {Area.TOPICS: "observe"},
+        lambda zk: stored(zk, NODE_TARGET).get("modes") == {KraftEntityType.TOPICS: "observe"},
         {NODE_TARGET: {**_TARGET, "mode": "adopt", "imported": True}},
     ),
     "import": Kind(
@@ -420,7 +424,7 @@ async def _make(kind: Kind, arms: Sequence[Callable[[], None]]) -> None:
     settings = Settings()
     encoder = settings.clusters["default"].password_encoder
     assert encoder is not None
-    async with opened(settings, "default") as parts:
+    async with open_cluster(settings, "default") as parts:
         first, late = arms
         first()
         await kind.make(Made(parts, callers.caller("a kind of change"), encoder, late))

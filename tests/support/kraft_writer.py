@@ -21,7 +21,7 @@ from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
-from confplane.kraft.wire.connection import Connection
+from confplane.kraft.wire.connection import KraftConnection
 from confplane.kraft.wire.message import Message
 from confplane.kraft.wire.options import Address, Options
 
@@ -81,10 +81,10 @@ class KraftWriter:
     def __init__(self, bootstrap: str, options: Options | None = None) -> None:
         self._address = Address.parse(bootstrap)
         self._options = options or Options(client_id="writer")
-        self._connection: Connection | None = None
+        self._connection: KraftConnection | None = None
 
     async def __aenter__(self) -> Self:
-        self._connection = await Connection.open(self._address, self._options, time.monotonic() + _LIMIT_S)
+        self._connection = await KraftConnection.open(self._address, self._options, time.monotonic() + _LIMIT_S)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from confplane.telemetry import KEPT_S
+from confplane.telemetry import CACHE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ _asked: dict[str, float] = {}
 
 def scrape(service: Service) -> Scraped:
     """Ask a service for its metrics of this moment, without a token: not before those of the last time are too old."""
-    time.sleep(max(0.0, _asked.get(service.url, 0.0) + 1.05 * KEPT_S - time.monotonic()))
+    time.sleep(max(0.0, _asked.get(service.url, 0.0) + 1.05 * CACHE_S - time.monotonic()))
     answer = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60)
     _asked[service.url] = time.monotonic()
     assert answer.status_code == 200, answer.text

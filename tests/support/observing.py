@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any, cast
 from confplane import wiring
 from confplane.audit import PostgresTargetStates
 from confplane.crypto import KafkaCipher, Keyring
-from confplane.domain.configs import Configs
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.facets import FacetName, Tree
-from confplane.domain.observed import Rules
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.observed import ObservedRules
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.callers import Caller
 from confplane.services.kraft.applier import Applier
-from confplane.services.kraft.asking import Asking
 from confplane.services.kraft.drift import DriftService
-from confplane.services.kraft.following import Following
-from confplane.services.kraft.fresh import Freshener, look_first
+from confplane.services.kraft.dry_run import DryRunValidator
+from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.observer import Observer
-from confplane.services.kraft.secrets import Secrets
-from confplane.services.kraft.state import TargetService
+from confplane.services.kraft.refresh import Refresher, refresh_first
+from confplane.services.kraft.secrets import FingerprintedSecrets
+from confplane.services.kraft.target_service import TargetService
 from confplane.services.ports.cluster_states import Target
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from confplane.domain.entities import Entity
-    from confplane.services.ports.applying import AlteredCluster
+    from confplane.services.ports.applying import WritableKafkaCluster
     from confplane.services.ports.kafka import KafkaCluster
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
     from tests.support.replicas import Replica
-    from tests.support.stage import Stage
+    from tests.support.world import World
 
 
 def caller() -> Caller:
@@ -43,14 +43,14 @@ def caller() -> Caller:
     return Caller.operator("User:olga", "127.0.0.1", "target", soon(60))
 
 
-def rules_of(kafka: KafkaCluster) -> Rules:
+def rules_of(kafka: KafkaCluster) -> ObservedRules:
     """The rules of a cluster's configs."""
 
     def catalog() -> Any:
         return catalog_of("4.4")
 
     double = cast("KafkaDouble", kafka)
-    return Rules(ClientQuotas(), Configs(catalog), catalog, lambda: double.keeps_eligible_replicas)
+    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(catalog), catalog, lambda: double.keeps_eligible_replicas)
 
 
 class Observing:
@@ -62,22 +62,22 @@ class Observing:
         store, runner = replica.store, replica.parts.runner
         states = PostgresTargetStates(replica.parts.database)
 
-        def own() -> Following:
-            return Following(kafka, store, runner, rules_of(kafka), redact, states)
+        def own() -> FollowParts:
+            return FollowParts(kafka, store, runner, rules_of(kafka), redact, states)
 
         self.targets = TargetService(runner, store)
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
-        secrets = Secrets(rules_of(kafka), cipher)
-        asking = Asking(cast("AlteredCluster", kafka), store, secrets)
-        replica.parts.alter._asked = {("default", FacetName.CONFIGS): asking.ask}
-        self.applier = Applier(cast("AlteredCluster", kafka), store, states, secrets)
+        secrets = FingerprintedSecrets(rules_of(kafka), cipher)
+        asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, secrets)
+        replica.parts.alter._dry_runs = {("default", FacetName.CONFIGS): asking.validate}
+        self.applier = Applier(cast("WritableKafkaCluster", kafka), store, states, secrets)
         at_the_moment = own()
-        self.observer = Observer(own(), store, self.applier, log=log, beside=at_the_moment)
+        self.observer = Observer(own(), store, self.applier, log=log, refresh_parts=at_the_moment)
         self.importer = Importer(own(), store, self.targets)
-        self.freshener = Freshener(at_the_moment, store)
-        replica.parts.alter._looks = {"default": partial(look_first, store, self.freshener)}
-        self.drift = DriftService(store, states, rules_of(kafka), own().looks)
+        self.refresher = Refresher(at_the_moment, store)
+        replica.parts.alter._refreshes = {"default": partial(refresh_first, store, self.refresher)}
+        self.drift = DriftService(store, states, rules_of(kafka), own().poller)
 
     async def import_all(self) -> int:
         """Import everything; return the number of entities written."""
@@ -95,26 +95,26 @@ class Observing:
         target = (await self.store.read_state(Target, soon())).value
         await until(lambda: self.store.target() == target)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look at everything once, whatever is due."""
         await self.store.catch_up(soon())
-        for state in self.observer.looking.areas.values():
+        for state in self.observer.poll_loop.entity_types.values():
             state.due = 0.0
         await self.observer.round()
-        while any(state.topics.names for state in self.observer.looking.areas.values()):
-            for state in self.observer.looking.areas.values():
+        while any(state.topics.names for state in self.observer.poll_loop.entity_types.values()):
+            for state in self.observer.poll_loop.entity_types.values():
                 state.due = 0.0 if state.topics.names else time.monotonic() + 60
             await self.observer.round()
 
-    async def look_once(self) -> None:
+    async def poll_once(self) -> None:
         """Make the looks that are due in one round."""
-        for state in self.observer.looking.areas.values():
+        for state in self.observer.poll_loop.entity_types.values():
             state.due = 0.0
         await self.observer.round()
 
     async def reached(self) -> None:
         """Wait until the observer has followed the log of the double to its end."""
-        log, double = self.observer.looking.log, cast("KafkaDouble", self.kafka)
+        log, double = self.observer.poll_loop.log, cast("KafkaDouble", self.kafka)
         assert log is not None
         await until(lambda: log.following and (log.offset or 0) >= double.now.offset)
 
@@ -128,7 +128,7 @@ class Observing:
         return None if node is None else node.config
 
 
-async def following(stage: Stage, kafka: KafkaDouble, *, imported: bool = True) -> Observing:
+async def following(world: World, kafka: KafkaDouble, *, imported: bool = True) -> Observing:
     """Open a process that follows the log, and wait until it does.
 
     Args:
@@ -136,7 +136,7 @@ async def following(stage: Stage, kafka: KafkaDouble, *, imported: bool = True) 
         kafka: The cluster.
         imported: Import the cluster first.
     """
-    one = Observing(await stage.replica(client_configs_layout="separate"), kafka, log=True)
+    one = Observing(await world.replica(client_configs_layout="separate"), kafka, log=True)
     if imported:
         await one.import_all()
     one.observer.start()
@@ -144,6 +144,6 @@ async def following(stage: Stage, kafka: KafkaDouble, *, imported: bool = True) 
     return one
 
 
-def members(data: bytes) -> dict[str, Any]:
+def znode_metadata(data: bytes) -> dict[str, Any]:
     """The members of a znode beside its version and config."""
     return {name: value for name, value in json.loads(data).items() if name not in {"version", "config"}}

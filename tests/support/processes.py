@@ -15,13 +15,13 @@ from typing import IO, TYPE_CHECKING
 
 import psutil
 
-from tests.support import zygote
+from tests.support import fork_server
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tests.support.zygote import Process
+    from tests.support.fork_server import Process
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,7 +96,7 @@ def program(
     with os.fdopen(writing, "wb") as output:
         if forks:
             _, module, *rest = map(str, arguments)
-            process = zygote.start(module, rest, environment={**os.environ, **more}, stdout=output, stderr=output)
+            process = fork_server.start(module, rest, environment={**os.environ, **more}, stdout=output, stderr=output)
         else:
             process = subprocess.Popen(
                 [sys.executable, *arguments],

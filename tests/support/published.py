@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from uuid_utils.compat import uuid7
 
-from confplane.audit.rollup_parts import Attempt, write_part
+from confplane.audit.rollup_parts import RunAttempt, write_part
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.rollups import ROLLUPS, ColumnType
 
@@ -36,7 +36,7 @@ def publish(dsn: str, job: str, items: list[dict[str, Any]], *, at: datetime = N
     entity = ROLLUPS[job].entity
     with runs.held(run_id):
         attempt = runs.begin(run_id, job, as_of=at, position=POSITION, previous=None, principal="User:olga@cli")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, RunAttempt)
         lines = [
             f"{attempt.partition}\t{run_id}\t0\t{number}\t{item.get(entity or '', chr(92) + 'N')}\t".encode()
             + orjson.dumps(item)

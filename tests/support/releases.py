@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.support import stepping, zygote
+from tests.support import fork_server, stepping
 from tests.support.service import Service
 from tests.support.tools import ToolMissingError, obtain
 from tests.support.waiting import PATIENCE_S
@@ -28,7 +28,7 @@ _EARLIER_STEPPING: Final = Path(__file__).with_name("earlier_stepping.py")
 """Not imported here: it imports the package of the earlier release."""
 EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
 """The commit of the earlier release. A newer one takes its place when no process of it can be running any more."""
-EARLIER_TARGETS: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
+EARLIER_APPLYING: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
 
 
@@ -81,12 +81,12 @@ def _lay_out(commit: str, directory: Path) -> None:
     packed = subprocess.run([git, "archive", commit, *wanted], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         files.extractall(directory, filter="data")
-    shutil.copy(zygote.__file__, directory / "tests" / "support")
+    shutil.copy(fork_server.__file__, directory / "tests" / "support")
 
 
-def earlier_of_targets(directory: Path) -> Path:
-    """Lay out the files of :data:`EARLIER_TARGETS`, as :func:`earlier` does; return their directory."""
-    _lay_out(EARLIER_TARGETS, directory)
+def earlier_applying(directory: Path) -> Path:
+    """Lay out the files of :data:`EARLIER_APPLYING`, as :func:`earlier` does; return their directory."""
+    _lay_out(EARLIER_APPLYING, directory)
     return directory
 
 
@@ -141,7 +141,7 @@ class Site:
         if dies_at is not None:
             service.dies_at(dies_at)
         with service.log.open("wb") as said:
-            command = zygote.start(
+            command = fork_server.start(
                 release.program,
                 [*arguments, "--cluster", "default"],
                 environment=service._environment | {"LOGNAME": "olga"},

@@ -15,7 +15,7 @@ from confplane.audit import PostgresEntityStates, PostgresOpenChanges
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import Part
+from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
 from confplane.services.etags import Precondition
@@ -126,7 +126,7 @@ class Replica:
         return (await self.edit(entity, facet, ops))[0]
 
     async def edit(self, entity: Entity, facet: FacetName, ops: tuple[Any, ...]) -> list[EditResult]:
-        collection = self.parts.clusters.get("default").collections[facet]
+        collection = self.parts.clusters.get("default").facets[facet]
         caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops)], caller)
 
@@ -134,9 +134,11 @@ class Replica:
         self, entity: Entity, ops: Mapping[FacetName, Op], etags: Mapping[FacetName, str] | None = None
     ) -> EntryResult:
         """One change of ours to several facets of an entity, each with its ETag as a precondition where one is given."""
-        collections = self.parts.clusters.get("default").collections
+        collections = self.parts.clusters.get("default").facets
         entry = tuple(
-            Part(collections[facet], Edit(entity, (op,), precondition=Precondition(if_match=_listed(etags, facet))))
+            EntryPart(
+                collections[facet], Edit(entity, (op,), precondition=Precondition(if_match=_listed(etags, facet)))
+            )
             for facet, op in ops.items()
         )
         caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
@@ -144,7 +146,7 @@ class Replica:
 
     async def edit_all(self, entities: Sequence[Entity], *, atomic: bool = True, **values: Any) -> list[EditResult]:
         """One change of ours to all of these; or one to each, which share a transaction."""
-        collection = self.parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
+        collection = self.parts.clusters.get("default").facets[FacetName.CLIENT_QUOTAS]
         ops = tuple(Op(key, OpType.SET, value) for key, value in values.items())
         caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(

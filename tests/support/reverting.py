@@ -12,18 +12,18 @@ from confplane.services.changes.callers import Caller
 from confplane.services.etags import Precondition
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
-from confplane.services.reverts.service import RevertService, Selection
+from confplane.services.reverts.service import RevertSelection, RevertService
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.services.changes.edits import EditResult
     from confplane.services.reverts.service import Reversal
-    from confplane.wiring import Parts
+    from confplane.wiring import ServiceParts
     from tests.support.replicas import Replica
 
 
-def reverts_of(parts: Parts) -> RevertService:
+def reverts_of(parts: ServiceParts) -> RevertService:
     """The service of reverts over these parts."""
     trail = PostgresTrailHistory(parts.database)
     # Registrations are no part of the past.
@@ -36,9 +36,9 @@ def caller_of(principal: str = "User:admin", request_id: str = "revert") -> Call
     return Caller.operator(principal, "127.0.0.1", request_id, soon(60))
 
 
-async def revert(one: Replica, change: str | UUID | Selection, **given: Any) -> list[Reversal]:
+async def revert(one: Replica, change: str | UUID | RevertSelection, **given: Any) -> list[Reversal]:
     """Revert a change, or a selection of changes."""
-    selection = change if isinstance(change, Selection) else Selection(change_id=UUID(str(change)))
+    selection = change if isinstance(change, RevertSelection) else RevertSelection(change_id=UUID(str(change)))
     cluster = one.parts.clusters.get("default")
     done = await reverts_of(one.parts).changes(cluster, selection, given.pop("caller", caller_of()), **given)
     return done.results
@@ -48,7 +48,7 @@ async def back_to(
     one: Replica, entity: Entity, to: int, facet: FacetName = FacetName.CLIENT_QUOTAS, **given: Any
 ) -> EditResult:
     """Return an entity to a revision."""
-    collection = one.parts.clusters.get("default").collections[facet]
+    collection = one.parts.clusters.get("default").facets[facet]
     made = await reverts_of(one.parts).entity(
         collection, entity, to, caller_of(), **{"precondition": Precondition(), **given}
     )

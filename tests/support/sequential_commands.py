@@ -1,6 +1,6 @@
 """Commands of ``confplane`` in turn in one process, where those that start Spark share it.
 
-``python -m tests.support.in_turn JSON``: the arguments of each command. It exits with the highest of their codes.
+``python -m tests.support.sequential_commands JSON``: the arguments of each command. It exits with the highest of their codes.
 """
 
 from __future__ import annotations

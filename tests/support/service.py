@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from confplane.devstack.process import free_port
-from tests.support import zygote
+from tests.support import fork_server
 from tests.support.facets import ConfplaneClient
 from tests.support.waiting import PATIENCE_S
 
@@ -73,7 +73,7 @@ class Service:
         self._shipped = shipped
         self.root = ROOT
         """The checkout that it is run from."""
-        self._process: zygote.Process | None = None
+        self._process: fork_server.Process | None = None
 
     @property
     def pid(self) -> int:
@@ -88,7 +88,7 @@ class Service:
     def start(self, *, wait_ready: bool = True) -> None:
         """Start, and wait until it is ready."""
         with self.log.open("ab") as log:
-            self._process = zygote.start(
+            self._process = fork_server.start(
                 self._module,
                 ["serve"],
                 environment=self._environment,

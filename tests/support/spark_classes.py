@@ -32,7 +32,7 @@ _PATIENT: Final = ("-Dspark.python.authenticate.socketTimeout=120s",)
 def name() -> str:
     """Return the archive's file name."""
     with contextlib.suppress(DevStackError):  # who needs Java says that there is none
-        return f"{class_archive.fitting(find_java())}.jsa"
+        return f"{class_archive.archive_name(find_java())}.jsa"
     return "spark.jsa"
 
 
@@ -43,18 +43,20 @@ def options(directory: Path) -> str:
         directory: Where the archive is kept. Without one there Java loads from the jars.
     """
     archive = directory / name()
-    return " ".join([*_QUICK, *_ROOM, *_PATIENT, *(class_archive.using(archive) if archive.is_file() else ())])
+    return " ".join(
+        [*_QUICK, *_ROOM, *_PATIENT, *(class_archive.options_to_read(archive) if archive.is_file() else ())]
+    )
 
 
 def archiving(archive: Path) -> str:
     """Return Java's options for the driver of :func:`main`, which writes the archive when it ends."""
-    return " ".join([*_QUICK, *class_archive.making(archive)])
+    return " ".join([*_QUICK, *class_archive.options_to_write(archive)])
 
 
 def main() -> None:
     """Do a little of what the rollups do, and wait until Java has ended."""
     from confplane.rollups.session import session  # noqa: PLC0415 - where archives are used, nobody needs Spark's Python
-    from confplane.rollups.small import SETTINGS  # noqa: PLC0415
+    from confplane.rollups.small_clusters import SETTINGS  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as directory:
         spark = session("local[1]", settings={**SETTINGS, "spark.sql.warehouse.dir": f"{directory}/warehouse"})

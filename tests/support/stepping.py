@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys, PostgresTargetStates
 from confplane.cli.commands import main
 from confplane.kraft.cluster import KraftCluster
-from confplane.security.tokens import AdminToken
+from confplane.security.admin_token import AdminToken
 from confplane.store import ZooKeeperStore
-from confplane.store.write.markers import Markers
+from confplane.store.write.markers import CommitMarkers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -131,8 +131,8 @@ class Steps:
         self._wrap(PostgresAuditLog, "conclude", after="outcome")
         self._wrap(PostgresRequestKeys, "store", after="answer")
         self._wrap(PostgresRequestKeys, "take_over", after="take-over")
-        self._wrap(Markers, "settle", after="abort-marker")
-        self._wrap(Markers, "drop", before="sweep")
+        self._wrap(CommitMarkers, "settle", after="abort-marker")
+        self._wrap(CommitMarkers, "drop", before="sweep")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
         self._wrap(PostgresTargetStates, "begin", after="claimed")
         self._wrap(KraftCluster, "alter_quotas", before="sending", after="sent")

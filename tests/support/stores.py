@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from kazoo.security import ACL
 
-    from confplane.store.session.access import Access
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.access import ZooKeeperAccess
+    from confplane.store.session.session_manager import Session
 
 QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
 CONFIG_KEYS = {"acks", "session.timeout.ms"}
@@ -62,7 +62,7 @@ until = waiting.until
 """As tests of the stores know it."""
 
 
-def acl_of(access: Access, path: str) -> list[ACL]:
+def acl_of(access: ZooKeeperAccess, path: str) -> list[ACL]:
     """The ACL of a new node, read from the bytes of a request."""
     data, found = access.acl_of(path), []
     (count,), offset = int_struct.unpack_from(data), int_struct.size
@@ -129,7 +129,7 @@ def notify(zk: KazooClient, path: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def held_back(store: ZooKeeperStore) -> AsyncIterator[None]:
+async def mirror_paused(store: ZooKeeperStore) -> AsyncIterator[None]:
     """The mirror reads nothing meanwhile; the store's own commits go on."""
     follower: Any = store._follower
     once, held, going_on = follower._once, asyncio.Event(), asyncio.Event()

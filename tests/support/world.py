@@ -31,7 +31,7 @@ RECORDING: Final = {
 """Constants of services that record and settle within a second."""
 
 
-class Stage:
+class World:
     """Starts services in processes of their own and replicas in this process, all on the same stores.
 
     Replicas run until the block of the stage ends.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.collector import collect_rarely
+from confplane.gc_tuning import tune_gc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def walked() -> Iterator[list[int]]:
 
 
 def test_a_collection_of_young_objects_walks_few_however_many_a_request_keeps(walked: list[int]) -> None:
-    collect_rarely()
+    tune_gc()
     kept = [[number] for number in range(200_000)]
     assert len(kept) == 200_000
     assert walked

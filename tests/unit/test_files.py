@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def test_the_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "configs.yaml"
     path.write_text("before")
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write("é\n")
         assert path.read_text() == "before"
     assert path.read_bytes() == "é\n".encode()
@@ -26,7 +26,7 @@ def test_the_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
 def test_its_rights_are_those_of_the_mode_and_the_umask(tmp_path: Path, mode: int, rights: int) -> None:
     umask = os.umask(0o027)
     try:
-        with replacing(tmp_path / "file", mode=mode):
+        with atomic_write(tmp_path / "file", mode=mode):
             pass
     finally:
         os.umask(umask)
@@ -34,7 +34,7 @@ def test_its_rights_are_those_of_the_mode_and_the_umask(tmp_path: Path, mode: in
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_failure_leaves_the_former_file_and_nothing_beside_it(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failure_leaves_only_the_former_file(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "configs.yaml"
     path.write_text("before")
     with pytest.raises(error):
@@ -44,6 +44,6 @@ def test_a_failure_leaves_the_former_file_and_nothing_beside_it(tmp_path: Path, 
 
 
 def _fail(path: Path, error: type[BaseException]) -> None:
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write("half")
         raise error

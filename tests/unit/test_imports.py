@@ -73,7 +73,7 @@ SERVER = {
 def test_commands_over_the_api_need_the_base_package_alone() -> None:
     loaded = loaded_with(
         "confplane.cli.remote.get, confplane.cli.remote.session, confplane.cli.remote.profiles, confplane.cli.commands,"
-        "confplane.cli.remote.lists, confplane.cli.remote.past, confplane.cli.remote.effective, confplane.cli.remote.alter, confplane.cli.remote.audit,"
+        "confplane.cli.remote.list_entities, confplane.cli.remote.past, confplane.cli.remote.effective, confplane.cli.remote.alter, confplane.cli.remote.audit,"
         "confplane.cli.remote.about, confplane.cli.remote.login, confplane.cli.remote.completion,"
         "confplane.cli.remote.configs.command, confplane.cli.remote.configs.shell, confplane.cli.remote.export.command, confplane.cli.remote.load"
     )

@@ -25,7 +25,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_files_go_and_logs_are_kept_also_behind_a_failure(memory: Path, tmp_path: Path) -> None:
+def test_files_are_removed_and_logs_are_kept_also_after_a_failure(memory: Path, tmp_path: Path) -> None:
     with contextlib.suppress(RuntimeError), servers.in_memory(tmp_path) as directory:
         assert directory.parent == memory
         (directory / "data").mkdir()

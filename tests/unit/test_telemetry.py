@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
-from confplane.api.traffic import HUNG_UP, Traffic
+from confplane.api.traffic import CLIENT_CLOSED_REQUEST, Traffic
 from confplane.services.metrics import Histogram, Sample, of_cluster
 from confplane.telemetry import METRICS, PREFIX, Telemetry
 from tests.support.metrics import Scraped
@@ -108,7 +108,7 @@ def test_requests_are_counted_by_route_and_status_alone() -> None:
     one = Route("/v1/clusters/{cluster}/client-quotas/{id:path}")
     traffic.count("GET", one, 200, 0.0001)
     traffic.count("GET", one, 200, 0.3)
-    traffic.count("GET", one, HUNG_UP, 20.0)
+    traffic.count("GET", one, CLIENT_CLOSED_REQUEST, 20.0)
     traffic.count("GET", None, 404, 0.1)
     for number in range(50):
         traffic.count(f"BREW{number}", None, 405, 0.1)

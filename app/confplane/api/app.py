@@ -17,11 +17,11 @@ from confplane.api.clients import routes as clients
 from confplane.api.configs import routes as configs
 from confplane.api.definitions import routes as definitions
 from confplane.api.drift import routes as drift
-from confplane.api.edge import Edge
 from confplane.api.entity_configs import routes as entity_configs
 from confplane.api.freezes import routes as freezes
 from confplane.api.global_config import routes as global_config
 from confplane.api.grants import routes as grants
+from confplane.api.middleware import RequestMiddleware
 from confplane.api.registrations import routes as registrations
 from confplane.api.reverts import routes as reverts
 from confplane.api.rollups import routes as rollups
@@ -34,10 +34,10 @@ from confplane.api.tokens import routes as tokens
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from confplane.api.context import Services
-    from confplane.api.edge import Terms
+    from confplane.api.dependencies import Services
+    from confplane.api.middleware import MiddlewareOptions
     from confplane.api.traffic import Traffic
-    from confplane.security.door import Door
+    from confplane.security.authenticator import Authenticator
 
 DESCRIPTION = (
     "Describe and alter the dynamic configuration of Apache Kafka clusters: validated, versioned, notified to every "
@@ -72,11 +72,11 @@ FAMILIES: Final = (
 def create_api(
     services: Services,
     *,
-    door: Door,
+    authenticator: Authenticator,
     max_body_bytes: int,
     deadline_ms: int,
     traffic: Traffic,
-    terms: Terms,
+    options: MiddlewareOptions,
     lifespan: Any = None,
 ) -> ASGIApp:
     """Build the application.
@@ -94,16 +94,16 @@ def create_api(
     api.services = services
     api.max_body_bytes = max_body_bytes
     problems.install(api)
-    return Edge(
+    return RequestMiddleware(
         Lookup(api),
-        door=door,
+        authenticator=authenticator,
         clusters=services.clusters,
         deadline_ms=deadline_ms,
         max_body_bytes=max_body_bytes,
         open_paths={route.path for family in FAMILIES for route in family if route.operation.is_open},
         readiness=services.readiness,
         traffic=traffic,
-        terms=terms,
+        options=options,
     )
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from confplane.api import problems, standings
+from confplane.api import apply_waits, problems
 from confplane.api.responses import json_response, number
 from confplane.domain.errors import BodyTooLargeError, OutcomeUnknownError, PreconditionFailedError
 from confplane.services.changes.edits import json_of, offender
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.limits import LimitClass
-from confplane.services.pace import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from confplane.api.context import Call
+    from confplane.api.dependencies import Call
     from confplane.api.models import AlterModel
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import Entry
     from confplane.services.changes.edits import EditResult, EntryResult
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
 
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ MAX_ANSWER: Final = 128 * 1024 * 1024
 """Bytes of a describe of named entities: each may be described at its largest, and as often as it is named."""
 
 
-def grown(size: int, rendered: bytes) -> int:
+def checked_size(size: int, rendered: bytes) -> int:
     """Return the size of an answer with one more result.
 
     Raises:
@@ -77,7 +77,7 @@ async def alter(
         made, call.caller, validate_only=validate_only, atomic=body.atomic
     )
     parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
-    waited = await standings.waited(call, ((part.collection, result) for part, result in parts))
+    waited = await apply_waits.wait_for_status(call, ((part.cluster_facet, result) for part, result in parts))
 
     def rendered_entry(each: tuple[Entry, EntryResult, T]) -> orjson.Fragment:
         altered_by, result, given = each
@@ -86,21 +86,21 @@ async def alter(
 
     # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(rendered_entry, zip(made, results, entries, strict=True))
-    return written(call, results, {member: rendered})
+    return alter_response(call, results, {member: rendered})
 
 
-def written(call: Call, results: Sequence[EntryResult], members: Mapping[str, Any]) -> Response:
-    """Answer an alter as :func:`altered`, with these members behind the caller's wait and the number of failures."""
+def alter_response(call: Call, results: Sequence[EntryResult], members: Mapping[str, Any]) -> Response:
+    """Answer an alter as :func:`change_response`, with these members behind the caller's wait and the number of failures."""
     errors = [result.error for result in results]
     failed = sum(error is not None for error in errors)
     body = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, **members}
-    return altered(call.request, body, errors, results)
+    return change_response(call.request, body, errors, results)
 
 
-def altered(
+def change_response(
     request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EntryResult]
 ) -> Response:
-    """Answer an alter as :func:`answered`, with the latest revision of its results, and the change's id if it is one.
+    """Answer an alter as :func:`multi_status_response`, with the latest revision of its results, and the change's id if it is one.
 
     Args:
         request: The request.
@@ -111,10 +111,10 @@ def altered(
     revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}
     headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
-    return answered(request, body, errors, headers=headers, revision=revision)
+    return multi_status_response(request, body, errors, headers=headers, revision=revision)
 
 
-def answered(
+def multi_status_response(
     request: Request,
     body: dict[str, Any],
     errors: Sequence[ConfplaneError | None],
@@ -178,14 +178,14 @@ def altered_entry(result: EntryResult, named: Mapping[str, Any], differences: An
     return entry
 
 
-def diff(collection: Collection, result: EditResult) -> list[dict[str, Any]]:
+def diff(cluster_facet: ClusterFacet, result: EditResult) -> list[dict[str, Any]]:
     """Return the differences that an edit makes; a secret's values are null, and marked."""
     entity = result.edit.entity
     return [
         {
             "key": item.key,
-            "before": number(json_of(collection, entity, item.key, item.before)),
-            "after": number(json_of(collection, entity, item.key, item.after)),
+            "before": number(json_of(cluster_facet, entity, item.key, item.before)),
+            "after": number(json_of(cluster_facet, entity, item.key, item.after)),
             **({"secret": True} if item.secret else {}),
         }
         for item in result.diff

@@ -64,11 +64,11 @@ class Cors:
             ]
             for origin in origins
         }
-        self._others: Headers = [_VARY]
+        self._other_origins: Headers = [_VARY]
 
     def headers(self, origin: bytes | None) -> Headers:
         """Return the headers of an answer to a page of an origin; None: the request names none."""
-        return self._others if origin is None else self._answers.get(origin, self._others)
+        return self._other_origins if origin is None else self._answers.get(origin, self._other_origins)
 
     def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> tuple[int, Headers] | None:
         """Return the answer to a preflight, without :meth:`headers`; None for any other request.

@@ -11,9 +11,9 @@ from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
 from confplane.api import parsed, patterns
-from confplane.api.incoming import INCOMING, Incoming
-from confplane.api.rendered.entries import Entries
-from confplane.api.rendered.resolutions import Resolutions
+from confplane.api.rendering.effective_values import EffectiveValueRenderer
+from confplane.api.rendering.entries import EntryRenderer
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.resource import ProtectedResource
 from confplane.api.responses import CLUSTER
 from confplane.domain.errors import InvalidRequestError
@@ -23,12 +23,12 @@ from confplane.services.access_admin.services import AccessServices
 from confplane.services.changes.alter import AlterService
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.changes.idempotency import IdempotencyService, Run
-from confplane.services.clusters import Cluster, Clusters
-from confplane.services.collections import Collection
+from confplane.services.changes.idempotency import IdempotencyService, RequestRun
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.clusters import Cluster, ClusterRegistry
+from confplane.services.kraft.apply_status import ApplyWaiter
 from confplane.services.kraft.drift import DriftService
-from confplane.services.kraft.fresh import Freshener
-from confplane.services.kraft.standing import Standings
+from confplane.services.kraft.refresh import Refresher
 from confplane.services.limits import Allowance, LimitClass
 from confplane.services.ports.applied import AppliedReports
 from confplane.services.ports.registrations import RegistrationLog
@@ -49,7 +49,7 @@ MAX_REASON = 1024
 _REVISION_DIGITS = 19
 _STRONG = "confplane.strong"
 """The member of a request's scope that says that the read asks for strong consistency."""
-_JUDGED_S = 0.5
+_RECHECK_S = 0.5
 """Seconds after which the credential of a request that waits is judged again."""
 
 
@@ -64,15 +64,15 @@ class Metrics(Protocol):
 class Services:
     """The services behind the API; built by the wiring, kept in the application's ``services``."""
 
-    clusters: Clusters
+    clusters: ClusterRegistry
     alter: AlterService
     freezes: FreezeService
     idempotency: IdempotencyService
     describe: DescribeService
     history: HistoryService
     reverts: RevertService
-    entries: Entries
-    resolutions: Resolutions
+    entry_renderer: EntryRenderer
+    effective_values: EffectiveValueRenderer
     audit: AuditLog
     registrations: RegistrationLog
     applied: AppliedReports
@@ -84,9 +84,9 @@ class Services:
     """The description of this service for clients without a token; None where the settings name no public URL."""
     recorders: Mapping[str, Recorder]
     """The recorders by cluster, of the clusters whose settings turn them on."""
-    fresheners: Mapping[str, Freshener]
+    refreshers: Mapping[str, Refresher]
     """The looks at Kafka clusters without ZooKeeper by cluster, of the clusters whose settings name brokers."""
-    standings: Mapping[str, Standings]
+    apply_waiters: Mapping[str, ApplyWaiter]
     """The standings of callers' changes in the Kafka cluster, by cluster."""
     drifts: Mapping[str, DriftService]
     """Their drift, of the same clusters."""
@@ -161,17 +161,17 @@ class ServiceCall:
     @property
     def access(self) -> Access:
         """The access of the request."""
-        access: Access = self.request.scope[INCOMING].access
+        access: Access = self.request.scope[REQUEST_CONTEXT].access
         return access
 
     @property
     def caller(self) -> Caller:
         """The caller, as changes know callers."""
-        return Caller(self.access, self.request.scope[INCOMING].deadline, self.reason, self.ticket)
+        return Caller(self.access, self.request.scope[REQUEST_CONTEXT].deadline, self.reason, self.ticket)
 
     def charge(self, kind: LimitClass, units: int) -> None:
         """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
-        allowance: Allowance | None = self.request.scope[INCOMING].allowance
+        allowance: Allowance | None = self.request.scope[REQUEST_CONTEXT].allowance
         if allowance is not None:
             allowance.charge(kind, units)
 
@@ -184,7 +184,7 @@ class Call(ServiceCall):
     view: Literal["default", "full"]
     wait_applied_s: float | None = None
     """The seconds to wait for the application of a write; None where the request asks for no wait."""
-    run: Run | None = None
+    run: RequestRun | None = None
     """The run of a request with an Idempotency-Key."""
     observed_at: int | None = None
     """The time of this request's own look at an observed Kafka cluster, milliseconds since the epoch."""
@@ -192,7 +192,7 @@ class Call(ServiceCall):
     @property
     def caller(self) -> Caller:
         """The caller, as changes know callers."""
-        return Caller(self.access, self.request.scope[INCOMING].deadline, self.reason, self.ticket, self.run)
+        return Caller(self.access, self.request.scope[REQUEST_CONTEXT].deadline, self.reason, self.ticket, self.run)
 
     def take(self, kind: LimitClass) -> None:
         """Admit the request in one more class of limits, besides that of its operation.
@@ -200,13 +200,13 @@ class Call(ServiceCall):
         Raises:
             LimitExceededError: The caller's limit is used up.
         """
-        allowance: Allowance | None = self.request.scope[INCOMING].allowance
+        allowance: Allowance | None = self.request.scope[REQUEST_CONTEXT].allowance
         if allowance is not None:
             allowance.take(kind)
 
     def throttle_ms(self, kind: LimitClass) -> int:
         """Return the milliseconds that the caller ought to wait before the next request of a class."""
-        allowance: Allowance | None = self.request.scope[INCOMING].allowance
+        allowance: Allowance | None = self.request.scope[REQUEST_CONTEXT].allowance
         return 0 if allowance is None else allowance.throttle_ms(kind)
 
     @property
@@ -214,9 +214,9 @@ class Call(ServiceCall):
         """True for a read that asks for strong consistency."""
         return _STRONG in self.request.scope
 
-    def collection(self, name: FacetName) -> Collection:
+    def cluster_facet(self, name: FacetName) -> ClusterFacet:
         """Return a facet of the cluster, as the caller may read it."""
-        return self.cluster.collections[name].seen_by(self.access)
+        return self.cluster.facets[name].visible_to(self.access)
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:
@@ -254,7 +254,7 @@ def _service_call(
     return ServiceCall(request, services_of(request), validate_only, reason or reason_header, ticket)
 
 
-async def _fresh(
+async def _await_consistency(
     request: Request,
     consistency: Annotated[
         Literal["mirror", "strong"],
@@ -287,24 +287,24 @@ async def _fresh(
     if consistency == "strong":
         request.scope[_STRONG] = True
     cluster = _cluster_of(request, request.path_params["cluster"])
-    incoming: Incoming = request.scope[INCOMING]
-    allowance = incoming.allowance
+    context: RequestContext = request.scope[REQUEST_CONTEXT]
+    allowance = context.allowance
     with nullcontext() if allowance is None else allowance.wait():
-        caught_up = _caught_up(cluster.store, incoming.deadline, min_revision, strong=consistency == "strong")
-        await while_valid(request.scope[INCOMING].access, caught_up)
-        standings = services_of(request).standings[cluster.name]
-        if waited_s is not None and standings.applies:
-            applied = standings.reached(
-                cluster.store.journal.latest, min(time.monotonic() + waited_s, incoming.deadline)
+        caught_up = _caught_up(cluster.store, context.deadline, min_revision, strong=consistency == "strong")
+        await while_valid(request.scope[REQUEST_CONTEXT].access, caught_up)
+        waiter = services_of(request).apply_waiters[cluster.name]
+        if waited_s is not None and waiter.applies:
+            applied = waiter.wait_for_revision(
+                cluster.store.journal.latest, min(time.monotonic() + waited_s, context.deadline)
             )
-            await while_valid(request.scope[INCOMING].access, applied)
+            await while_valid(request.scope[REQUEST_CONTEXT].access, applied)
 
 
 async def while_valid(access: Access, work: Coroutine[Any, Any, T]) -> T:
     """Wait for work, and give it up once the caller's credential is not valid any more."""
     task = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({task}, timeout=_JUDGED_S))[0]:
+        while not (await asyncio.wait({task}, timeout=_RECHECK_S))[0]:
             access.check()
     except BaseException:
         task.cancel()
@@ -347,4 +347,4 @@ IfNoneMatch = Annotated[
         json_schema_extra={"pattern": patterns.ETAGS},
     ),
 ]
-Fresh: Any = Depends(_fresh)
+Consistency: Any = Depends(_await_consistency)

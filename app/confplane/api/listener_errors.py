@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _METHOD: Final = "other"
 
 
-class Refusals:
+class ListenerErrorRenderer:
     """Renders errors of the listener as problems, each with a request id of its own, and counts them.
 
     Args:

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from confplane.api import problems
-from confplane.api.incoming import INCOMING, Incoming
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import CHALLENGE, CLUSTER, PreparedResponse
-from confplane.api.traffic import HUNG_UP
+from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 from confplane.domain.texts import rfc3339
-from confplane.security.door import BEHALF_OF
-from confplane.security.principals import CERTIFICATE, Credentials
+from confplane.security.authenticator import BEHALF_OF
+from confplane.security.credentials import CERTIFICATE, Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from confplane.api.cors import Cors
     from confplane.api.resource import ProtectedResource
     from confplane.api.traffic import Traffic
-    from confplane.security.door import Door
+    from confplane.security.authenticator import Authenticator
     from confplane.services.access import Access
-    from confplane.services.clusters import Clusters
+    from confplane.services.clusters import ClusterRegistry
     from confplane.services.limits import Limiter
     from confplane.services.ports.access import SecurityEvents
     from confplane.services.upkeep.readiness import Readiness
@@ -55,7 +55,7 @@ _DRAIN_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MiddlewareOptions:
     """The terms on which requests are served, as the settings have them."""
 
     limiter: Limiter | None = None
@@ -68,7 +68,7 @@ class Terms:
     """Takes note of refused credentials, and of uses of the admin token."""
 
 
-class Edge:
+class RequestMiddleware:
     """Wraps the application. A request id is taken from ``X-Request-Id`` where it is valid, else made.
 
     Args:
@@ -88,24 +88,24 @@ class Edge:
         self,
         app: ASGIApp,
         *,
-        door: Door,
-        clusters: Clusters,
+        authenticator: Authenticator,
+        clusters: ClusterRegistry,
         deadline_ms: int,
         max_body_bytes: int,
         open_paths: Collection[str],
         readiness: Readiness,
         traffic: Traffic,
-        terms: Terms,
+        options: MiddlewareOptions,
     ) -> None:
         self._app = app
         self._traffic = traffic
-        self._limiter = terms.limiter
-        self._cors = terms.cors
-        self._events = terms.events
-        self._challenge = None if terms.resource is None else terms.resource.challenge
+        self._limiter = options.limiter
+        self._cors = options.cors
+        self._events = options.events
+        self._challenge = None if options.resource is None else options.resource.challenge
         self._clusters = clusters
         self._readiness = readiness
-        self._door = door
+        self._authenticator = authenticator
         self._open_paths = open_paths
         self._deadline_s = deadline_ms / 1000
         self._max_drained = _DRAINED_BODIES * max_body_bytes
@@ -115,11 +115,11 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, traffic = time.monotonic(), HUNG_UP, self._traffic
+        began, status, traffic = time.monotonic(), CLIENT_CLOSED_REQUEST, self._traffic
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id")
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
-        scope[INCOMING] = incoming = Incoming(headers, request_id.decode(), began + self._deadline_s)
+        scope[REQUEST_CONTEXT] = context = RequestContext(headers, request_id.decode(), began + self._deadline_s)
         if self._challenge is not None:
             scope[CHALLENGE] = self._challenge
         cors = self._cors
@@ -129,7 +129,7 @@ class Edge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id))
-                access = incoming.access
+                access = context.access
                 if access is not None and (ends_at := access.identity.ends_at) - time.time() <= _ANNOUNCED_S:
                     message["headers"].append(_expiry(ends_at))
                 if cors is not None:
@@ -140,26 +140,26 @@ class Edge:
 
         answer: Send = send_with_id
         if scope["method"] != "GET":
-            body = _Body(receive, send_with_id, self._max_drained)
+            body = _BodyDrain(receive, send_with_id, self._max_drained)
             receive, answer = body.receive, body.send
         traffic.in_flight += 1
         try:
-            response = self._ahead(scope, incoming)
+            response = self._early_response(scope, context)
             await (self._app if response is None else response)(scope, receive, answer)
         finally:
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
-    def _ahead(self, scope: Scope, incoming: Incoming) -> Response | None:
+    def _early_response(self, scope: Scope, context: RequestContext) -> Response | None:
         """Admit a request, and return None; or else the answer of a request that no route may see."""
         if self._cors is not None:
-            preflight = self._cors.preflight(scope["method"], incoming.headers)
+            preflight = self._cors.preflight(scope["method"], context.headers)
             if preflight is not None:
                 return PreparedResponse(b"", preflight[1], status=preflight[0])
         try:
-            if len(incoming.headers) < len(scope["headers"]):
+            if len(context.headers) < len(scope["headers"]):
                 self._check_repeated(scope)
-            self._admit(scope, incoming)
+            self._admit(scope, context)
         except ConfplaneError as error:
             return problems.respond(Request(scope), error)
         return None
@@ -181,19 +181,19 @@ class Edge:
                 f"The header {BEHALF_OF} is given more than once; send one user", pointer=BEHALF_OF
             )
 
-    def _admit(self, scope: Scope, incoming: Incoming) -> None:
+    def _admit(self, scope: Scope, context: RequestContext) -> None:
         """Set the caller and the cluster of a request; refuse requests that no route may see."""
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         cluster = None
         if path.startswith(_CLUSTERS):
             cluster = self._clusters.find(path[len(_CLUSTERS) :].partition("/")[0].partition(":")[0])
         is_open = scope["path"] in self._open_paths
-        presents = _AUTHORIZATION in incoming.headers or CERTIFICATE in scope
+        presents = _AUTHORIZATION in context.headers or CERTIFICATE in scope
         if not is_open or presents:
             try:
-                access = incoming.access = self._access(scope, incoming, None if cluster is None else cluster.name)
+                access = context.access = self._access(scope, context, None if cluster is None else cluster.name)
                 if self._limiter is not None:
-                    incoming.allowance = self._limiter.of(access.identity)
+                    context.allowance = self._limiter.of(access.identity)
             except UnauthenticatedError:
                 if not is_open:  # there the access only adds to the answer
                     self._unauthenticated(scope, "invalid" if presents else "missing")
@@ -206,15 +206,15 @@ class Edge:
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
 
-    def _access(self, scope: Scope, incoming: Incoming, cluster: str | None) -> Access:
+    def _access(self, scope: Scope, context: RequestContext, cluster: str | None) -> Access:
         """Return the access of a request.
 
         Raises:
-            ConfplaneError: As :meth:`confplane.security.door.Door.admit`.
+            ConfplaneError: As :meth:`confplane.security.authenticator.Authenticator.authenticate`.
         """
-        headers = incoming.headers
+        headers = context.headers
         credentials = Credentials(headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), headers.get(_BEHALF_OF))
-        access = self._door.admit(credentials, cluster, _source(scope), incoming.request_id)
+        access = self._authenticator.authenticate(credentials, cluster, _source(scope), context.request_id)
         if self._events is not None and access.identity.is_admin:
             self._events.admitted_admin(access.source, access.request_id)
         return access
@@ -223,7 +223,7 @@ class Edge:
         """Count and note a request refused for its credentials."""
         self._traffic.unauthenticated(reason)
         if self._events is not None:
-            self._events.unauthenticated(reason, _source(scope), scope[INCOMING].request_id)
+            self._events.unauthenticated(reason, _source(scope), scope[REQUEST_CONTEXT].request_id)
 
 
 def _source(scope: Scope) -> str:
@@ -232,7 +232,7 @@ def _source(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-class _Body:
+class _BodyDrain:
     """A request's body, and the answer to it, which must reach a client that is still sending.
 
     Closing a connection while the client sends would reset it, and the answer could be lost. So the whole answer is

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from confplane.api.incoming import INCOMING
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import CHALLENGE, json_response, timestamp
 from confplane.domain import errors
 from confplane.domain.errors import ConfplaneError, KafkaCode
@@ -57,7 +57,7 @@ class FindingsError(errors.InvalidRequestError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProblemType:
     """The rendering of one error."""
 
     status: int
@@ -65,54 +65,58 @@ class Row:
     title: str
 
 
-TABLE: Final[dict[type[ConfplaneError], Row]] = {
-    ConfplaneError: Row(500, "internal", "Internal error"),
-    errors.InvalidRequestError: Row(400, "invalid-request", "Invalid request"),
-    errors.InvalidEntityIdError: Row(400, "invalid-entity-id", "Not the spelling of an entity id"),
-    errors.BodyTooLargeError: Row(413, "too-large", "Too large"),
-    errors.HeadTooLargeError: Row(431, "head-too-large", "The request's head is too large"),
-    errors.TargetTooLongError: Row(414, "target-too-long", "The URL is too long"),
-    errors.MediaTypeError: Row(415, "media-type", "Not JSON"),
-    errors.LayoutUndecidedError: Row(409, "layout-undecided", "The layout of client configs is not chosen"),
-    errors.IdempotencyUnsupportedError: Row(400, "idempotency-unsupported", "Idempotency-Key is not supported"),
-    errors.IdempotencyKeyReusedError: Row(422, "idempotency-key-reused", "The Idempotency-Key is of another request"),
-    errors.IdempotencyKeyBusyError: Row(409, "idempotency-key-busy", "The first request is still under way"),
-    errors.EncoderSecretMissingError: Row(422, "encoder-secret-missing", "The broker's encoder secret is not set"),
-    errors.InvalidConfigError: Row(422, "invalid-config", "Invalid config"),
-    errors.PolicyViolationError: Row(422, "policy-violation", "Refused by policy"),
-    errors.UnknownTopicError: Row(404, "unknown-topic", "No such topic"),
-    errors.InvalidTopicError: Row(400, "invalid-topic", "Not a topic's name"),
-    errors.UnsupportedVersionError: Row(400, "unsupported-version", "Unsupported"),
-    errors.UnauthenticatedError: Row(401, "unauthenticated", "Authentication needed"),
-    errors.ForbiddenError: Row(403, "forbidden", "Not allowed"),
-    errors.TopicForbiddenError: Row(403, "topic-forbidden", "Not allowed on this topic"),
-    errors.GroupForbiddenError: Row(403, "group-forbidden", "Not allowed on this group"),
-    errors.NotFoundError: Row(404, "not-found", "Not found"),
-    errors.ResultGoneError: Row(410, "result-gone", "Not kept any more"),
-    errors.BeforeHistoryError: Row(410, "before-history", "Before the history begins"),
-    errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
-    errors.FrozenError: Row(409, "frozen", "The cluster is frozen"),
-    errors.ObservedError: Row(409, "observed", "The cluster is observed only"),
-    errors.LayoutMovingError: Row(409, "layout-moving", "Client configs are being moved"),
-    errors.CorruptZnodeError: Row(409, "corrupt-znode", "Stored data can't be read"),
-    errors.UndecodablePasswordError: Row(409, "undecodable-password", "A stored password can't be decoded"),
-    errors.AlreadyExistsError: Row(409, "already-exists", "Already exists"),
-    errors.RevertConflictError: Row(409, "revert-conflict", "Later changes touched the same keys"),
-    errors.NotRevertibleError: Row(409, "not-revertible", "Can't be reverted"),
-    errors.ConcurrentChangeError: Row(409, "concurrent-change", "Changed by others meanwhile"),
-    errors.PreconditionFailedError: Row(412, "precondition-failed", "Precondition failed"),
-    errors.ListFullError: Row(422, "list-full", "Brokers could not list more names"),
-    errors.ThrottledError: Row(429, "throttled", "Too many changes"),
-    errors.LimitExceededError: Row(429, "limit-exceeded", "Too many requests"),
-    errors.NotAttemptedError: Row(409, "not-attempted", "Not attempted"),
-    errors.UnavailableError: Row(503, "unavailable", "A store is not available"),
-    errors.TooManyConnectionsError: Row(503, "too-many-connections", "Too many connections"),
-    errors.RequestTimeoutError: Row(408, "request-timeout", "The request did not arrive in time"),
-    errors.OutcomeUnknownError: Row(504, "outcome-unknown", "The outcome is unknown"),
+TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
+    ConfplaneError: ProblemType(500, "internal", "Internal error"),
+    errors.InvalidRequestError: ProblemType(400, "invalid-request", "Invalid request"),
+    errors.InvalidEntityIdError: ProblemType(400, "invalid-entity-id", "Not the spelling of an entity id"),
+    errors.BodyTooLargeError: ProblemType(413, "too-large", "Too large"),
+    errors.HeadTooLargeError: ProblemType(431, "head-too-large", "The request's head is too large"),
+    errors.TargetTooLongError: ProblemType(414, "target-too-long", "The URL is too long"),
+    errors.MediaTypeError: ProblemType(415, "media-type", "Not JSON"),
+    errors.LayoutUndecidedError: ProblemType(409, "layout-undecided", "The layout of client configs is not chosen"),
+    errors.IdempotencyUnsupportedError: ProblemType(400, "idempotency-unsupported", "Idempotency-Key is not supported"),
+    errors.IdempotencyKeyReusedError: ProblemType(
+        422, "idempotency-key-reused", "The Idempotency-Key is of another request"
+    ),
+    errors.IdempotencyKeyBusyError: ProblemType(409, "idempotency-key-busy", "The first request is still under way"),
+    errors.EncoderSecretMissingError: ProblemType(
+        422, "encoder-secret-missing", "The broker's encoder secret is not set"
+    ),
+    errors.InvalidConfigError: ProblemType(422, "invalid-config", "Invalid config"),
+    errors.PolicyViolationError: ProblemType(422, "policy-violation", "Refused by policy"),
+    errors.UnknownTopicError: ProblemType(404, "unknown-topic", "No such topic"),
+    errors.InvalidTopicError: ProblemType(400, "invalid-topic", "Not a topic's name"),
+    errors.UnsupportedVersionError: ProblemType(400, "unsupported-version", "Unsupported"),
+    errors.UnauthenticatedError: ProblemType(401, "unauthenticated", "Authentication needed"),
+    errors.ForbiddenError: ProblemType(403, "forbidden", "Not allowed"),
+    errors.TopicForbiddenError: ProblemType(403, "topic-forbidden", "Not allowed on this topic"),
+    errors.GroupForbiddenError: ProblemType(403, "group-forbidden", "Not allowed on this group"),
+    errors.NotFoundError: ProblemType(404, "not-found", "Not found"),
+    errors.ResultGoneError: ProblemType(410, "result-gone", "Not kept any more"),
+    errors.BeforeHistoryError: ProblemType(410, "before-history", "Before the history begins"),
+    errors.StaleControllerError: ProblemType(409, "stale-controller", "No controller accepts config writes"),
+    errors.FrozenError: ProblemType(409, "frozen", "The cluster is frozen"),
+    errors.ObservedError: ProblemType(409, "observed", "The cluster is observed only"),
+    errors.LayoutMovingError: ProblemType(409, "layout-moving", "Client configs are being moved"),
+    errors.CorruptZnodeError: ProblemType(409, "corrupt-znode", "Stored data can't be read"),
+    errors.UndecodablePasswordError: ProblemType(409, "undecodable-password", "A stored password can't be decoded"),
+    errors.AlreadyExistsError: ProblemType(409, "already-exists", "Already exists"),
+    errors.RevertConflictError: ProblemType(409, "revert-conflict", "Later changes touched the same keys"),
+    errors.NotRevertibleError: ProblemType(409, "not-revertible", "Can't be reverted"),
+    errors.ConcurrentChangeError: ProblemType(409, "concurrent-change", "Changed by others meanwhile"),
+    errors.PreconditionFailedError: ProblemType(412, "precondition-failed", "Precondition failed"),
+    errors.ListFullError: ProblemType(422, "list-full", "Brokers could not list more names"),
+    errors.ThrottledError: ProblemType(429, "throttled", "Too many changes"),
+    errors.LimitExceededError: ProblemType(429, "limit-exceeded", "Too many requests"),
+    errors.NotAttemptedError: ProblemType(409, "not-attempted", "Not attempted"),
+    errors.UnavailableError: ProblemType(503, "unavailable", "A store is not available"),
+    errors.TooManyConnectionsError: ProblemType(503, "too-many-connections", "Too many connections"),
+    errors.RequestTimeoutError: ProblemType(408, "request-timeout", "The request did not arrive in time"),
+    errors.OutcomeUnknownError: ProblemType(504, "outcome-unknown", "The outcome is unknown"),
 }
 
 
-def row_of(error: ConfplaneError) -> Row:
+def problem_type_of(error: ConfplaneError) -> ProblemType:
     """Return the row of an error's nearest class in the table."""
     for cls in type(error).__mro__:
         if cls in TABLE:
@@ -122,7 +126,7 @@ def row_of(error: ConfplaneError) -> Row:
 
 def problem(error: ConfplaneError, *, request_id: str | None, instance: str | None = None) -> dict[str, Any]:
     """Return the body of a problem."""
-    row = row_of(error)
+    row = problem_type_of(error)
     body: dict[str, Any] = {
         "type": f"/problems/{row.slug}",
         "title": row.title,
@@ -160,7 +164,7 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
     return body
 
 
-def later_change(change: errors.LaterChange) -> dict[str, Any]:
+def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
     """Return a change that stands in the way of a revert."""
     return {
         "changeId": None if change.change_id is None else str(change.change_id),
@@ -174,7 +178,7 @@ def later_change(change: errors.LaterChange) -> dict[str, Any]:
 
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
     """Render an error as the answer to a request; ``members`` are added to its body."""
-    request_id = request.scope[INCOMING].request_id
+    request_id = request.scope[REQUEST_CONTEXT].request_id
     # The path as sent: a decoded one may be no URI reference.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members
@@ -231,7 +235,7 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
 
 def internal(request: Request, error: Exception) -> Response:
     """Render a bug: the log has all of it, the answer only the request id to find it by."""
-    logger.error("unhandled error for request %s", request.scope[INCOMING].request_id, exc_info=error)
+    logger.error("unhandled error for request %s", request.scope[REQUEST_CONTEXT].request_id, exc_info=error)
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
 
 

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from confplane.services.access import Access
     from confplane.services.limits import Allowance
 
-INCOMING: Final = "confplane.incoming"
-"""Key of the scope with the :class:`Incoming`."""
+REQUEST_CONTEXT: Final = "confplane.request_context"
+"""Key of the scope with the :class:`RequestContext`."""
 
 
 @dataclass(eq=False, slots=True)
-class Incoming:
+class RequestContext:
     """A request as the edge found it.
 
     One key of the scope has all of it: the scope is a dict of nearly the size at which it is made anew, and a key for

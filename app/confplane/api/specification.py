@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from confplane.api import patterns
-from confplane.api.context import EMBEDDED
+from confplane.api.dependencies import EMBEDDED
 from confplane.api.models import Problem
 from confplane.api.problems import MEDIA_TYPE
 from confplane.api.routing.operations import Effect

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 UNMATCHED: Final = "unmatched"
 """The route of requests that reached none: unknown paths, and requests refused ahead of the routes."""
-HUNG_UP: Final = 499
+CLIENT_CLOSED_REQUEST: Final = 499
 """The status of requests whose client hung up, as some proxies have it."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 

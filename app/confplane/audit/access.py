@@ -17,12 +17,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.exc import IntegrityError
 
 from confplane.domain.access.grants import Grant
-from confplane.domain.access.identities import Narrowing
+from confplane.domain.access.identities import CredentialNarrowing
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.errors import AlreadyExistsError, WriteOutcome
-from confplane.services.access_admin.shown import shown_narrowing
-from confplane.services.pace import in_slices
-from confplane.services.ports.access import AccessChange, Loaded, StoredGrant, Token
+from confplane.services.access_admin.views import narrowing_view
+from confplane.services.cooperative_yielding import in_slices
+from confplane.services.ports.access import AccessChange, AccessDelta, StoredGrant, Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -264,7 +264,7 @@ class PostgresAccessStore:
 
     # -- both
 
-    async def load(self, since: int | None) -> Loaded | None:
+    async def load(self, since: int | None) -> AccessDelta | None:
         """Return what changed: see the port."""
 
         async def work(connection: AsyncConnection) -> tuple[int, Sequence[Row[Any]], Sequence[Row[Any]]] | None:
@@ -282,7 +282,7 @@ class PostgresAccessStore:
             return None
         version, tokens, grants = found
         made = await in_slices(_token, tokens)
-        return Loaded(
+        return AccessDelta(
             version,
             whole=since is None or version < since,
             tokens={row.digest: token for row, token in zip(tokens, made, strict=True)},
@@ -322,7 +322,7 @@ def _token_json(token: Token) -> str:
             "groups": sorted(token.groups),
             "owner": token.owner,
             "note": token.note,
-            "narrowing": shown_narrowing(token.narrowing),
+            "narrowing": narrowing_view(token.narrowing),
             "created_at": token.created_at,
             "created_by": token.created_by,
             "expires_at": token.expires_at,
@@ -344,7 +344,7 @@ def _token(row: Row[Any]) -> Token:
         note=row.note,
         narrowing=None
         if limits is None
-        else Narrowing(
+        else CredentialNarrowing(
             limits["readOnly"],
             None if limits["clusters"] is None else frozenset(limits["clusters"]),
             None if limits["operations"] is None else frozenset(map(Operation, limits["operations"])),

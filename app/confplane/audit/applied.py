@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 
 from confplane.audit.applied_view import AppliedView, Instance
-from confplane.audit.exchange import Exchange, Pace
+from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
 from confplane.domain.errors import UnavailableError
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.audit.database import Database
-    from confplane.audit.group_commit import Lane
+    from confplane.audit.group_commit import WritePartition
     from confplane.services.metrics import Sample
 
 _MAX_INSTANCES: Final = 250_000
@@ -95,14 +95,16 @@ class PostgresAppliedReports:
         self,
         database: Database,
         *,
-        lane: Lane | None = None,
-        pace: Pace = Pace(max_pending=_MAX_INSTANCES),  # noqa: B008 - nothing alters it
+        partition: WritePartition | None = None,
+        options: WriteBehindOptions = WriteBehindOptions(max_pending=_MAX_INSTANCES),  # noqa: B008 - nothing alters it
         max_instances: int = _MAX_INSTANCES,
         max_characters: int = _MAX_CHARACTERS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._exchange: Exchange[_Key] = Exchange(database, _WRITE, kind="applied_reports", pace=pace, lane=lane)
+        self._buffer: WriteBehindBuffer[_Key] = WriteBehindBuffer(
+            database, _WRITE, kind="applied_reports", options=options, partition=partition
+        )
         self._view = AppliedView(max_instances, max_characters)
         self._clock = clock
         self._read_up_to = 0
@@ -110,15 +112,15 @@ class PostgresAppliedReports:
 
     async def start(self) -> None:
         """Start the background tasks; Postgres may be down."""
-        self._exchange.start(self._refresh)
+        self._buffer.start(self._refresh)
 
     async def close(self) -> None:
-        """Stop, and write the reports that wait, as :meth:`Exchange.close` does."""
-        await self._exchange.close()
+        """Stop, and write the reports that wait, as :meth:`WriteBehindBuffer.close` does."""
+        await self._buffer.close()
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
-        yield from self._exchange.metrics(len(self._view))
+        yield from self._buffer.metrics(len(self._view))
 
     def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> None:
         """Take a report: see the port."""
@@ -129,14 +131,14 @@ class PostgresAppliedReports:
             if known.report == report and now_ms - known.shared_ms < _SHARED_EVERY_MS:
                 self._view.put(*key, known._replace(reported_ms=now_ms))
                 return
-        if not self._exchange.has_room(key) or not self._view.put(*key, Instance(report, now_ms, now_ms)):
-            self._exchange.drop(len(self._view))
+        if not self._buffer.has_room(key) or not self._view.put(*key, Instance(report, now_ms, now_ms)):
+            self._buffer.drop(len(self._view))
             raise UnavailableError(
                 "There is no room for the reports of further clients; those that are silent are forgotten after"
                 f" {KEPT_S // 60} minutes",
                 retry_after_s=_FULL_RETRY_S,
             )
-        self._exchange.add(
+        self._buffer.add(
             key,
             {
                 "cluster": cluster,
@@ -172,7 +174,7 @@ class PostgresAppliedReports:
         """Take the rows behind the last one read; at the start, all rows."""
         since_ms = self._now_ms() - _KEPT_MS
         while True:
-            rows = await self._exchange.select(_READ, {"after": self._read_up_to, "count": _ROWS_PER_READ})
+            rows = await self._buffer.select(_READ, {"after": self._read_up_to, "count": _ROWS_PER_READ})
             for row in rows:
                 self._read_up_to = row.version
                 if row.reported_ms >= since_ms:
@@ -188,7 +190,7 @@ class PostgresAppliedReports:
         refused = tuple(Refusal(*each) for each in row.refused)
         report = AppliedReport(row.software_name, row.software_version, row.applied_revision, refused)
         if not self._view.put(*key, Instance(report, row.reported_ms, row.reported_ms)):
-            self._exchange.drop(len(self._view))
+            self._buffer.drop(len(self._view))
 
     async def _purge(self, before_ms: int) -> None:
         async def delete(connection: AsyncConnection) -> None:

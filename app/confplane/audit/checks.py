@@ -11,7 +11,7 @@ from confplane.audit import revisions
 from confplane.audit.faults import COMMAND
 from confplane.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
 from confplane.domain.errors import UnavailableError
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -54,7 +54,7 @@ FROM (
 )
 
 
-async def check(connection: AsyncConnection) -> list[Notice]:
+async def check(connection: AsyncConnection) -> list[OperatorWarning]:
     """Return warnings, each a sentence.
 
     Raises:
@@ -64,7 +64,7 @@ async def check(connection: AsyncConnection) -> list[Notice]:
     head, known = revisions.head_revision(), revisions.known_revisions()
     if revision is None:
         raise UnavailableError(f"The database is empty; run `{COMMAND}`", retry_after_s=_RETRY_AFTER_S)
-    warnings: list[Notice] = []
+    warnings: list[OperatorWarning] = []
     if revision != head:
         if revision in known:
             raise UnavailableError(
@@ -73,20 +73,22 @@ async def check(connection: AsyncConnection) -> list[Notice]:
             )
         # While a newer version is being rolled out, the older replicas keep running: migrations only ever add.
         warnings.append(
-            Notice(f"The database is at revision {revision}, which is of a later version of this service than this.")
+            OperatorWarning(
+                f"The database is at revision {revision}, which is of a later version of this service than this."
+            )
         )
     given = {"tables": _TABLES, "lasting": _LASTING, "positions": _POSITIONS}
     state = (await connection.execute(_STATE, given)).one()
     if state.synchronous_commit in {"off", "local"}:
         warnings.append(
-            Notice(
+            OperatorWarning(
                 f"synchronous_commit is {state.synchronous_commit}: a crash of Postgres may lose confirmed rows of the"
                 " trail. Set it to on."
             )
         )
     if state.standbys and not state.synchronous_standby_names:
         warnings.append(
-            Notice(
+            OperatorWarning(
                 "Postgres has standbys and synchronous_standby_names is empty: a failover may lose confirmed rows of"
                 " the trail."
             )
@@ -94,12 +96,12 @@ async def check(connection: AsyncConnection) -> list[Notice]:
     if state.owned:
         may = "or is a superuser: it could drop what keeps the trail append-only. Use a role of its own."
         warnings.append(
-            Notice(
+            OperatorWarning(
                 f"The service's role owns tables of the trail, {may}",
                 f"The service's role {state.role} owns {', '.join(state.owned)}, {may}",
             )
         )
     elif state.alterable:
         tables = f"may update, delete or truncate {', '.join(state.alterable)}: run `{COMMAND}`."
-        warnings.append(Notice(f"The service's role {tables}", f"The service's role {state.role} {tables}"))
+        warnings.append(OperatorWarning(f"The service's role {tables}", f"The service's role {state.role} {tables}"))
     return warnings

@@ -44,7 +44,7 @@ READ_TIMEOUT_S: Final = 5.0
 _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
-_LANES: Final = 5
+_WRITE_PARTITIONS: Final = 5
 """Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations or applied reports, rows of
 bulks."""
 
@@ -58,7 +58,7 @@ run."""
 _log: Final = logging.getLogger(__name__)
 
 
-class Limit:
+class ConnectionTimeout:
     """The time limit of one use of a connection."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Health:
         self.up = False
         self.faults = 0
 
-    def note(self, fault: faults.Fault | None) -> None:
+    def record(self, fault: faults.Fault | None) -> None:
         """Take note of a use; a use without a fault was answered, perhaps with an error of the statement."""
         if fault is None:
             self.up = True
@@ -100,7 +100,7 @@ class Health:
             self.up = False
 
 
-_limit: ContextVar[Limit | None] = ContextVar("_limit", default=None)
+_limit: ContextVar[ConnectionTimeout | None] = ContextVar("_limit", default=None)
 
 
 class Database:
@@ -127,7 +127,7 @@ class Database:
             options=f"{limits} {given.get('options') or ''}".strip(),
         )
         self._pool_size = pool_size
-        self._readers = asyncio.Semaphore(max(1, pool_size - _LANES))
+        self._readers = asyncio.Semaphore(max(1, pool_size - _WRITE_PARTITIONS))
         self._engine = self._make_engine()
         self.health = Health()
 
@@ -173,16 +173,16 @@ class Database:
     @property
     def spare(self) -> bool:
         """True where each lane may keep a connection of the pool, and reads have at least one."""
-        return self._pool_size > _LANES
+        return self._pool_size > _WRITE_PARTITIONS
 
     @asynccontextmanager
-    async def limited(self, timeout_s: float) -> AsyncIterator[Limit]:
+    async def limited(self, timeout_s: float) -> AsyncIterator[ConnectionTimeout]:
         """Limit the time of what is done in this context with a connection that the limit guards, and of connecting.
 
         Raises:
             Exception: The driver's; :func:`confplane.audit.faults.classify` gives its meaning.
         """
-        limit = Limit()
+        limit = ConnectionTimeout()
         token = _limit.set(limit)
         timer = asyncio.get_running_loop().call_later(timeout_s, limit.expire)
         try:
@@ -205,7 +205,7 @@ class Database:
             async with asyncio.timeout(POOL_TIMEOUT_S):
                 await self._readers.acquire()
         except TimeoutError:
-            self.health.note(faults.BUSY)
+            self.health.record(faults.BUSY)
             raise faults.unavailable(faults.BUSY) from None
         try:
             try:
@@ -256,9 +256,9 @@ class Database:
             async with self.connection(READ_TIMEOUT_S) as connection:
                 found = await work(connection)
         except Exception as error:
-            self.health.note(faults.classify(error))
+            self.health.record(faults.classify(error))
             raise
-        self.health.note(None)
+        self.health.record(None)
         return found
 
     def _make_engine(self) -> AsyncEngine:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from confplane.audit.database import Database, Limit
+    from confplane.audit.database import ConnectionTimeout, Database
 
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024
@@ -68,7 +68,7 @@ class _Call:
         self.error: Exception | None = None
 
 
-class Lane:
+class WritePartition:
     """A connection that is borrowed when it is needed, kept for a while, and given up when it fails.
 
     One batch at a time travels over it; writers that share a lane take turns, batch by batch.
@@ -117,7 +117,7 @@ class Lane:
         if self._returning is not None:
             await self._returning
 
-    async def _borrow(self, limit: Limit) -> psycopg.AsyncCursor:
+    async def _borrow(self, limit: ConnectionTimeout) -> psycopg.AsyncCursor:
         self._connection = await self._database.borrow()
         seconds = _KEPT_S if self._database.spare else _SHARED_S
         self._until = time.monotonic() + seconds
@@ -161,12 +161,12 @@ class GroupWriter:
         database: Database,
         statement: TextClause,
         *,
-        lane: Lane,
+        partition: WritePartition,
         on_repeats: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._database = database
         self._statement = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
-        self._lane = lane
+        self._partition = partition
         self._on_repeats = on_repeats
         self._waiting: deque[_Call] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -202,18 +202,18 @@ class GroupWriter:
         """Wait for the batches under way, and give the connection back."""
         while self._flushing is not None:
             await asyncio.wait({self._flushing})
-        async with self._lane.turn:
-            await self._lane.release()
+        async with self._partition.turn:
+            await self._partition.release()
 
     async def _flush(self) -> None:
-        lane = self._lane
+        partition = self._partition
         try:
             while self._waiting:
                 await self._gather()
-                async with lane.turn:
+                async with partition.turn:
                     await self._write_batch()
-                    if lane.stale or not (self._waiting or self._database.spare):
-                        await lane.release()
+                    if partition.stale or not (self._waiting or self._database.spare):
+                        await partition.release()
         finally:
             self._flushing = None
 
@@ -283,10 +283,10 @@ class GroupWriter:
         while True:
             began = time.monotonic()
             try:
-                written, refused = await self._lane.execute(self._statement, parameters)
+                written, refused = await self._partition.execute(self._statement, parameters)
             except Exception as error:  # noqa: BLE001 - classified here, and raised to the callers concerned
                 fault = faults.classify(error)
-                self._database.health.note(fault)
+                self._database.health.record(fault)
                 if fault is None:
                     return error, []
                 pause = next(pauses, None)
@@ -296,7 +296,7 @@ class GroupWriter:
                 await asyncio.sleep(pause)
                 continue
             self._down = False
-            self._database.health.note(None)
+            self._database.health.record(None)
             self._rows.add(len(rows))
             self._seconds.add(time.monotonic() - began)
             if self._on_repeats is not None and written < len(rows):

@@ -21,7 +21,7 @@ from confplane.audit.tables import FAR_OUTCOME, FAR_S
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.entities import Entity
 from confplane.domain.facets import full_path
-from confplane.services.ports.history import Around, Knowledge, Recorded, Written
+from confplane.services.ports.history import RecordedState, SurroundingChanges, TrailCoverage, ZnodeChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.audit.database import Database
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.facets import Tree
-    from confplane.services.ports.history import Later, Touched, Znode
+    from confplane.services.ports.history import SubsequentChange, TouchedKeys, Znode
 
 _TEXTS: Final = ARRAY(Text)
 _CONCURRENT: Final = 50
@@ -132,10 +132,10 @@ class PostgresTrailHistory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def knowledge(self, cluster: str) -> Knowledge | None:
+    async def coverage(self, cluster: str) -> TrailCoverage | None:
         """Return the span of revisions that the trail knows: see the port."""
         row = await self._database.row(_KNOWLEDGE, cluster=cluster)
-        return None if row is None else Knowledge(row.since, row.since_at, row.revision)
+        return None if row is None else TrailCoverage(row.since, row.since_at, row.revision)
 
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
         """Return the revision of the first change behind a moment: see the port."""
@@ -143,7 +143,7 @@ class PostgresTrailHistory:
         [revision] = await self._database.scalars(_FIRST_AFTER, cluster=cluster, moment=moment, floor=floor)
         return None if revision is None else int(revision)
 
-    async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[Around]:
+    async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[SurroundingChanges]:
         """Return the changes around a revision: see the port."""
         given = {
             "cluster": cluster,
@@ -167,7 +167,7 @@ class PostgresTrailHistory:
         states, rows = await self._database.read(work)
         recorded = {row.number: _recorded(row) for row in states}
         earlier = {row.number: _written(row) for row in rows if row.side == "earlier"}
-        later: dict[int, list[Written]] = {}
+        later: dict[int, list[ZnodeChange]] = {}
         for row in rows:
             if row.side == "later":
                 later.setdefault(row.number, []).append(_written(row))
@@ -177,7 +177,7 @@ class PostgresTrailHistory:
         ]
 
     async def changed(
-        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: Ranges | None
+        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges | None
     ) -> list[str]:
         """Return ids of changed entities: see the port."""
         condition = "true" if within is None else visible.condition("entity.entity_id")
@@ -196,14 +196,16 @@ class PostgresTrailHistory:
             )
         return await self._database.scalars(statement, **parameters)
 
-    async def later(self, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
+    async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
         """Return the changes behind revisions that touched keys: see the port."""
         return await later_changes.find(self._database, cluster, touched)
 
 
-def _around(earlier: Written | None, later: Sequence[Written], recorded: Recorded | None) -> Around:
+def _around(
+    earlier: ZnodeChange | None, later: Sequence[ZnodeChange], recorded: RecordedState | None
+) -> SurroundingChanges:
     first, second, *_ = *later, None, None
-    return Around(earlier, first, second, recorded)
+    return SurroundingChanges(earlier, first, second, recorded)
 
 
 def _bounds(time: datetime | None) -> dict[str, Any]:
@@ -222,8 +224,8 @@ def _shifted(moment: datetime, by: timedelta) -> datetime:
         return moment
 
 
-def _written(row: Row[Any]) -> Written:
-    return Written(
+def _written(row: Row[Any]) -> ZnodeChange:
+    return ZnodeChange(
         row.change_id,
         row.kind,
         row.revision,
@@ -238,5 +240,7 @@ def _written(row: Row[Any]) -> Written:
     )
 
 
-def _recorded(row: Row[Any]) -> Recorded:
-    return Recorded(row.present, row.czxid, row.version, row.mzxid, row.content, row.first_version, row.first_czxid)
+def _recorded(row: Row[Any]) -> RecordedState:
+    return RecordedState(
+        row.present, row.czxid, row.version, row.mzxid, row.content, row.first_version, row.first_czxid
+    )

@@ -15,8 +15,8 @@ from sqlalchemy import text
 
 from confplane.audit.tables import FAR_OUTCOME, FAR_S
 from confplane.audit.trail_queries import first_id_at
-from confplane.domain.errors import LaterChange
-from confplane.services.ports.history import Later
+from confplane.domain.errors import ConflictingChange
+from confplane.services.ports.history import SubsequentChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.audit.database import Database
-    from confplane.services.ports.history import Touched
+    from confplane.services.ports.history import TouchedKeys
 
 _EXAMINED: Final = 20_000
 """Changes of one entity that a search reads, at most."""
@@ -84,15 +84,17 @@ ORDER BY given.number, found.revision DESC, found.change_id DESC
 """)  # noqa: S608 - a constant
 
 
-async def find(database: Database, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
+async def find(database: Database, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
     """Return the later changes: see :meth:`confplane.services.ports.history.TrailHistory.later`."""
-    found: list[list[Later] | None] = []
+    found: list[list[SubsequentChange] | None] = []
     for start in range(0, len(touched), _AT_ONCE):
         found += await _some(database, cluster, touched[start : start + _AT_ONCE])
     return found
 
 
-async def _some(database: Database, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
+async def _some(
+    database: Database, cluster: str, touched: Sequence[TouchedKeys]
+) -> list[list[SubsequentChange] | None]:
     async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
         lows = [await _low(connection, cluster, each) for each in touched]
         rows = [
@@ -109,7 +111,7 @@ async def _some(database: Database, cluster: str, touched: Sequence[Touched]) ->
         parameters = {"cluster": cluster, "given": given, "low": min(lows), "examined": _EXAMINED}
         return (await connection.execute(_LATER, parameters)).all()
 
-    found: list[list[Later] | None] = [[] for _ in touched]
+    found: list[list[SubsequentChange] | None] = [[] for _ in touched]
     for row in await database.read(work):
         changes = found[row.number]
         if row.size >= _EXAMINED:
@@ -119,7 +121,7 @@ async def _some(database: Database, cluster: str, touched: Sequence[Touched]) ->
     return found
 
 
-async def _low(connection: AsyncConnection, cluster: str, touched: Touched) -> datetime:
+async def _low(connection: AsyncConnection, cluster: str, touched: TouchedKeys) -> datetime:
     """Return a moment from which on the later changes of an entity have their ids."""
     if touched.time_ms is not None:
         return datetime.fromtimestamp(touched.time_ms / 1000, UTC) - NEAR
@@ -127,7 +129,7 @@ async def _low(connection: AsyncConnection, cluster: str, touched: Touched) -> d
     return datetime.fromtimestamp(0, UTC) if time is None else time - NEAR
 
 
-def _later(row: Row[Any]) -> Later:
+def _later(row: Row[Any]) -> SubsequentChange:
     time_ms = int(row.time.timestamp() * 1000)
-    change = LaterChange(row.change_id, row.kind, row.principal, row.revision, time_ms, tuple(row.keys))
-    return Later(change, row.path, tuple(row.reverts or ()))
+    change = ConflictingChange(row.change_id, row.kind, row.principal, row.revision, time_ms, tuple(row.keys))
+    return SubsequentChange(change, row.path, tuple(row.reverts or ()))

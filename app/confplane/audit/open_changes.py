@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from confplane.audit.database import SERVER
 from confplane.audit.statements import WRITES
-from confplane.services.upkeep.reconcile import MarkedChange, Moment, OpenChange
+from confplane.services.upkeep.reconcile import MarkedChange, OpenChange, ServerTimestamp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,14 +83,16 @@ class PostgresOpenChanges:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def new(self, cluster: str, since: Moment | None, known: Sequence[UUID]) -> tuple[list[OpenChange], Moment]:
+    async def new(
+        self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
+    ) -> tuple[list[OpenChange], ServerTimestamp]:
         """Return open changes among the new and the known: see the port."""
 
-        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], Moment]:
+        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], ServerTimestamp]:
             at = None if since is None else since.at
             parameters = {"cluster": cluster, "since": at, "known": list(known), "overlap": _OVERLAP_S}
             now, server, ids = (await connection.execute(_NEW, parameters)).one()
-            return await _details(connection, ids), Moment(now, server)
+            return await _details(connection, ids), ServerTimestamp(now, server)
 
         return await self._database.read(work)
 

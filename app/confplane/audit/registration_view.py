@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from sortedcontainers import SortedDict
 
-from confplane.services.ports.registrations import Registration
+from confplane.services.ports.registrations import ClientRegistration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
 
-    _Entities = SortedDict[str, tuple["Software | int", ...]]
+    _Entities = SortedDict[str, tuple["SoftwareVersion | int", ...]]
 
 MAX_PER_ENTITY: Final = 64
 """Registrations kept of one entity; a new one replaces the one seen least recently."""
 
 
-class Software(NamedTuple):
+class SoftwareVersion(NamedTuple):
     """A client software in one version, and the configs that it supports in that version."""
 
     name: str
@@ -40,13 +40,13 @@ class RegistrationView:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._clusters: dict[str, _Entities] = {}
-        self._software: dict[Software, Software] = {}
+        self._software: dict[SoftwareVersion, SoftwareVersion] = {}
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def last_seen(self, cluster: str, entity_id: str, software: Software) -> int | None:
+    def last_seen(self, cluster: str, entity_id: str, software: SoftwareVersion) -> int | None:
         """Return the day on which a registration was last seen, or None for an unknown one."""
         entry = self._entry(cluster, entity_id)
         for index in range(0, len(entry), 2):
@@ -54,7 +54,7 @@ class RegistrationView:
                 return cast("int", entry[index + 1])
         return None
 
-    def add(self, cluster: str, entity_id: str, software: Software, day: int) -> bool:
+    def add(self, cluster: str, entity_id: str, software: SoftwareVersion, day: int) -> bool:
         """Take a registration, or a later day for a known one; False when there is no room."""
         entities = self._clusters.get(cluster)
         if entities is None:
@@ -89,7 +89,7 @@ class RegistrationView:
             self._software.clear()
         return hidden
 
-    def entities(self, cluster: str, within: Ranges | None = None) -> Collection[str]:
+    def entities(self, cluster: str, within: NameRanges | None = None) -> Collection[str]:
         """Return the ids of the entities with registrations, in these ranges: a view, valid until the next change."""
         entities = self._clusters.get(cluster)
         if entities is None:
@@ -98,16 +98,16 @@ class RegistrationView:
             return entities.keys()
         return [each for start, end in within for each in entities.irange(start, end, inclusive=(True, False))]
 
-    def of_entity(self, cluster: str, entity_id: str) -> list[Registration]:
+    def of_entity(self, cluster: str, entity_id: str) -> list[ClientRegistration]:
         """Return an entity's registrations, ordered by software name and version."""
         entry = self._entry(cluster, entity_id)
-        return [Registration(cluster, entity_id, *software) for software in sorted(dict(_pairs(entry)))]
+        return [ClientRegistration(cluster, entity_id, *software) for software in sorted(dict(_pairs(entry)))]
 
-    def _entry(self, cluster: str, entity_id: str) -> tuple[Software | int, ...]:
+    def _entry(self, cluster: str, entity_id: str) -> tuple[SoftwareVersion | int, ...]:
         entities = self._clusters.get(cluster)
         return () if entities is None else entities.get(entity_id, ())
 
 
-def _pairs(entry: tuple[Software | int, ...]) -> Iterator[tuple[Software, int]]:
+def _pairs(entry: tuple[SoftwareVersion | int, ...]) -> Iterator[tuple[SoftwareVersion, int]]:
     # Software and day alternate.
-    return zip(cast("tuple[Software, ...]", entry[::2]), cast("tuple[int, ...]", entry[1::2]), strict=True)
+    return zip(cast("tuple[SoftwareVersion, ...]", entry[::2]), cast("tuple[int, ...]", entry[1::2]), strict=True)

@@ -3,7 +3,7 @@
 A registration gets a row when it is first seen and, while it is still seen, one more a day: the rows show when it was
 first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count anew.
 
-An :class:`~confplane.audit.exchange.Exchange` connects memory and Postgres. It writes new registrations about once a
+An :class:`~confplane.audit.write_behind_buffer.WriteBehindBuffer` connects memory and Postgres. It writes new registrations about once a
 second, loads the current ones at the start, and then reads the rows of all replicas, by id.
 """
 
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from confplane.audit import registration_statements as sql
-from confplane.audit.exchange import Exchange, Pace
-from confplane.audit.registration_view import RegistrationView, Software
-from confplane.domain.access.ranges import EVERYTHING, LAST, Ranges
+from confplane.audit.registration_view import RegistrationView, SoftwareVersion
+from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
+from confplane.domain.access.ranges import EVERYTHING, LAST, NameRanges
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.domain.texts import storable
-from confplane.services.ports.registrations import Registration
+from confplane.services.ports.registrations import ClientRegistration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from confplane.audit.database import Database
-    from confplane.audit.group_commit import Lane
+    from confplane.audit.group_commit import WritePartition
     from confplane.services.metrics import Sample
 
 _log: Final = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _SECONDS_PER_DAY: Final = 86_400
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
 
-_Seen = tuple[str, str, Software, int]
+_Seen = tuple[str, str, SoftwareVersion, int]
 """Cluster, entity id, software, day since the epoch: at most one row each."""
 _Key = tuple[Any, ...]
 """Entity id, software name, version, supported configs: the order of searches. Or the entity id alone."""
@@ -73,12 +73,14 @@ class PostgresRegistrationLog:
         self,
         database: Database,
         *,
-        pace: Pace = Pace(),  # noqa: B008 - nothing alters it
+        options: WriteBehindOptions = WriteBehindOptions(),  # noqa: B008 - nothing alters it
         max_registrations: int = _MAX_REGISTRATIONS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._exchange: Exchange[_Seen] = Exchange(database, sql.INSERT_SEEN, kind="registrations", pace=pace)
+        self._buffer: WriteBehindBuffer[_Seen] = WriteBehindBuffer(
+            database, sql.INSERT_SEEN, kind="registrations", options=options
+        )
         self._clock = clock
         self._view = RegistrationView(max_registrations)
         self._reading = asyncio.Lock()
@@ -87,34 +89,36 @@ class PostgresRegistrationLog:
 
     async def start(self) -> None:
         """Start the background tasks; Postgres may be down."""
-        self._exchange.start(self._refresh)
+        self._buffer.start(self._refresh)
 
     async def close(self) -> None:
-        """Stop, and write the pending registrations, as :meth:`Exchange.close` does."""
-        await self._exchange.close()
+        """Stop, and write the pending registrations, as :meth:`WriteBehindBuffer.close` does."""
+        await self._buffer.close()
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
-        yield from self._exchange.metrics(len(self._view))
+        yield from self._buffer.metrics(len(self._view))
 
     @property
-    def lane(self) -> Lane:
+    def partition(self) -> WritePartition:
         """The lane of the writes in the background, for other rows that no request waits for."""
-        return self._exchange.lane
+        return self._buffer.partition
 
     @property
     def dropped(self) -> int:
         """The number of registrations dropped since the start, for want of room."""
-        return self._exchange.dropped
+        return self._buffer.dropped
 
     @property
     def loaded(self) -> bool:
         """True once the registrations of before the start are in memory."""
         return self._loaded.is_set()
 
-    def record(self, registration: Registration) -> None:
+    def record(self, registration: ClientRegistration) -> None:
         """Take a registration: see the port."""
-        software = Software(registration.software_name, registration.software_version, registration.supported_configs)
+        software = SoftwareVersion(
+            registration.software_name, registration.software_version, registration.supported_configs
+        )
         now = self._clock()
         day = int(now // _SECONDS_PER_DAY)
         cluster, entity_id = registration.cluster, registration.entity_id
@@ -122,10 +126,10 @@ class PostgresRegistrationLog:
         if known is not None and known >= day:
             return
         key = cluster, entity_id, software, day
-        if not self._exchange.has_room(key) or not self._view.add(*key):
-            self._exchange.drop(len(self._view))
+        if not self._buffer.has_room(key) or not self._view.add(*key):
+            self._buffer.drop(len(self._view))
         else:
-            self._exchange.add(
+            self._buffer.add(
                 key,
                 {
                     "cluster": cluster,
@@ -137,11 +141,11 @@ class PostgresRegistrationLog:
                 },
             )
 
-    def registered(self, cluster: str, *, within: Ranges | None = None) -> Collection[str]:
+    def registered(self, cluster: str, *, within: NameRanges | None = None) -> Collection[str]:
         """Return the ids of the entities with registrations: see the port."""
         return self._view.entities(cluster, within)
 
-    def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
+    def compatibility(self, cluster: str, entity_id: str) -> list[ClientRegistration]:
         """Return the known registrations of an entity: see the port."""
         return self._view.of_entity(cluster, entity_id)
 
@@ -152,8 +156,8 @@ class PostgresRegistrationLog:
         entity_id: str | None,
         page_size: int,
         after: str | None,
-        within: Ranges | None = None,
-    ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
+        within: NameRanges | None = None,
+    ) -> tuple[list[tuple[ClientRegistration, datetime, datetime]], str | None]:
         """Return a page: see the port. The latest registrations may still be missing.
 
         Raises:
@@ -163,7 +167,7 @@ class PostgresRegistrationLog:
         if entity_id is not None:
             if not storable(entity_id):
                 return [], None
-            one = Ranges((entity_id,), (_successor(entity_id),))
+            one = NameRanges((entity_id,), (_successor(entity_id),))
             within = one if within is None else one & within
         found: list[Row[Any]] = []
         start = behind[0]
@@ -171,7 +175,7 @@ class PostgresRegistrationLog:
             parts = list(islice((EVERYTHING if within is None else within).between(start, LAST), _RANGES_PER_READ))
             if not parts:
                 return _page(found, page_size, None)
-            rows = await self._exchange.select(
+            rows = await self._buffer.select(
                 sql.CURRENT_WITHIN,
                 {
                     "cluster": cluster,
@@ -195,7 +199,7 @@ class PostgresRegistrationLog:
         except TimeoutError:
             raise UnavailableError("The registrations are still being loaded") from None
         # Pending registrations were seen before the clearing, so their rows must be before it.
-        await self._exchange.flush()
+        await self._buffer.flush()
         given = {"cluster": cluster, "entity_id": entity_id, "principal": principal, "request_id": request_id}
         async with self._reading:
             # May run twice when a reply is lost: a second clearing hides nothing more.
@@ -216,11 +220,11 @@ class PostgresRegistrationLog:
             await self._read_new()
 
     async def _load(self) -> None:
-        newest: int = (await self._exchange.select(sql.NEWEST_ID, {}))[0][0]
+        newest: int = (await self._buffer.select(sql.NEWEST_ID, {}))[0][0]
         cluster = entity_id = ""
         while True:
             # These may include rows newer than `newest`; taking a registration twice does no harm.
-            rows = await self._exchange.select(
+            rows = await self._buffer.select(
                 sql.CURRENT_OF_ALL, {"cluster": cluster, "entity_id": entity_id, "entities": _ENTITIES_PER_READ}
             )
             for row in rows:
@@ -236,7 +240,7 @@ class PostgresRegistrationLog:
         """Apply the events behind the last one read, and return the number that one clearing hid."""
         hidden = 0
         while True:
-            rows = await self._exchange.select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
+            rows = await self._buffer.select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
             for row in rows:
                 if row.event == "seen":
                     self._take(row, row.seen_on)
@@ -248,13 +252,13 @@ class PostgresRegistrationLog:
                 return hidden
 
     def _take(self, row: Row[Any], day: date) -> None:
-        software = Software(row.software_name, row.software_version, tuple(row.supported_configs))
+        software = SoftwareVersion(row.software_name, row.software_version, tuple(row.supported_configs))
         if not self._view.add(row.cluster, row.entity_id, software, day.toordinal() - _EPOCH_ORDINAL):
-            self._exchange.drop(len(self._view))
+            self._buffer.drop(len(self._view))
 
 
-def _registration(row: Row[Any]) -> Registration:
-    return Registration(
+def _registration(row: Row[Any]) -> ClientRegistration:
+    return ClientRegistration(
         row.cluster, row.entity_id, row.software_name, row.software_version, tuple(row.supported_configs)
     )
 
@@ -269,7 +273,7 @@ def _behind(rows: Sequence[Row[Any]], cursor: _Key) -> list[Row[Any]]:
 
 def _page(
     found: Sequence[Row[Any]], page_size: int, end: _Key | None
-) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
+) -> tuple[list[tuple[ClientRegistration, datetime, datetime]], str | None]:
     page = [(_registration(row), row.first_seen, row.last_seen) for row in found[:page_size]]
     if len(found) > page_size:
         end = _key(found[page_size - 1])

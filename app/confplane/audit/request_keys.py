@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from confplane.services.ports.request_keys import Answer, KeyedChange, KeyRow
+from confplane.services.ports.request_keys import KeyedChange, KeyRow, StoredAnswer
 from confplane.services.ports.trail import Outcome
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class PostgresRequestKeys:
         """Return the changes made under a key: see the port."""
         return [_change(row) for row in await self._database.rows(_CHANGES, id=key_id)]
 
-    async def store(self, key_id: UUID, holder: UUID, answer: Answer) -> bool:
+    async def store(self, key_id: UUID, holder: UUID, answer: StoredAnswer) -> bool:
         """Keep the answer: see the port."""
         headers = orjson.dumps(answer.headers).decode()
         needs = None if answer.needs is None else list(answer.needs)
@@ -102,7 +102,7 @@ class PostgresRequestKeys:
 
 def _row(row: Row[Any]) -> KeyRow:
     needs = None if row.needs is None else tuple(row.needs)
-    answer = None if row.status is None else Answer(row.status, row.headers, row.answer, needs)
+    answer = None if row.status is None else StoredAnswer(row.status, row.headers, row.answer, needs)
     return KeyRow(row.id, row.holder, row.body, row.writer, row.in_time, answer)
 
 

@@ -43,7 +43,7 @@ class RunGoneError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RunAttempt:
     """An attempt at a run: its number, and the partition of its rows."""
 
     number: int
@@ -58,7 +58,7 @@ def fold_id(run_id: UUID) -> UUID:
 def write_part(
     dsn: str,
     run_id: UUID,
-    attempt: Attempt,
+    attempt: RunAttempt,
     part: int,
     pieces: Iterable[tuple[bytes, int]],
     *,

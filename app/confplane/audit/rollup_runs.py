@@ -20,7 +20,7 @@ from psycopg.rows import namedtuple_row
 from confplane.audit import faults
 from confplane.audit.dsn import LIFT, conninfo
 from confplane.audit.rollup_partitions import SHARED, empty_left, take
-from confplane.audit.rollup_parts import Attempt, fold_id
+from confplane.audit.rollup_parts import RunAttempt, fold_id
 from confplane.audit.rollups import COUNT_OF, LOCK_OF, run_of
 from confplane.domain.errors import ConcurrentChangeError, UnavailableError
 from confplane.services.ports.rollups import KEEP_RUNS, KEEP_S
@@ -155,7 +155,7 @@ class RollupRuns:
         position: Mapping[str, Any],
         previous: UUID | None,
         principal: str,
-    ) -> RollupRun | Attempt:
+    ) -> RollupRun | RunAttempt:
         """Begin a run that is held, or begin it anew. Rows of an earlier attempt are dropped.
 
         Returns:
@@ -180,7 +180,7 @@ class RollupRuns:
                 },
             ).fetchone()
             assert begun is not None  # noqa: S101 - for the type checker; the statement always returns a row
-            return Attempt(begun.attempt, take(connection, run_id, begun.attempt))
+            return RunAttempt(begun.attempt, take(connection, run_id, begun.attempt))
 
     def parts(self, run_id: UUID) -> list[int]:
         """Return the numbers of the written parts of a run, or of a fold by its id."""

@@ -148,8 +148,8 @@ class PostgresRollups:
         async def work(connection: AsyncConnection) -> tuple[list[dict[str, Any]], Place | None] | None:
             filtered = query.members or query.within is not None
             partition = await connection.scalar(_PARTITION, {"run_id": query.run_id})
-            look = self._search if filtered else self._page
-            page = ([], None) if partition is None else await look(connection, query, partition)
+            read = self._search if filtered else self._page
+            page = ([], None) if partition is None else await read(connection, query, partition)
             # The rows of a run are removed with it, or after it. So if it still exists, no row was missing above.
             is_there = await connection.scalar(_IS_THERE, {"run_id": query.run_id})
             return page if is_there else None

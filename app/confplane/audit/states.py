@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 
 from confplane.audit.database import SERVER
 from confplane.audit.trail_queries import TIME_SHIFT
-from confplane.services.pace import in_slices
-from confplane.services.recorder.recorded import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
+from confplane.services.cooperative_yielding import in_slices
+from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
 from confplane.services.recorder.versions import OwnWrite, Point
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from confplane.audit.database import Database
-    from confplane.services.recorder.recorded import Key, Move
+    from confplane.services.recorder.ports import Key, Move
 
 _TEXTS: Final = ARRAY(Text)
 _OWN_PAGE: Final = 1_000
@@ -195,7 +195,7 @@ SELECT tree, entity_id FROM moved
 
 
 class PostgresEntityStates:
-    """Implements :class:`confplane.services.recorder.recorded.EntityStates`."""
+    """Implements :class:`confplane.services.recorder.ports.EntityStates`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

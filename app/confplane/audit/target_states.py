@@ -20,8 +20,16 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from confplane.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
 from confplane.audit.tables import LEFT_ALONE, TO_BE_SENT
 from confplane.domain.entities import EntityType
-from confplane.services.ports.applying import Applied, Author, Cause, Drift, Noted, Refused, TargetState
-from confplane.services.ports.kafka import area_of_type
+from confplane.services.ports.applying import (
+    AlterApplied,
+    AlterRefused,
+    Author,
+    BaseValue,
+    DriftCause,
+    DriftRecord,
+    TargetState,
+)
+from confplane.services.ports.kafka import kraft_type_of_kind
 from confplane.services.ports.trail import FOLLOWING
 
 if TYPE_CHECKING:
@@ -31,22 +39,24 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.audit.database import Database
-    from confplane.services.ports.applying import Correction, Ending, Overwriting, Sending
-    from confplane.services.ports.kafka import Area
+    from confplane.services.ports.applying import Correction, Delivery, DeliveryOutcome, LostUpdate
+    from confplane.services.ports.kafka import KraftEntityType
 
 _DAY_S: Final = 86_400
 _MOST_SENT: Final = 200
 """Values of an entity that are remembered as sent, at most."""
 
-_PUT_BACK: Final = "Put back: the Kafka cluster gets the value of this service again"
-_OVERWRITTEN: Final = "Overwritten: a change of the same key was waiting here, and the Kafka cluster gets its value"
+_PUT_BACK_ERROR: Final = "Put back: the Kafka cluster gets the value of this service again"
+_LOST_UPDATE_ERROR: Final = (
+    "Overwritten: a change of the same key was waiting here, and the Kafka cluster gets its value"
+)
 _MOST_CHANGES: Final = 100
 """Changes of an entity that are searched for the author of a key, at most."""
 
 _UNENDED: Final = "coalesce(CAST(item ->> 'open' AS integer), 1)"
 _OF_TODAY: Final = "CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s"
 
-_KNOWN: Final = text(f"""
+_LOAD: Final = text(f"""
 SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply, drift,
   put_back_at, topic_id, base, claim IS NOT NULL AS under_way, (
   SELECT coalesce(jsonb_agg(jsonb_build_array(
@@ -187,7 +197,7 @@ WITH asked AS MATERIALIZED (
 ){_WITH_ROWS}""")  # noqa: S608 - constants
 
 # The base is as it was at the look. An entity that nothing was sent of gets a row that has nothing to be sent.
-_OVERWRITE: Final = text(f"""
+_RECORD_LOST_UPDATES: Final = text(f"""
 WITH asked AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
     entity_id text, "offset" bigint, was jsonb, base jsonb, topic_id text, intent jsonb)
@@ -203,7 +213,7 @@ WITH asked AS MATERIALIZED (
   RETURNING entity_id
 ){_WITH_ROWS}""")  # noqa: S608 - constants
 
-_SETTLE: Final = text("""
+_CLEAR_DRIFT: Final = text("""
 UPDATE target_states SET drift = '{}' WHERE cluster = :cluster AND entity_id = ANY(:ids) AND drift <> '{}'
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))
 
@@ -231,7 +241,7 @@ WHERE known.cluster = :cluster AND known.entity_id = given.entity_id
 """)
 
 # As the condition of the index.
-_OPEN: Final = text(f"SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}")  # noqa: S608 - a constant
+_UNDELIVERED: Final = text(f"SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}")  # noqa: S608 - a constant
 _DRIFTING: Final = text(f"""
 SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}
 UNION
@@ -290,7 +300,7 @@ _ALL_READ: Final = "((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FRO
 
 # The first of the changes that the cluster has not taken yet, and that nothing of the cluster followed, has the value
 # before them. Nothing is said of an entity of which some change has no outcome yet, or more are waiting than are read.
-_BEFORES: Final = _of_changes(f"""
+_VALUES_BEFORE: Final = _of_changes(f"""
   SELECT before ->> asked.key AS "value" FROM ended
   WHERE committed AND asked.key = ANY(keys) AND NOT coalesce(taken, false)
     AND revision > coalesce((SELECT max(revision) FROM ended WHERE committed AND taken), 0)
@@ -300,7 +310,7 @@ _BEFORES: Final = _of_changes(f"""
 """)  # noqa: S608 - constants
 
 # Of an entity of which more changes wait than are read, each key counts as named.
-_NAMED: Final = _of_changes(f"""
+_KEYS_IN_OPEN_CHANGES: Final = _of_changes(f"""
   SELECT WHERE NOT {_ALL_READ} OR EXISTS (
     SELECT FROM ended
     WHERE asked.key = ANY(keys) AND (committed IS NULL OR (committed AND NOT coalesce(taken, false)))
@@ -333,17 +343,17 @@ class PostgresTargetStates:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def known(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
+    async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
         """Return the states of some entities: see the port."""
 
         async def work(connection: AsyncConnection) -> dict[str, TargetState]:
             parameters = {"cluster": cluster, "ids": list(entity_ids), "day_s": _DAY_S}
-            rows = await connection.execute(_KNOWN, parameters)
+            rows = await connection.execute(_LOAD, parameters)
             return {row.entity_id: _state(row) for row in rows}
 
         return await self._database.read(work)
 
-    async def begin(self, cluster: str, sendings: Sequence[Sending]) -> set[str]:
+    async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         """Make durable what is about to be sent: see the port."""
         rows = orjson.dumps(
             [
@@ -351,10 +361,10 @@ class PostgresTargetStates:
                     "entity_id": each.entity_id,
                     "mzxid": each.mzxid,
                     "topic_id": each.topic_id,
-                    "claim": each.claim,
+                    "claim": each.id,
                     "values": each.values,
                 }
-                for each in sendings
+                for each in deliveries
             ]
         ).decode()
 
@@ -364,9 +374,9 @@ class PostgresTargetStates:
 
         return await self._database.read(work)
 
-    async def end(self, cluster: str, endings: Sequence[Ending]) -> None:
+    async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Write the ends of sendings: see the port."""
-        rows = orjson.dumps([_row(each) for each in endings]).decode()
+        rows = orjson.dumps([_row(each) for each in outcomes]).decode()
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(_END, {"cluster": cluster, "rows": rows})
@@ -375,14 +385,14 @@ class PostgresTargetStates:
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
         """Decide what others changed, with the rows of the trail: see the port."""
-        return await self._move(_CORRECT, cluster, corrections, _PUT_BACK)
+        return await self._move(_CORRECT, cluster, corrections, _PUT_BACK_ERROR)
 
-    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
+    async def record_lost_updates(self, cluster: str, changes: Sequence[LostUpdate]) -> set[str]:
         """Note others' values that will be replaced, with the rows of the trail: see the port."""
-        return await self._move(_OVERWRITE, cluster, changes, _OVERWRITTEN)
+        return await self._move(_RECORD_LOST_UPDATES, cluster, changes, _LOST_UPDATE_ERROR)
 
     async def _move(
-        self, statement: TextClause, cluster: str, moves: Sequence[Correction | Overwriting], error: str
+        self, statement: TextClause, cluster: str, moves: Sequence[Correction | LostUpdate], error: str
     ) -> set[str]:
         parameters = {"cluster": cluster, "rows": orjson.dumps(moves).decode(), "error": error}
 
@@ -391,21 +401,23 @@ class PostgresTargetStates:
 
         return await self._database.read(work) if moves else set()
 
-    async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:
+    async def values_before(
+        self, cluster: str, keys: Mapping[str, Collection[str]]
+    ) -> dict[tuple[str, str], str | None]:
         """Return the values before the changes that the cluster has not taken yet: see the port."""
-        found = await self._of_keys(_BEFORES, cluster, keys, following=list(FOLLOWING))
+        found = await self._of_keys(_VALUES_BEFORE, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key): row.value for row in found}
 
-    async def named(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
+    async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
         """Return the keys that changes name which the cluster has not taken yet: see the port."""
-        found = await self._of_keys(_NAMED, cluster, keys, following=list(FOLLOWING))
+        found = await self._of_keys(_KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key) for row in found}
 
-    async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
+    async def clear_drift(self, cluster: str, entity_ids: Collection[str]) -> None:
         """Drop the drift of some entities: see the port."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_SETTLE, {"cluster": cluster, "ids": list(entity_ids)})
+            await connection.execute(_CLEAR_DRIFT, {"cluster": cluster, "ids": list(entity_ids)})
 
         await self._database.read(work)
 
@@ -426,11 +438,11 @@ class PostgresTargetStates:
 
         await self._database.read(work)
 
-    async def open(self, cluster: str) -> list[str]:
+    async def undelivered(self, cluster: str) -> list[str]:
         """Return the entities of which something is to be sent: see the port."""
-        return await self._ids(_OPEN, cluster)
+        return await self._ids(_UNDELIVERED, cluster)
 
-    async def drifting(self, cluster: str) -> list[str]:
+    async def drifting_entities(self, cluster: str) -> list[str]:
         """Return the entities that are open, refused, or left alone: see the port."""
         return await self._ids(_DRIFTING, cluster)
 
@@ -457,9 +469,9 @@ class PostgresTargetStates:
 
         return await self._database.read(work) if asked else ()
 
-    async def forget(self, cluster: str, areas: Collection[Area]) -> None:
+    async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
         """Drop the states of some of a cluster's entity types: see the port."""
-        types = [kind.value for kind in EntityType if area_of_type(kind) in areas]
+        types = [kind.value for kind in EntityType if kraft_type_of_kind(kind) in entity_types]
 
         async def work(connection: AsyncConnection) -> None:
             for statement in _FORGET:
@@ -468,16 +480,16 @@ class PostgresTargetStates:
         await self._database.read(work)
 
 
-def _row(ending: Ending) -> dict[str, Any]:
-    sending, end = ending.sending, ending.end
-    refused = end if isinstance(end, Refused) else None
+def _row(result: DeliveryOutcome) -> dict[str, Any]:
+    delivery, outcome = result.delivery, result.outcome
+    refused = outcome if isinstance(outcome, AlterRefused) else None
     return {
-        "entity_id": sending.entity_id,
-        "mzxid": sending.mzxid,
-        "claim": sending.claim,
-        "values": sending.values,
-        "taken": isinstance(end, Applied),
-        "offset": ending.offset,
+        "entity_id": delivery.entity_id,
+        "mzxid": delivery.mzxid,
+        "claim": delivery.id,
+        "values": delivery.values,
+        "taken": isinstance(outcome, AlterApplied),
+        "offset": result.offset,
         "code": None if refused is None else refused.code,
         "said": None if refused is None else refused.text,
     }
@@ -496,7 +508,7 @@ def _state(row: Row[Any]) -> TargetState:
             if taken is None:
                 # Sent behind the value that was taken, and may be there since.
                 taken_at.pop(key, None)
-    refused = None if row.refused_code is None else Refused(row.refused_code, row.refused_text or "")
+    refused = None if row.refused_code is None else AlterRefused(row.refused_code, row.refused_text or "")
     return TargetState(
         row.entity_id,
         row.sent_mzxid,
@@ -507,10 +519,13 @@ def _state(row: Row[Any]) -> TargetState:
         uncertain,
         refused,
         frozenset(row.reapply),
-        {key: Drift(Cause(each["cause"]), each["theirs"], each["since_ms"]) for key, each in row.drift.items()},
+        {
+            key: DriftRecord(DriftCause(each["cause"]), each["theirs"], each["since_ms"])
+            for key, each in row.drift.items()
+        },
         row.put_back_at,
         row.topic_id,
-        {key: Noted(each["value"], each["offset"]) for key, each in row.base.items()},
+        {key: BaseValue(each["value"], each["offset"]) for key, each in row.base.items()},
         taken_at,
         row.under_way,
     )

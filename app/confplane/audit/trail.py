@@ -12,12 +12,12 @@ from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from confplane.audit import checks, trail_queries
-from confplane.audit.group_commit import GroupWriter, Lane, RowRefusedError
+from confplane.audit.group_commit import GroupWriter, RowRefusedError, WritePartition
 from confplane.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from confplane.audit.tables import outcomes as outcomes_table
 from confplane.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
 from confplane.services.metrics import Sample
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
     from confplane.audit.database import Database
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.services.ports.trail import AuditQuery, AuditRecord, Claim, Intent, Outcome
 
 _log: Final = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _RESEND_ROWS: Final = 256
 _RESEND_PAUSE_S: Final = 0.5
 _CLOSE_PATIENCE_S: Final = 3.0
 
-_STANDING: Final = select(*outcomes_table.c["change_id", "attempt", "committed", "revision"]).where(
+_STORED_OUTCOMES: Final = select(*outcomes_table.c["change_id", "attempt", "committed", "revision"]).where(
     outcomes_table.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid)))
 )
 
@@ -51,13 +51,13 @@ class _Writers:
         database: Database,
         statement: TextClause,
         kind: str,
-        bulks: Lane,
+        bulks: WritePartition,
         *,
         on_repeats: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._kind = kind
-        self._few = GroupWriter(database, statement, lane=Lane(database), on_repeats=on_repeats)
-        self._many = GroupWriter(database, statement, lane=bulks, on_repeats=on_repeats)
+        self._few = GroupWriter(database, statement, partition=WritePartition(database), on_repeats=on_repeats)
+        self._many = GroupWriter(database, statement, partition=bulks, on_repeats=on_repeats)
 
     async def write(self, rows: Sequence[bytes]) -> None:
         """Return once the rows are written: see :meth:`GroupWriter.write`."""
@@ -84,7 +84,7 @@ class PostgresAuditLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         # One lane for the bulks of all kinds, so that they take one connection of the pool.
-        bulks = Lane(database)
+        bulks = WritePartition(database)
         self._intents = _Writers(database, INSERT_INTENTS, "intents", bulks)
         self._claimed = _Writers(database, INSERT_CLAIMED_INTENTS, "claimed_intents", bulks)
         self._outcomes = _Writers(database, INSERT_OUTCOMES, "outcomes", bulks, on_repeats=self._compare_later)
@@ -163,16 +163,16 @@ class PostgresAuditLog:
         """Search: see the port. A page may be short, even empty, and yet have a cursor: its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
 
-    async def get(self, cluster: str, change_id: UUID, *, within: Ranges | None = None) -> AuditRecord | None:
+    async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
         """Return one change: see the port."""
         return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id, within))
 
-    async def check(self) -> list[Notice]:
+    async def check(self) -> list[OperatorWarning]:
         """Return warnings about the database and the trail: see the port."""
         warnings = await self._database.read(checks.check)
         if self.differing:
             warnings.append(
-                Notice(
+                OperatorWarning(
                     f"{self.differing} changes were given a second outcome that differs from the one that stands; the"
                     " log names them. Config and trail may disagree: look at what was restored or copied."
                 )
@@ -223,11 +223,11 @@ class PostgresAuditLog:
         """Log outcomes that differ from the one that stands. An equal one was sent twice, after a lost reply."""
         given = {row["change_id"]: row for row in map(orjson.loads, rows)}
         try:
-            standing = await self._database.rows(_STANDING, ids=list(given))
+            stored = await self._database.rows(_STORED_OUTCOMES, ids=list(given))
         except UnavailableError as error:
             _log.warning("%s; %d repeated outcomes were not compared", error.detail, len(given))
             return
-        for change_id, attempt, committed, revision in map(tuple, standing):
+        for change_id, attempt, committed, revision in map(tuple, stored):
             other = given[str(change_id)]
             # For a change that was not applied, the first writer has decided the last attempt and the reason.
             same_attempt = not committed or other["attempt"] == attempt

@@ -26,7 +26,7 @@ from confplane.audit import visible
 from confplane.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
 from confplane.domain.texts import storable
 from confplane.services.ports.pages import PAGE_BYTES
-from confplane.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome, Sighting
+from confplane.services.ports.trail import AuditRecord, Intent, IntentEntity, ObservedRange, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.services.ports.trail import AuditQuery
 
 _LARGEST_WINDOW: Final = 4_096
@@ -89,7 +89,9 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
         window = min(window * 4, _LARGEST_WINDOW)
 
 
-async def get(connection: AsyncConnection, cluster: str, change_id: UUID, within: Ranges | None) -> AuditRecord | None:
+async def get(
+    connection: AsyncConnection, cluster: str, change_id: UUID, within: NameRanges | None
+) -> AuditRecord | None:
     """Return one change."""
     records = await _read(connection, cluster, [change_id], within)
     if not records or (within is not None and not records[0][0].intent.entities):
@@ -297,7 +299,7 @@ def _expected(stored: int) -> int:
 
 
 async def _read(
-    connection: AsyncConnection, cluster: str, ids: list[UUID], within: Ranges | None
+    connection: AsyncConnection, cluster: str, ids: list[UUID], within: NameRanges | None
 ) -> list[tuple[AuditRecord, int]]:
     """Return changes, newest first, with their entities in the ranges; each with its bytes as text."""
     latest = _latest().subquery("latest")
@@ -359,7 +361,7 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
         entities=tuple(entities),
         behalf_of=row.behalf_of,
         kind=row.kind,
-        observed=None if row.observed is None else Sighting(**row.observed),
+        observed=None if row.observed is None else ObservedRange(**row.observed),
         reverts=tuple(row.reverts or ()),
     )
     outcome = None

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
 
 _SQL: Final = "{column} < (CAST(:visible_ends AS text[]))[width_bucket({column}, CAST(:visible_starts AS text[]))]"
 
@@ -24,12 +24,12 @@ def condition(column: str) -> str:
     return _SQL.format(column=column)
 
 
-def parameters(within: Ranges) -> dict[str, Any]:
+def parameters(within: NameRanges) -> dict[str, Any]:
     """Return the parameters of :func:`condition`."""
     return {"visible_starts": list(within.starts), "visible_ends": list(within.ends)}
 
 
-def clause(column: str, within: Ranges, *, hidden: bool = False) -> TextClause:
+def clause(column: str, within: NameRanges, *, hidden: bool = False) -> TextClause:
     """Return :func:`condition` with its parameters, or its opposite."""
     sql = f"({condition(column)}) IS {'NOT' if hidden else ''} TRUE"
     given = [bindparam(name, value, type_=ARRAY(Text)) for name, value in parameters(within).items()]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import orjson
 
-from confplane.audit.group_commit import GroupWriter, Lane
+from confplane.audit.group_commit import GroupWriter, WritePartition
 from confplane.domain.errors import UnavailableError
 from confplane.services.metrics import Sample
 
@@ -44,7 +44,7 @@ _COMPLAINT_INTERVAL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WriteBehindOptions:
     """The pace of an exchange, and its room."""
 
     write_interval_s: float = 1.0
@@ -55,19 +55,19 @@ class Pace:
     """Most rows that wait to be written."""
 
 
-class Closing(Protocol):
+class Closeable(Protocol):
     """Rows that a stop has to write."""
 
     async def close(self) -> None:
         """Write them."""
 
 
-async def close_together(exchanges: Iterable[Closing]) -> None:
+async def close_together(buffers: Iterable[Closeable]) -> None:
     """Close exchanges side by side, so that a stop takes as long as the slowest; those on one lane take turns."""
-    await asyncio.gather(*(each.close() for each in exchanges))
+    await asyncio.gather(*(each.close() for each in buffers))
 
 
-class Exchange(Generic[K]):
+class WriteBehindBuffer(Generic[K]):
     """Writes rows of one kind in the background, and has those of all replicas read.
 
     Args:
@@ -79,13 +79,19 @@ class Exchange(Generic[K]):
     """
 
     def __init__(
-        self, database: Database, statement: TextClause, *, kind: str, pace: Pace, lane: Lane | None = None
+        self,
+        database: Database,
+        statement: TextClause,
+        *,
+        kind: str,
+        options: WriteBehindOptions,
+        partition: WritePartition | None = None,
     ) -> None:
         self._database = database
-        self.lane = lane or Lane(database)
-        self._writer = GroupWriter(database, statement, lane=self.lane)
+        self.partition = partition or WritePartition(database)
+        self._writer = GroupWriter(database, statement, partition=self.partition)
         self._kind = kind
-        self._pace = pace
+        self._options = options
         # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
         self._pending: OrderedDict[K, dict[str, Any]] = OrderedDict()
         self._writing = asyncio.Lock()
@@ -98,8 +104,8 @@ class Exchange(Generic[K]):
         self._tasks = [
             asyncio.create_task(self._repeat(work, pause_s), name=f"{verb} {self._kind}")
             for verb, work, pause_s in (
-                ("write", self.flush, self._pace.write_interval_s),
-                ("read", refresh, self._pace.read_interval_s),
+                ("write", self.flush, self._options.write_interval_s),
+                ("read", refresh, self._options.read_interval_s),
             )
         ]
 
@@ -131,7 +137,7 @@ class Exchange(Generic[K]):
 
     def has_room(self, key: K) -> bool:
         """Return True where a row with this key may wait."""
-        return len(self._pending) < self._pace.max_pending or key in self._pending
+        return len(self._pending) < self._options.max_pending or key in self._pending
 
     def add(self, key: K, row: dict[str, Any]) -> None:
         """Have a row written soon, in place of a waiting one with the same key."""

@@ -109,12 +109,12 @@ def create_token(  # noqa: PLR0913 - one argument an option is typer's way
     _check(output)
     from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
     from confplane.cli import tokens as command  # noqa: PLC0415 - as above
-    from confplane.domain.access.identities import Narrowing  # noqa: PLC0415 - as above
+    from confplane.domain.access.identities import CredentialNarrowing  # noqa: PLC0415 - as above
     from confplane.services.access_admin.tokens import NewToken  # noqa: PLC0415 - as above
 
     narrowing = None
     if read_only or cluster or operation:
-        narrowing = Narrowing(
+        narrowing = CredentialNarrowing(
             read_only,
             frozenset(cluster) if cluster else None,
             frozenset(operation) if operation else None,

@@ -57,7 +57,7 @@ def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = Fal
         return FAILED
 
 
-def counted(number: int, one: str, many: str) -> str:
+def pluralize(number: int, one: str, many: str) -> str:
     """Return a number with its noun: "1 entity", "0 entities"."""
     return f"{number} {one if number == 1 else many}"
 

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 import confplane
 from confplane.cli.remote.start import lighten
-from confplane.collector import collect_rarely
+from confplane.gc_tuning import tune_gc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -155,7 +155,7 @@ def _root(
 
 def main() -> None:
     """Run the command line, or a completion for a shell."""
-    collect_rarely()
+    tune_gc()
     if "_CONFPLANE_COMPLETE" in os.environ:
         from confplane.cli.remote import completion  # noqa: PLC0415 - no other command needs it
 

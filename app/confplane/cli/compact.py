@@ -9,7 +9,7 @@ import typer
 from confplane.cli import callers
 from confplane.cli.progress import bar
 from confplane.services.upkeep.compact import CompactService
-from confplane.wiring import opened
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from confplane.services.upkeep.compact import CompactResult
@@ -25,7 +25,7 @@ def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -
 
 async def _compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     gone = failed = 0
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         service = CompactService(parts.runner, parts.stores[cluster])
         candidates = service.candidates()
         with bar("Empty znodes", len(candidates)) as advance:
@@ -36,7 +36,7 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
                     failed += result.error is not None
                     typer.echo(_line(result, apply=apply), err=result.error is not None)
                 advance()
-    znodes = callers.counted(gone, "empty znode", "empty znodes")
+    znodes = callers.pluralize(gone, "empty znode", "empty znodes")
     typer.echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
     if gone and not apply:
         typer.echo("Nothing was removed; --apply removes, one change each")

@@ -9,7 +9,7 @@ import typer
 from confplane import __version__, properties
 from confplane.cli import callers
 from confplane.services.reads.broker_export import export_broker
-from confplane.wiring import opened
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> 
 
 
 async def _export(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         exported = await export_broker(parts.clusters.get(cluster).configs, broker_id)
     text = render(cluster, broker_id, exported)
     if not _written(text, output):
@@ -53,7 +53,7 @@ async def _export(settings: Settings, cluster: str, broker_id: int, output: Path
     secrets = sum(item.secret for item in exported)
     where = "" if output is None else f" in {output}"
     typer.echo(
-        f"{callers.counted(values, 'config', 'configs')}{where}; {callers.counted(secrets, 'secret', 'secrets')} to be"
+        f"{callers.pluralize(values, 'config', 'configs')}{where}; {callers.pluralize(secrets, 'secret', 'secrets')} to be"
         f" set by hand, {len(exported) - values - secrets} left out (see the comments)",
         err=True,
     )

@@ -27,7 +27,7 @@ class ExportFormat(StrEnum):
     PROPERTIES = "properties"
 
 
-class Kind(StrEnum):
+class ExportEntityType(StrEnum):
     """The types of an entity."""
 
     USER = "user"
@@ -74,7 +74,8 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         ),
     ] = None,
     kind: Annotated[
-        Kind | None, typer.Option("--type", help="Only entities of exactly these types.", show_default=False)
+        ExportEntityType | None,
+        typer.Option("--type", help="Only entities of exactly these types.", show_default=False),
     ] = None,
     user: Annotated[str | None, _name("--user", "Only this user and its client-ids; '' is the default user.")] = None,
     client_id: Annotated[str | None, _name("--client-id", "Only this client-id; '' is the default client-id.")] = None,
@@ -129,12 +130,12 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
     from confplane.cli.remote.export.command import export as written  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote.export.command import form_of  # noqa: PLC0415 - as above
-    from confplane.cli.remote.selection import Selection  # noqa: PLC0415 - as above
+    from confplane.cli.remote.selection import EntitySelection  # noqa: PLC0415 - as above
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     filters = (given, None if kind is None else kind.value, key, prefix, at)
     form = form_of(export_format.value, command)
-    raise run(profile, cluster, lambda client: written(client, form, Selection(*filters), output))
+    raise run(profile, cluster, lambda client: written(client, form, EntitySelection(*filters), output))
 
 
 def _properties(cluster: str | None, broker: str, output: Path | None, settings_file: Path | None) -> None:

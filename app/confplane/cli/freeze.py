@@ -8,12 +8,12 @@ import typer
 
 from confplane.cli import callers
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft.resting import Resting
-from confplane.services.kraft.standing import Standings
-from confplane.wiring import opened
+from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.quiesce import Quiescer
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.resting import Rest
+    from confplane.services.kraft.quiesce import QuiesceResult
     from confplane.settings import Settings
 
 
@@ -28,10 +28,12 @@ def thaw(settings: Settings, cluster: str, reason: str) -> int:
 
 
 async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool) -> int:
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         service, store, caller = FreezeService(parts.runner), parts.stores[cluster], callers.caller(reason)
         if frozen:
-            result, rest = await Resting(store, Standings(store, parts.target_states)).freeze(service, reason, caller)
+            result, rest = await Quiescer(store, ApplyWaiter(store, parts.target_states)).freeze(
+                service, reason, caller
+            )
         else:
             result, rest = await service.thaw(store, reason, caller), None
     if result.change_id is not None:
@@ -46,12 +48,12 @@ async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool
     return callers.DONE
 
 
-def _shown(rest: Rest) -> str:
+def _shown(rest: QuiesceResult) -> str:
     if not rest.rested or rest.pending is None:
         return "No process said in time that it sends nothing to the Kafka cluster; a request may be under way"
     if not rest.pending:
         return "Nothing is sent to the Kafka cluster before the thaw; every change is applied"
-    waits = callers.counted(rest.pending, "entity waits", "entities wait")
+    waits = callers.pluralize(rest.pending, "entity waits", "entities wait")
     return (
         f"Nothing is sent to the Kafka cluster before the thaw; {waits} for it, and `confplane drift list` names them"
     )

@@ -13,10 +13,10 @@ from confplane.cli.columns import columns
 from confplane.domain.access.operations import PatternType, ResourceType
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.access_admin.overview import own_rights, rights_of
-from confplane.services.access_admin.pages import every
-from confplane.services.access_admin.shown import shown_grant
+from confplane.services.access_admin.pagination import read_all
+from confplane.services.access_admin.views import grant_view
 from confplane.services.etags import Precondition
-from confplane.wiring import opened_access
+from confplane.wiring import open_access
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 async def create(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
     """Create a grant, and return the exit code."""
-    async with opened_access(settings) as services:
+    async with open_access(settings) as services:
         stored, is_new = await services.grants.create(wanted, caller)
     done = "Created" if is_new else "There is already"
     typer.echo(f"{done} the grant {stored.grant.id}: {_text(stored.grant)}")
@@ -41,11 +41,11 @@ async def list_grants(
     settings: Settings, principal: str | None, cluster: str | None, *, as_json: bool, caller: Caller
 ) -> int:
     """Print grants, and return the exit code."""
-    async with opened_access(settings) as services:
-        found = await every(partial(services.grants.page, principal, cluster, caller.access))
+    async with open_access(settings) as services:
+        found = await read_all(partial(services.grants.page, principal, cluster, caller.access))
     if as_json:
         for stored in found:
-            typer.echo(json.dumps(shown_grant(stored), ensure_ascii=False))
+            typer.echo(json.dumps(grant_view(stored), ensure_ascii=False))
     else:
         rows = [
             (
@@ -65,7 +65,7 @@ async def list_grants(
 
 async def remove(settings: Settings, grant_id: UUID, caller: Caller) -> int:
     """Remove a grant, and return the exit code."""
-    async with opened_access(settings) as services:
+    async with open_access(settings) as services:
         stored = await services.grants.remove(grant_id, Precondition(), caller)
     typer.echo(f"Removed the grant {grant_id}: {_text(stored.grant)}")
     return callers.DONE
@@ -74,7 +74,7 @@ async def remove(settings: Settings, grant_id: UUID, caller: Caller) -> int:
 async def show(settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller) -> int:
     """Print the rights of a user or group in a cluster, and return the exit code."""
     settings.cluster(cluster)
-    async with opened_access(settings) as services:
+    async with open_access(settings) as services:
         found = await services.overview.grants_of(principal, group, cluster, caller.access)
     rows = [
         (

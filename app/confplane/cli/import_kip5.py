@@ -10,21 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from confplane.cli import callers
-from confplane.domain.global_config import Fate
+from confplane.domain.global_config import ImportDecision
 from confplane.services.kips.global_config import plan_import, run_import
-from confplane.wiring import opened
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from confplane.services.kips.global_config import ImportPlan
     from confplane.settings import Settings
 
 _WORDS = {
-    Fate.IMPORT: "goes to the cluster default",
-    Fate.SAME: "is the cluster default already",
-    Fate.KEPT: "not imported",
-    Fate.STAYS: "must stay in server.properties",
-    Fate.UNKNOWN: "unknown, not imported",
-    Fate.REFUSED: "refused",
+    ImportDecision.IMPORT: "goes to the cluster default",
+    ImportDecision.SAME: "is the cluster default already",
+    ImportDecision.KEPT: "not imported",
+    ImportDecision.STAYS: "must stay in server.properties",
+    ImportDecision.UNKNOWN: "unknown, not imported",
+    ImportDecision.REFUSED: "refused",
 }
 _HIDDEN = "(hidden)"
 
@@ -35,13 +35,13 @@ def run(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: 
 
 
 async def _import(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         served = parts.clusters.get(cluster)
         caller = callers.caller(f"import of {path}")
         plan = await plan_import(parts.alter, served, path, caller, overwrite=overwrite)
         _show(plan)
-        wanted = sum(entry.fate is Fate.IMPORT for entry in plan.entries)
-        refused = sum(entry.fate is Fate.REFUSED for entry in plan.entries)
+        wanted = sum(entry.decision is ImportDecision.IMPORT for entry in plan.entries)
+        refused = sum(entry.decision is ImportDecision.REFUSED for entry in plan.entries)
         if plan.obstacle is not None:
             raise plan.obstacle
         if plan.edit is None:
@@ -65,7 +65,7 @@ def _show(plan: ImportPlan) -> None:
     for heading in ("Key", "Value", "What becomes of it"):
         table.add_column(heading, overflow="fold")
     for entry in plan.entries:
-        fate = _WORDS[entry.fate] + (f": {entry.reason}" if entry.reason else "")
+        fate = _WORDS[entry.decision] + (f": {entry.reason}" if entry.reason else "")
         # Rendered as text: values are not rich's markup.
         table.add_row(Text(entry.key), Text(_HIDDEN if entry.value is None else entry.value), Text(fate))
     if plan.entries:

@@ -10,12 +10,12 @@ from confplane.cli import callers
 from confplane.cli.progress import bar
 from confplane.domain.facets import FacetName
 from confplane.services.upkeep.layout import LayoutService
-from confplane.wiring import opened
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.services.changes.callers import Caller
-    from confplane.services.upkeep.layout import MoveResult, Survey
+    from confplane.services.upkeep.layout import LayoutSurvey, MoveResult
     from confplane.settings import Settings
 
 
@@ -30,11 +30,11 @@ def move(settings: Settings, cluster: str, target: Tree, *, apply: bool, discard
         discard: Remove the client configs of the other tree, which nobody reads.
     """
     return callers.run(
-        _Move(settings, cluster, target, apply=apply, discard=discard).run(), "Not moved", resumable=True
+        _LayoutMoveCommand(settings, cluster, target, apply=apply, discard=discard).run(), "Not moved", resumable=True
     )
 
 
-class _Move:
+class _LayoutMoveCommand:
     def __init__(self, settings: Settings, cluster: str, target: Tree, *, apply: bool, discard: bool) -> None:
         self._settings = settings
         self._cluster = cluster
@@ -45,9 +45,9 @@ class _Move:
         self._failed = 0
 
     async def run(self) -> int:
-        async with opened(self._settings, self._cluster) as parts:
-            collection = parts.clusters.get(self._cluster).collections[FacetName.CLIENT_CONFIGS]
-            self._service = LayoutService(parts.runner, collection)
+        async with open_cluster(self._settings, self._cluster) as parts:
+            cluster_facet = parts.clusters.get(self._cluster).facets[FacetName.CLIENT_CONFIGS]
+            self._service = LayoutService(parts.runner, cluster_facet)
             survey = await self._survey()
             typer.echo(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
             if self._discard:
@@ -55,16 +55,16 @@ class _Move:
             self._service.check(survey)
             return await self._move(survey) if self._apply else self._show(survey)
 
-    async def _survey(self) -> Survey:
+    async def _survey(self) -> LayoutSurvey:
         return await self._service.survey(self._target, self._caller().deadline)
 
     def _caller(self) -> Caller:
         return callers.caller(f"confplane layout move --to {self._target.layout}")
 
-    def _show(self, survey: Survey) -> int:
+    def _show(self, survey: LayoutSurvey) -> int:
         for entity_id in survey.entity_ids:
             typer.echo(f"{entity_id}: would be moved")
-        self._tell_unread(survey)
+        self._report_unread(survey)
         if survey.done:
             typer.echo("Nothing to do")
         else:
@@ -74,10 +74,10 @@ class _Move:
             )
         return callers.DONE
 
-    async def _move(self, survey: Survey) -> int:
+    async def _move(self, survey: LayoutSurvey) -> int:
         if survey.done:
             typer.echo("Nothing to do")
-            self._tell_unread(survey)
+            self._report_unread(survey)
             return callers.DONE
         while survey.entity_ids:
             version = await self._service.begin(survey, self._caller())
@@ -94,7 +94,7 @@ class _Move:
         typer.echo(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
         return callers.DONE
 
-    async def _discard_unread(self, survey: Survey) -> int:
+    async def _discard_unread(self, survey: LayoutSurvey) -> int:
         if survey.current.source is not None or survey.current.tree is not self._target:
             typer.echo(f"--discard goes with the layout that counts: --to {survey.current.tree.layout}", err=True)
             return callers.INVALID
@@ -114,7 +114,7 @@ class _Move:
         typer.echo(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
         return callers.FAILED if self._failed else callers.DONE
 
-    async def _all(self, survey: Survey, version: int, *, discard: bool) -> None:
+    async def _all(self, survey: LayoutSurvey, version: int, *, discard: bool) -> None:
         with bar("Entities", len(survey.unread if discard else survey.entity_ids)) as advance:
             async for result in self._service.move(survey, version, self._caller(), discard=discard):
                 self._done += result.change_id is not None
@@ -122,7 +122,7 @@ class _Move:
                 typer.echo(_line(result), err=result.error is not None)
                 advance()
 
-    def _tell_unread(self, survey: Survey) -> None:
+    def _report_unread(self, survey: LayoutSurvey) -> None:
         if survey.unread:
             typer.echo(
                 f"The layout {survey.current.tree.other.layout} has client configs of {_entities(len(survey.unread))}"
@@ -141,4 +141,4 @@ def _line(result: MoveResult) -> str:
 
 
 def _entities(number: int) -> str:
-    return callers.counted(number, "entity", "entities")
+    return callers.pluralize(number, "entity", "entities")

@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         from confplane.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
     except ModuleNotFoundError as error:
         _missing("run", error)
-    wanted = command.Wanted(
+    options = command.RollupRunOptions(
         names,
         master=master,
         since=day,
@@ -200,7 +200,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         usage=usage,
         fails_on_mismatch=fail_on_mismatch,
     )
-    raise typer.Exit(command.run(settings, cluster, wanted))
+    raise typer.Exit(command.run(settings, cluster, options))
 
 
 @rollups.command(
@@ -257,16 +257,16 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         _missing("export", error)
     _known(name, *command.NAMES, "all")
     names = list(command.NAMES) if name == "all" else [name]
-    wanted = command.Wanted(
+    options = command.RollupExportOptions(
         names,
         output,
-        command.altered(without, pseudonyms),
+        command.read_alterations(without, pseudonyms),
         master=master,
         full=full,
         read_dsn=read_dsn,
         max_connections=max_connections,
     )
-    raise typer.Exit(command.run(settings, cluster, wanted))
+    raise typer.Exit(command.run(settings, cluster, options))
 
 
 @rollups.command(
@@ -342,7 +342,7 @@ def report(
         from confplane.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
     except ModuleNotFoundError as error:
         _missing("report", error)
-    raise typer.Exit(command.run(settings, cluster, command.Wanted(output, pictures, address)))
+    raise typer.Exit(command.run(settings, cluster, command.RollupReportOptions(output, pictures, address)))
 
 
 def _known(name: str, *names: str) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli import callers
-from confplane.cli.rollups import most_parts, origin, reason, started
+from confplane.cli.rollups import most_parts, origin, reason, start_session
 from confplane.devstack.errors import DevStackError
 from confplane.domain.errors import ConfplaneError, NotFoundError
 from confplane.rollups.errors import SparkFailedError, spark_errors
-from confplane.rollups.exports.altered import LEAST_KEY_BYTES, REMOVABLE, Altered
-from confplane.rollups.exports.exporter import NAMES, Exporter, alone
-from confplane.rollups.stores import opened
+from confplane.rollups.exports.alterations import LEAST_KEY_BYTES, REMOVABLE, ExportAlterations
+from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
+from confplane.rollups.stores import open_reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from confplane.rollups.job import Job
     from confplane.settings import Settings
 
-__all__ = ["NAMES", "Wanted", "altered", "run"]
+__all__ = ["NAMES", "RollupExportOptions", "read_alterations", "run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RollupExportOptions:
     """The options of the command."""
 
     names: Sequence[str]
     output: str
-    altered: Altered
+    alterations: ExportAlterations
     master: str | None = None
     full: bool = False
     read_dsn: str | None = None
@@ -42,7 +42,7 @@ class Wanted:
     """The most connections to Postgres at a time, six or more."""
 
 
-def altered(without: str, key: Path | None) -> Altered:
+def read_alterations(without: str, key: Path | None) -> ExportAlterations:
     """Return the alterations that the options ask for.
 
     Raises:
@@ -53,37 +53,37 @@ def altered(without: str, key: Path | None) -> Altered:
     if unknown:
         raise typer.BadParameter(f"{unknown[0]!r} is none; there are: {', '.join(REMOVABLE)}", param_hint="--without")
     if key is None:
-        return Altered(tuple(columns))
+        return ExportAlterations(tuple(columns))
     try:
         found = key.read_bytes().strip()
     except OSError as error:
         raise typer.BadParameter(f"{key}: {error.strerror}", param_hint="--pseudonyms") from None
     if len(found) < LEAST_KEY_BYTES:
         raise typer.BadParameter(f"{key}: the key has fewer than {LEAST_KEY_BYTES} bytes", param_hint="--pseudonyms")
-    return Altered(tuple(columns), found)
+    return ExportAlterations(tuple(columns), found)
 
 
-def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
+def run(settings: Settings, cluster: str, options: RollupExportOptions) -> int:
     """Export, print what was exported, and return the exit code."""
     try:
-        source = origin(settings, cluster, wanted.read_dsn)
+        source = origin(settings, cluster, options.read_dsn)
         # Held before Java is started, and until the manifest is written.
-        with alone(settings.postgres.dsn, cluster):
+        with exclusive_export(settings.postgres.dsn, cluster):
             with spark_errors():
-                spark = started(settings, wanted.master)
+                spark = start_session(settings, options.master)
             # Znodes are read at once with the moment, or not at all.
-            jobs: Sequence[Job] | None = None if "znodes" in wanted.names else []
-            parts = most_parts(wanted.max_connections, 1)
-            with spark_errors(), opened(spark, source, jobs=jobs, most_parts=parts) as (reading, stores):
-                exporter = Exporter(spark, wanted.output, reading, stores, wanted.altered)
-                done = exporter.export(wanted.names, full=wanted.full)
+            jobs: Sequence[Job] | None = None if "znodes" in options.names else []
+            parts = most_parts(options.max_connections, 1)
+            with spark_errors(), open_reading(spark, source, jobs=jobs, most_parts=parts) as (reading, stores):
+                exporter = Exporter(spark, options.output, reading, stores, options.alterations)
+                done = exporter.export(options.names, full=options.full)
     except (NotFoundError, ValueError) as error:
         return _not_exported(str(error), callers.INVALID)
     except (ConfplaneError, DevStackError, SparkFailedError, RuntimeError) as error:
         if settings.log_level == "debug":
             raise
         return _not_exported(reason(error), callers.FAILED)
-    _show(done, wanted.names)
+    _show(done, options.names)
     return callers.DONE
 
 

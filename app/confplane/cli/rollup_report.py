@@ -15,7 +15,7 @@ from confplane.domain.errors import ConcurrentChangeError, NotFoundError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.cells import Links
 from confplane.rollups.charts import png
-from confplane.rollups.report import Result, page, section
+from confplane.rollups.report import RollupResult, page, section
 from confplane.services.ports.rollups import JobRuns, RowQuery, RunState
 from confplane.services.reads.rollups import row_of
 
@@ -32,7 +32,7 @@ _PAGE: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RollupReportOptions:
     """The options of the command."""
 
     output: Path
@@ -43,12 +43,12 @@ class Wanted:
     """The address of the service, for links."""
 
 
-def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
+def run(settings: Settings, cluster: str, options: RollupReportOptions) -> int:
     """Write the page and the pictures, and return the exit code."""
-    return callers.run(_report(settings, cluster, wanted), "Not written")
+    return callers.run(_report(settings, cluster, options), "Not written")
 
 
-async def _report(settings: Settings, cluster: str, wanted: Wanted) -> int:
+async def _report(settings: Settings, cluster: str, options: RollupReportOptions) -> int:
     if cluster not in settings.clusters:
         raise NotFoundError(
             f"The settings have no cluster {cluster!r}; they have: {', '.join(sorted(settings.clusters))}"
@@ -58,21 +58,21 @@ async def _report(settings: Settings, cluster: str, wanted: Wanted) -> int:
         results = PostgresRollups(database)
         runs, made = await results.runs(cluster), datetime.now(UTC)
         found = [await _result(results, name, runs.get(name, JobRuns(None, None)), made) for name in ROLLUPS]
-        links = Links(wanted.base_url, cluster)
+        links = Links(options.base_url, cluster)
         # Rows are read while the sections are made, so that they are never all in memory.
         sections = await asyncio.to_thread(lambda: [section(each, links) for each in found])
     finally:
         await database.close()
     try:
-        wanted.output.write_text(page(cluster, sections, made=made), encoding="utf-8")
-        drawn = 0 if wanted.pictures is None else _draw(wanted.pictures, sections)
+        options.output.write_text(page(cluster, sections, made=made), encoding="utf-8")
+        drawn = 0 if options.pictures is None else _draw(options.pictures, sections)
     except OSError as error:
         typer.echo(f"Not written: {error.filename}: {error.strerror}", err=True)
         return callers.FAILED
     shown = [each.name for each in found if each.as_of is not None]
-    typer.echo(f"{wanted.output}: {', '.join(shown) or 'nothing was run yet'}")
-    if wanted.pictures is not None:
-        typer.echo(f"{wanted.pictures}: {callers.counted(drawn, 'picture', 'pictures')}")
+    typer.echo(f"{options.output}: {', '.join(shown) or 'nothing was run yet'}")
+    if options.pictures is not None:
+        typer.echo(f"{options.pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
     return callers.DONE
 
 
@@ -86,14 +86,14 @@ def _draw(directory: Path, sections: Sequence[Section]) -> int:
     return len(pictures)
 
 
-async def _result(results: PostgresRollups, name: str, runs: JobRuns, now: datetime) -> Result:
+async def _result(results: PostgresRollups, name: str, runs: JobRuns, now: datetime) -> RollupResult:
     question, found, failure = ROLLUPS[name].question, runs.current, _failure(runs)
     if found is None:
-        return Result(name, question, failure=failure)
+        return RollupResult(name, question, failure=failure)
     rows = (row_of(ROLLUPS[name], row) for row in _rows(results, found, asyncio.get_running_loop()))
     pending = await results.count(found.id, {"pending": True}) if name == _INTEGRITY else 0
     as_of = found.as_of.astimezone(UTC)
-    return Result(name, question, rows, as_of, str(found.id), found.rows or 0, pending, failure, now - as_of)
+    return RollupResult(name, question, rows, as_of, str(found.id), found.rows or 0, pending, failure, now - as_of)
 
 
 def _failure(runs: JobRuns) -> str:

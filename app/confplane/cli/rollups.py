@@ -33,7 +33,7 @@ from confplane.rollups.progress import tasks_of
 from confplane.rollups.reading import NotInReadingError
 from confplane.rollups.runner import RunOptions, runner
 from confplane.rollups.session import is_running, session, submitted
-from confplane.rollups.small import SETTINGS, is_small, java_options, joined, names_archive
+from confplane.rollups.small_clusters import SETTINGS, is_small, java_options, join_java_options, names_archive
 from confplane.rollups.sources.tables import TABLES
 from confplane.rollups.sources.usage import read_usage
 from confplane.rollups.standby import standby_dsn
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from confplane.rollups.job import Job
     from confplane.rollups.progress import Tasks
     from confplane.rollups.reading import Reading
-    from confplane.rollups.runner import Finished, Runner
+    from confplane.rollups.runner import FinishedRun, Runner
     from confplane.rollups.stores import Side
     from confplane.settings import Settings
 
@@ -61,7 +61,7 @@ _LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RollupRunOptions:
     """The options of the command: the rollups to run, and their run options."""
 
     names: Sequence[str]
@@ -89,47 +89,47 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _JobResult:
     """The end of one job: a run, or the reason why there is none."""
 
     name: str
-    finished: Finished | None = None
+    finished: FinishedRun | None = None
     why_not: str = ""
     is_refused: bool = False
     """True where the job can't do what the options ask for, and nothing is wrong."""
 
 
-def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
+def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
     """Run the jobs, print their results, and return the exit code."""
-    ended: list[_Ended] = []
+    ended: list[_JobResult] = []
     mismatches = 0
     try:
         primary = settings.postgres.dsn
-        source, jobs = origin(settings, cluster, wanted.read_dsn), [JOBS[name] for name in wanted.names]
-        other = None if wanted.other is None else _side(settings, wanted.other, cluster)
+        source, jobs = origin(settings, cluster, options.read_dsn), [JOBS[name] for name in options.names]
+        other = None if options.other is None else _side(settings, options.other, cluster)
         # Checked before Java is started: no job can run without it.
-        RollupRuns(primary.get_secret_value(), cluster).current(wanted.names[0])
+        RollupRuns(primary.get_secret_value(), cluster).current(options.names[0])
         # The size of measurements, and of a lake, is not known before Spark is there.
-        small = (wanted.source, wanted.usage) == (None, None) and is_small(
-            source, jobs, has_past=wanted.as_of is not None
+        small = (options.source, options.usage) == (None, None) and is_small(
+            source, jobs, has_past=options.as_of is not None
         )
-        archive = _archive(wanted) if small else None
+        archive = _archive(options) if small else None
         with spark_errors():
-            spark = started(settings, wanted.master, small=small, archive=archive)
-            usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
-        with _kept(archive, spark):
+            spark = start_session(settings, options.master, small=small, archive=archive)
+            usage = None if options.usage is None else read_usage(spark, options.usage)
+        with _save_archive(archive, spark):
             with (
                 spark_errors(),
-                _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
+                _reading(spark, source, jobs, options, other=other, usage=usage) as reading,
                 runner(
-                    spark, reading, primary, most_parts=most_parts(wanted.max_connections, kinds_read(jobs))
+                    spark, reading, primary, most_parts=most_parts(options.max_connections, kinds_read(jobs))
                 ) as made,
             ):
                 ended = _run_all(
-                    made, wanted, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
+                    made, options, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
                 )
             _show(ended)
-            mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
+            mismatches = _mismatches(settings, cluster, ended) if options.fails_on_mismatch else 0
     except (NotFoundError, ValueError) as error:
         return _not_run(error, callers.INVALID)
     except (ConfplaneError, DevStackError) as error:
@@ -146,14 +146,14 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     return callers.INVALID if len(ended) == 1 and ended[0].is_refused else callers.FAILED
 
 
-def _mismatches(settings: Settings, cluster: str, ended: Sequence[_Ended]) -> int:
+def _mismatches(settings: Settings, cluster: str, ended: Sequence[_JobResult]) -> int:
     """Return the number of mismatches that integrity found, without those that are pending, after naming it."""
     runs = RollupRuns(settings.postgres.dsn.get_secret_value(), cluster)
     found = (each.finished for each in ended if each.name == integrity.JOB.name)
     mismatches = sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
     if mismatches:
         typer.echo(
-            f"integrity: {callers.counted(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
+            f"integrity: {callers.pluralize(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
             f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
             err=True,
         )
@@ -186,22 +186,22 @@ def _reading(
     spark: Any,
     source: Origin,
     jobs: Sequence[Job],
-    wanted: Wanted,
+    options: RollupRunOptions,
     *,
     other: Side | None,
     usage: Any,
 ) -> Iterator[Reading]:
-    if wanted.source is not None:
-        yield read_lake(spark, wanted.source, source.name, jobs)
+    if options.source is not None:
+        yield read_lake(spark, options.source, source.name, jobs)
         return
     with read(
         spark,
         source,
         jobs=jobs,
-        as_of=wanted.as_of,
+        as_of=options.as_of,
         other=other,
         usage=usage,
-        most_parts=most_parts(wanted.max_connections, kinds_read(jobs)),
+        most_parts=most_parts(options.max_connections, kinds_read(jobs)),
     ) as reading:
         yield reading
 
@@ -233,16 +233,16 @@ def kinds_read(jobs: Sequence[Job]) -> int:
     return max(len(_OF_POSTGRES & {*job.inputs}) + (job.incremental or job.fold is not None) for job in jobs) or 1
 
 
-def _archive(wanted: Wanted) -> ClassArchive | None:
+def _archive(options: RollupRunOptions) -> ClassArchive | None:
     """Return the class-data archive for the Java of a small cluster's run; None where there is to be none."""
     is_ours = not submitted() and not is_running()
-    if not (wanted.archives_classes and is_ours and _is_local(wanted.master)) or names_archive():
+    if not (options.archives_classes and is_ours and _is_local(options.master)) or names_archive():
         return None
     return ClassArchive.of(find_java())
 
 
 @contextmanager
-def _kept(archive: ClassArchive | None, spark: Any) -> Iterator[None]:
+def _save_archive(archive: ClassArchive | None, spark: Any) -> Iterator[None]:
     """Keep the classes that Java loads for a block, and say so where that takes time."""
     if archive is None or archive.is_made:
         yield
@@ -256,13 +256,15 @@ def _is_local(master: str | None) -> bool:
     return master is None or master.startswith("local")
 
 
-def started(settings: Settings, master: str | None, *, small: bool = False, archive: ClassArchive | None = None) -> Any:
+def start_session(
+    settings: Settings, master: str | None, *, small: bool = False, archive: ClassArchive | None = None
+) -> Any:
     """Return the Spark session of a command; that of spark-submit where there is one.
 
     Args:
         settings: The service's.
         master: As of :func:`session`.
-        small: The cluster is small (rollups/small.py), which counts where Spark runs on this machine alone.
+        small: The cluster is small (rollups/small_clusters.py), which counts where Spark runs on this machine alone.
         archive: The class-data archive of a small cluster's Java; None for none.
 
     Raises:
@@ -282,42 +284,42 @@ def started(settings: Settings, master: str | None, *, small: bool = False, arch
             heap.set_limit(java)
     if archive is not None:
         options += archive.options()
-    return session(master, settings={"spark.driver.extraJavaOptions": joined(options), **given})
+    return session(master, settings={"spark.driver.extraJavaOptions": join_java_options(options), **given})
 
 
 def _run_all(
-    made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, folds: bool, traceback: bool
-) -> list[_Ended]:
-    options = RunOptions(
+    made: Runner, options: RollupRunOptions, watch: Callable[[UUID], Tasks], *, folds: bool, traceback: bool
+) -> list[_JobResult]:
+    run_options = RunOptions(
         callers.caller("").principal,
-        full=wanted.full,
-        since=wanted.since,
-        capacity=wanted.capacity,
-        teams=wanted.teams,
-        output=wanted.output,
+        full=options.full,
+        since=options.since,
+        capacity=options.capacity,
+        teams=options.teams,
+        output=options.output,
         folds=folds,
     )
     ended = []
-    for number, name in enumerate(wanted.names, 1):
+    for number, name in enumerate(options.names, 1):
         run_id = uuid7()
-        with _followed(partial(watch, run_id), f"{name} ({number} of {len(wanted.names)})"):
+        with _show_progress(partial(watch, run_id), f"{name} ({number} of {len(options.names)})"):
             try:
-                ended.append(_Ended(name, made.run(JOBS[name], options, run_id=run_id)))
+                ended.append(_JobResult(name, made.run(JOBS[name], run_options, run_id=run_id)))
             except NotInReadingError as error:
-                ended.append(_Ended(name, why_not=str(error), is_refused=True))
+                ended.append(_JobResult(name, why_not=str(error), is_refused=True))
             except UnavailableError as error:
                 # Every other job would meet the same.
-                ended += [_Ended(each, why_not=reason(error)) for each in wanted.names[number - 1 :]]
+                ended += [_JobResult(each, why_not=reason(error)) for each in options.names[number - 1 :]]
                 break
             except (ConfplaneError, SparkFailedError) as error:
                 if traceback:
                     raise
-                ended.append(_Ended(name, why_not=reason(error)))
+                ended.append(_JobResult(name, why_not=reason(error)))
     return ended
 
 
 @contextmanager
-def _followed(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
+def _show_progress(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
     """Show a bar on standard error, where that is a terminal, while a job runs."""
     console = Console(stderr=True)
     columns = (
@@ -349,7 +351,7 @@ def _followed(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
                 follower.join()
 
 
-def _show(ended: Sequence[_Ended]) -> None:
+def _show(ended: Sequence[_JobResult]) -> None:
     """Print a row for each job, and on standard error the reasons of those without a run."""
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -370,7 +372,7 @@ def _show(ended: Sequence[_Ended]) -> None:
             typer.echo(f"{each.name}: {each.why_not}", err=True)
 
 
-def _note(found: Finished) -> str:
+def _note(found: FinishedRun) -> str:
     notes = []
     if not found.is_current:
         notes.append("not current: another tells of a later moment")

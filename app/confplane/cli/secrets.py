@@ -22,7 +22,7 @@ from confplane.domain.errors import (
     OutcomeUnknownError,
 )
 from confplane.domain.texts import clipped, shown
-from confplane.wiring import opened, rotation
+from confplane.wiring import open_cluster, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -60,7 +60,7 @@ def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_f
 
 
 async def _rotate(settings: Settings, cluster: str, broker_id: int | None, report: _Report) -> None:
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         service = rotation(settings, cluster, parts)
         brokers = service.brokers()
         if broker_id is not None:

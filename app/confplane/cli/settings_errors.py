@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from confplane.security.tokens import AdminToken
+from confplane.security.admin_token import AdminToken
 from confplane.settings import Settings
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.rollups import Rollup
     from confplane.services.ports.rollups import Place, RollupRun
-    from confplane.services.reads.rollups import Selection
+    from confplane.services.reads.rollups import RollupSelection
     from confplane.settings import Settings
 
 _PAGE: Final = 1_000
@@ -85,7 +85,7 @@ def _began(found: RollupRun) -> str:
 
 
 async def _rows(
-    results: PostgresRollups, run: RollupRun, wanted: Selection, most: int | None
+    results: PostgresRollups, run: RollupRun, wanted: RollupSelection, most: int | None
 ) -> AsyncIterator[dict[str, Any]]:
     after: Place | None = None
     left = most

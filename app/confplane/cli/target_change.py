@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli import callers
-from confplane.services.kraft.state import TargetService
-from confplane.wiring import opened
+from confplane.services.kraft.target_service import TargetService
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from confplane.services.changes.callers import Caller
     from confplane.services.ports.cluster_states import Target
-    from confplane.services.ports.kafka import Area
+    from confplane.services.ports.kafka import KraftEntityType
     from confplane.settings import Settings
 
 
-class Act(Enum):
+class TargetAction(Enum):
     """A change of the target, with its result in words."""
 
     ADOPT = (
@@ -40,7 +40,9 @@ class Act(Enum):
     RESUME = "Cluster {name} follows the Kafka cluster {id}"
 
 
-def run(settings: Settings, cluster: str, reason: str, act: Act, types: Sequence[Area] = ()) -> int:
+def run(
+    settings: Settings, cluster: str, reason: str, action: TargetAction, types: Sequence[KraftEntityType] = ()
+) -> int:
     """Change the target of a cluster, print the result, and return the exit code.
 
     Args:
@@ -50,19 +52,21 @@ def run(settings: Settings, cluster: str, reason: str, act: Act, types: Sequence
         act: The change.
         types: The entity types of a change of the mode; none named: all.
     """
-    return callers.run(_change(settings, cluster, reason, act, types), "Not done")
+    return callers.run(_change(settings, cluster, reason, action, types), "Not done")
 
 
-async def _change(settings: Settings, cluster: str, reason: str, act: Act, types: Sequence[Area]) -> int:
-    async with opened(settings, cluster) as parts:
+async def _change(
+    settings: Settings, cluster: str, reason: str, action: TargetAction, types: Sequence[KraftEntityType]
+) -> int:
+    async with open_cluster(settings, cluster) as parts:
         service = TargetService(parts.runner, parts.stores[cluster])
-        changes: dict[Act, Callable[[Caller], Awaitable[Target]]] = {
-            Act.ADOPT: partial(service.adopt, parts.target_states, areas=types),
-            Act.ENFORCE: partial(service.enforce, parts.target_states, areas=types),
-            Act.OBSERVE: partial(service.observe, areas=types),
-            Act.PAUSE: service.pause,
-            Act.RESUME: service.resume,
+        changes: dict[TargetAction, Callable[[Caller], Awaitable[Target]]] = {
+            TargetAction.ADOPT: partial(service.adopt, parts.target_states, entity_types=types),
+            TargetAction.ENFORCE: partial(service.enforce, parts.target_states, entity_types=types),
+            TargetAction.OBSERVE: partial(service.observe, entity_types=types),
+            TargetAction.PAUSE: service.pause,
+            TargetAction.RESUME: service.resume,
         }
-        target = await changes[act](callers.caller(reason))
-    typer.echo(act.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
+        target = await changes[action](callers.caller(reason))
+    typer.echo(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
     return callers.DONE

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from confplane.cli import callers
-from confplane.cli.target_wiring import kafka
-from confplane.services.ports.kafka import Permission
+from confplane.cli.target_wiring import open_kafka
+from confplane.services.ports.kafka import EntityTypePermission
 
 if TYPE_CHECKING:
     from confplane.settings import Settings
@@ -23,7 +23,7 @@ def run(settings: Settings, cluster: str) -> int:
 
 
 async def _check(settings: Settings, cluster: str) -> int:
-    async with kafka(settings, cluster) as found:
+    async with open_kafka(settings, cluster) as found:
         deadline = time.monotonic() + _DEADLINE_S
         identity = await found.identity(deadline)
         permissions = await found.permissions(deadline, alters=True)
@@ -36,8 +36,8 @@ async def _check(settings: Settings, cluster: str) -> int:
         f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
         f" {identity.metadata_version}), brokers {brokers}"
     )
-    for area, (permission, reason) in permissions.items():
-        typer.echo(f"  {area:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
+    for entity_type, (permission, reason) in permissions.items():
+        typer.echo(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
     if unproven is None:
         typer.echo("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
     else:
@@ -50,10 +50,16 @@ async def _check(settings: Settings, cluster: str) -> int:
             "  metadata log    "
             + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Looks do without it")
         )
-    unaltered = [area for area, (permission, _) in permissions.items() if permission is not Permission.FULL]
+    unaltered = [
+        entity_type
+        for entity_type, (permission, _) in permissions.items()
+        if permission is not EntityTypePermission.FULL
+    ]
     if unaltered:
         typer.echo(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
-    missing = [area for area, (permission, _) in permissions.items() if permission is Permission.NONE]
+    missing = [
+        entity_type for entity_type, (permission, _) in permissions.items() if permission is EntityTypePermission.NONE
+    ]
     if not missing:
         typer.echo("Everything can be followed. Nothing was written")
         return callers.DONE

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
-from confplane.services.ports.kafka import Area
+from confplane.services.ports.kafka import KraftEntityType
 
 commands = typer.Typer(add_completion=False)
 target = typer.Typer(
@@ -21,7 +21,7 @@ commands.add_typer(target)
 _CODES = "Exit codes: 0 done; 1 not done, or not all; 2 invalid options or settings"
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the trail.")]
 Types = Annotated[
-    list[Area] | None,
+    list[KraftEntityType] | None,
     typer.Option("--type", help="An entity type; may be repeated. Without it the mode is that of all types."),
 ]
 
@@ -102,7 +102,9 @@ def adopt(cluster: ClusterName, reason: Reason, types: Types = None, settings_fi
     """
     from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ADOPT, types or ()))
+    raise typer.Exit(
+        command.run(load_settings(settings_file), cluster, reason, command.TargetAction.ADOPT, types or ())
+    )
 
 
 @target.command(
@@ -120,7 +122,9 @@ def enforce(cluster: ClusterName, reason: Reason, types: Types = None, settings_
     """
     from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ENFORCE, types or ()))
+    raise typer.Exit(
+        command.run(load_settings(settings_file), cluster, reason, command.TargetAction.ENFORCE, types or ())
+    )
 
 
 @target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
@@ -131,7 +135,9 @@ def observe(cluster: ClusterName, reason: Reason, types: Types = None, settings_
     """
     from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.OBSERVE, types or ()))
+    raise typer.Exit(
+        command.run(load_settings(settings_file), cluster, reason, command.TargetAction.OBSERVE, types or ())
+    )
 
 
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
@@ -143,7 +149,7 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     """
     from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.PAUSE))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.TargetAction.PAUSE))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
@@ -151,4 +157,4 @@ def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = N
     """Follow the Kafka cluster again after `pause`. Changes made meanwhile are recorded."""
     from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.RESUME))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.TargetAction.RESUME))

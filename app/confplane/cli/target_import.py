@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from confplane.cli import callers
-from confplane.cli.target_wiring import observation
-from confplane.collector import collect_seldom
-from confplane.services.ports.kafka import Area, Permission
+from confplane.cli.target_wiring import open_kraft_wiring
+from confplane.gc_tuning import tune_gc_for_batch
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.services.kraft.importer import AreaSurvey, Importer, Survey
+    from confplane.services.kraft.importer import EntityTypeSurvey, Importer, ImportSurvey
     from confplane.settings import Settings
 
 _SURVEY_S: Final = 600.0
@@ -28,12 +28,12 @@ _SHOWN: Final = 20
 
 def run(settings: Settings, cluster: str, *, apply: bool) -> int:
     """Show the work of an import, import where ``apply``, and return the exit code."""
-    collect_seldom()
+    tune_gc_for_batch()
     return callers.run(_import(settings, cluster, apply=apply), "Not imported", resumable=apply)
 
 
 async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
-    async with observation(settings, cluster) as (found, _):
+    async with open_kraft_wiring(settings, cluster) as (found, _):
         survey = await found.importer.survey(time.monotonic() + _SURVEY_S)
         _show(cluster, survey)
         if survey.blockers:
@@ -52,14 +52,14 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
         return await _apply(cluster, found.importer, survey)
 
 
-async def _apply(cluster: str, importer: Importer, survey: Survey) -> int:
+async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
     reason = "confplane target import"
     await importer.begin(survey.identity, callers.caller(reason))
     written = 0
     with _bar() as bar:
-        tasks = {area: bar.add_task(area, total=None, visible=False) for area in Area}
+        tasks = {entity_type: bar.add_task(entity_type, total=None, visible=False) for entity_type in KraftEntityType}
         async for progress in importer.run():
-            bar.update(tasks[progress.area], completed=progress.done, total=progress.total, visible=True)
+            bar.update(tasks[progress.entity_type], completed=progress.done, total=progress.total, visible=True)
             written = progress.written
     await importer.end(survey.identity, callers.caller(reason))
     _show_names("ZooKeeper can't hold", importer.refused)
@@ -70,7 +70,7 @@ async def _apply(cluster: str, importer: Importer, survey: Survey) -> int:
     return callers.DONE
 
 
-def _show(cluster: str, survey: Survey) -> None:
+def _show(cluster: str, survey: ImportSurvey) -> None:
     identity = survey.identity
     typer.echo(
         f"Kafka cluster {identity.cluster_id}, release {identity.release}, brokers"
@@ -78,22 +78,22 @@ def _show(cluster: str, survey: Survey) -> None:
     )
     if survey.target is not None:
         typer.echo(f"Target of {cluster}: {survey.target}")
-    for area, each in survey.areas.items():
-        typer.echo(_line(area, each))
+    for entity_type, each in survey.entity_types.items():
+        typer.echo(_line(entity_type, each))
     for what, names in (
         (
             "without a place in ZooKeeper",
-            {name: why for each in survey.areas.values() for name, why in each.unmanaged.items()},
+            {name: why for each in survey.entity_types.values() for name, why in each.unmanaged.items()},
         ),
-        ("not followed", {name: why for each in survey.areas.values() for name, why in each.hidden.items()}),
+        ("not followed", {name: why for each in survey.entity_types.values() for name, why in each.hidden.items()}),
     ):
         _show_names(what, names)
 
 
-def _line(area: Area, survey: AreaSurvey) -> str:
-    if survey.permission is Permission.NONE:
-        return f"  {area:<16}not permitted, left out: {survey.reason}"
-    return f"  {area:<16}{_entities(survey.entities)} with configs, {survey.differing} to be written"
+def _line(entity_type: KraftEntityType, survey: EntityTypeSurvey) -> str:
+    if survey.permission is EntityTypePermission.NONE:
+        return f"  {entity_type:<16}not permitted, left out: {survey.reason}"
+    return f"  {entity_type:<16}{_entities(survey.entities)} with configs, {survey.differing} to be written"
 
 
 def _show_names(what: str, names: Mapping[str, str]) -> None:
@@ -112,9 +112,9 @@ def _bar() -> Progress:
     return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
 
 
-def _differing(survey: Survey) -> int:
-    return sum(each.differing for each in survey.areas.values())
+def _differing(survey: ImportSurvey) -> int:
+    return sum(each.differing for each in survey.entity_types.values())
 
 
 def _entities(number: int) -> str:
-    return callers.counted(number, "entity", "entities")
+    return callers.pluralize(number, "entity", "entities")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli import callers
-from confplane.services.kraft import notices
+from confplane.services.kraft import warnings
 from confplane.services.kraft.report import parse
 from confplane.services.ports.cluster_states import Target
-from confplane.services.ports.kafka import Permission
-from confplane.wiring import opened
+from confplane.services.ports.kafka import EntityTypePermission
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.report import Applying, AreaReport, Names, Report
-    from confplane.services.ports.kafka import Area
+    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
+    from confplane.services.ports.kafka import KraftEntityType
     from confplane.settings import Settings
 
 
@@ -26,7 +26,7 @@ def run(settings: Settings, cluster: str) -> int:
 
 
 async def _show(settings: Settings, cluster: str) -> int:
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         store = parts.stores[cluster]
         target = (await store.read_state(Target, callers.caller(None).deadline)).value
         report = parse(store.observation())
@@ -36,12 +36,12 @@ async def _show(settings: Settings, cluster: str) -> int:
     typer.echo(f"Cluster {cluster}: {target}")
     if report is not None:
         _show_report(report)
-    for notice in notices.of(cluster, target, report):
-        typer.echo(str(notice), err=True)
+    for warning in warnings.list_warnings(cluster, target, report):
+        typer.echo(str(warning), err=True)
     return callers.DONE
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: ObservationReport) -> None:
     brokers = ", ".join(map(str, report.brokers)) or "none"
     typer.echo(
         f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
@@ -50,32 +50,32 @@ def _show_report(report: Report) -> None:
     if report.followed_offset is not None:
         read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
         typer.echo(f"The metadata log is followed up to offset {report.followed_offset}{read}")
-    for area, each in report.areas.items():
-        typer.echo(_line(area, each))
+    for entity_type, each in report.areas.items():
+        typer.echo(_line(entity_type, each))
     if report.applying is not None:
         _show_applying(report.applying)
     for what, lists in (
-        ("without a place in ZooKeeper", {area: each.unmanaged for area, each in report.areas.items()}),
-        ("not followed", {area: each.hidden for area, each in report.areas.items()}),
+        ("without a place in ZooKeeper", {entity_type: each.unmanaged for entity_type, each in report.areas.items()}),
+        ("not followed", {entity_type: each.hidden for entity_type, each in report.areas.items()}),
     ):
-        for area, names in lists.items():
-            _show_names(area, what, names)
+        for entity_type, names in lists.items():
+            _show_names(entity_type, what, names)
 
 
-def _line(area: Area, report: AreaReport) -> str:
-    if report.permission is Permission.NONE:
-        return f"  {area:<16}not permitted: {report.reason}"
+def _line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
+    if report.permission is EntityTypePermission.NONE:
+        return f"  {entity_type:<16}not permitted: {report.reason}"
     if report.observed_at is None:
-        return f"  {area:<16}not looked at yet"
-    seen = f"  {area:<16}looked at {_ago(report.observed_at)}, {callers.counted(report.entities, 'entity', 'entities')}"
+        return f"  {entity_type:<16}not looked at yet"
+    seen = f"  {entity_type:<16}looked at {_ago(report.observed_at)}, {callers.pluralize(report.entities, 'entity', 'entities')}"
     return f"{seen}; {report.problem}" if report.problem else seen
 
 
-def _show_applying(applying: Applying) -> None:
+def _show_applying(applying: ApplyReport) -> None:
     if not applying.pending:
         typer.echo("Changes of callers: nothing waits to be applied")
     else:
-        waits = callers.counted(applying.pending, "entity", "entities")
+        waits = callers.pluralize(applying.pending, "entity", "entities")
         typer.echo(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
     if applying.problem:
         typer.echo(f"Not applied now: {applying.problem}")
@@ -86,10 +86,10 @@ def _show_applying(applying: Applying) -> None:
     _show_names("keys", "extra: others set them, and they were never set here", applying.extra)
 
 
-def _show_names(area: str, what: str, names: Names) -> None:
+def _show_names(entity_type: str, what: str, names: ListedNames) -> None:
     if not names.count:
         return
-    typer.echo(f"{area}, {what}: {names.count}")
+    typer.echo(f"{entity_type}, {what}: {names.count}")
     for name, reason in names.first:
         typer.echo(f"  {name}: {reason}")
     if names.count > len(names.first):

@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster
-from confplane.observation import rules_of
-from confplane.wiring import opened
+from confplane.kraft_wiring import rules_of
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from confplane.observation import Observation
+    from confplane.kraft_wiring import KraftWiring
     from confplane.settings import Settings
     from confplane.store import ZooKeeperStore
 
 
 @asynccontextmanager
-async def observation(settings: Settings, cluster: str) -> AsyncIterator[tuple[Observation, ZooKeeperStore]]:
+async def open_kraft_wiring(settings: Settings, cluster: str) -> AsyncIterator[tuple[KraftWiring, ZooKeeperStore]]:
     """Open a cluster, and everything that observes its Kafka cluster.
 
     Raises:
         InvalidRequestError: The settings name no brokers of a Kafka cluster.
-        ConfplaneError: As :func:`confplane.wiring.opened`.
+        ConfplaneError: As :func:`confplane.wiring.open_cluster`.
     """
-    async with opened(settings, cluster) as parts:
-        found = parts.observations.get(cluster)
+    async with open_cluster(settings, cluster) as parts:
+        found = parts.kraft_wirings.get(cluster)
         if found is None:
             raise _no_brokers(cluster)
         yield found, parts.stores[cluster]
 
 
 @asynccontextmanager
-async def kafka(settings: Settings, cluster: str) -> AsyncIterator[KraftCluster]:
+async def open_kafka(settings: Settings, cluster: str) -> AsyncIterator[KraftCluster]:
     """Open the Kafka cluster of the settings alone: neither ZooKeeper nor Postgres, and no target.
 
     Raises:

@@ -13,10 +13,10 @@ import typer
 
 from confplane.cli import callers
 from confplane.cli.columns import columns
-from confplane.files import replacing
-from confplane.services.access_admin.pages import every
-from confplane.services.access_admin.shown import shown_token
-from confplane.wiring import opened_access
+from confplane.files import atomic_write
+from confplane.services.access_admin.pagination import read_all
+from confplane.services.access_admin.views import token_view
+from confplane.wiring import open_access
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import TextIO
     from uuid import UUID
 
-    from confplane.services.access_admin.tokens import Made, NewToken
+    from confplane.services.access_admin.tokens import CreatedToken, NewToken
     from confplane.services.changes.callers import Caller
     from confplane.settings import Settings
 
@@ -45,8 +45,8 @@ def rotate(
 async def _create(
     settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller
 ) -> int:
-    with _written(output) as file:
-        async with opened_access(settings) as services:
+    with _open_output(output) as file:
+        async with open_access(settings) as services:
             if lifetime_s is not None:
                 wanted = replace(wanted, expires_at=services.tokens.now + timedelta(seconds=lifetime_s))
             made = await services.tokens.create(wanted, caller)
@@ -56,10 +56,10 @@ async def _create(
 
 async def list_tokens(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
     """Print tokens, and return the exit code."""
-    async with opened_access(settings) as services:
+    async with open_access(settings) as services:
         now = services.tokens.now
-        found = await every(partial(services.tokens.page, principal, caller.access))
-    items = [shown_token(token, now) for token in found]
+        found = await read_all(partial(services.tokens.page, principal, caller.access))
+    items = [token_view(token, now) for token in found]
     if as_json:
         for item in items:
             typer.echo(json.dumps(item, ensure_ascii=False))
@@ -72,7 +72,7 @@ async def list_tokens(settings: Settings, principal: str | None, *, as_json: boo
 
 async def revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
     """Revoke a token, and return the exit code."""
-    async with opened_access(settings) as services:
+    async with open_access(settings) as services:
         token = await services.tokens.revoke(token_id, caller)
     typer.echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")
     return callers.DONE
@@ -81,15 +81,13 @@ async def revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
 async def _rotate(
     settings: Settings, token_id: UUID, overlap_s: int, lifetime_s: int | None, output: Path | None, caller: Caller
 ) -> int:
-    with _written(output) as file:
-        async with opened_access(settings) as services:
+    with _open_output(output) as file:
+        async with open_access(settings) as services:
             expires_at = None if lifetime_s is None else services.tokens.now + timedelta(seconds=lifetime_s)
             made = await services.tokens.rotate(token_id, overlap_s, caller, expires_at=expires_at)
             old = await services.tokens.find(token_id, caller.access)
         _write(made, file)
-    typer.echo(
-        f"The old token {old.id} is valid until {shown_token(old, made.token.created_at)['expiresAt']}", err=True
-    )
+    typer.echo(f"The old token {old.id} is valid until {token_view(old, made.token.created_at)['expiresAt']}", err=True)
     return callers.DONE
 
 
@@ -104,21 +102,21 @@ def _run(work: Coroutine[None, None, int], failure: str, output: Path | None) ->
         return callers.FAILED
 
 
-def _written(output: Path | None) -> AbstractContextManager[TextIO | None]:
+def _open_output(output: Path | None) -> AbstractContextManager[TextIO | None]:
     """Return the file for a token, which only its owner reads; None: standard output.
 
     The file is made ahead of the token, so that no token is lost for want of a file.
     """
-    return nullcontext() if output is None else replacing(output, mode=0o600)
+    return nullcontext() if output is None else atomic_write(output, mode=0o600)
 
 
-def _write(made: Made, file: TextIO | None) -> None:
+def _write(made: CreatedToken, file: TextIO | None) -> None:
     token = made.token
     if file is None:
         typer.echo(made.text)
     else:
         file.write(f"{made.text}\n")
-    until = shown_token(token, token.created_at)["expiresAt"]
+    until = token_view(token, token.created_at)["expiresAt"]
     typer.echo(
         f"The token {token.id} of {token.principal} is valid until {until}; its text is shown this once", err=True
     )

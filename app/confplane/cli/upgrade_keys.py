@@ -9,17 +9,19 @@ import typer
 from confplane.cli import callers
 from confplane.cli.progress import bar
 from confplane.services.upkeep.renames import RenameService
-from confplane.wiring import opened
+from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.domain.definitions import Kind
+    from confplane.domain.definitions import ConfigKind
     from confplane.services.upkeep.renames import RenameResult
     from confplane.settings import Settings
 
 
-def run(settings: Settings, cluster: str, *, apply: bool, table: Mapping[Kind, Mapping[str, str]] | None = None) -> int:
+def run(
+    settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None = None
+) -> int:
     """Show the entities that lack new names, write the names where ``apply``, and return the exit code.
 
     Args:
@@ -32,9 +34,9 @@ def run(settings: Settings, cluster: str, *, apply: bool, table: Mapping[Kind, M
 
 
 async def _upgrade(
-    settings: Settings, cluster: str, *, apply: bool, table: Mapping[Kind, Mapping[str, str]] | None
+    settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None
 ) -> int:
-    async with opened(settings, cluster) as parts:
+    async with open_cluster(settings, cluster) as parts:
         service = RenameService(parts.alter, parts.clusters.get(cluster), table)
         if not service.known:
             typer.echo("Kafka has renamed no config that can be dynamic; there is nothing to do")

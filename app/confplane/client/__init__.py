@@ -1,6 +1,6 @@
 """The HTTP client library: a blocking and an asynchronous client with the same typed operations (docs/python.md)."""
 
-from confplane.client.awaiting import AsyncConfplane
+from confplane.client.asynchronous import AsyncConfplane
 from confplane.client.blocking import Confplane
 from confplane.client.core.calls import Answer
 from confplane.client.core.pages import AsyncPages, Pages

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from confplane.client.core.senders import Awaiting
+from confplane.client.core.senders import AsyncSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from confplane.client.tokens import Token
 
 
-class AsyncConfplane(Families[Awaiting]):
+class AsyncConfplane(Families[AsyncSender]):
     """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
 
     Its requests are repeated as those of :class:`~confplane.client.blocking.Confplane`, and its arguments are the same.
@@ -45,7 +45,7 @@ class AsyncConfplane(Families[Awaiting]):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
-        super().__init__(Awaiting(self._http, token, tries, timeout_s), cluster)
+        super().__init__(AsyncSender(self._http, token, tries, timeout_s), cluster)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from confplane.client.core.senders import Blocking
+from confplane.client.core.senders import BlockingSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from confplane.client.tokens import Token
 
 
-class Confplane(Families[Blocking]):
+class Confplane(Families[BlockingSender]):
     """Speaks to one service about one cluster, from any thread.
 
     A request is repeated after a failure that may pass: no answer, or an answer that is retriable, as 429, 502, 503 and
@@ -59,7 +59,7 @@ class Confplane(Families[Blocking]):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
-        super().__init__(Blocking(self._http, token, tries, timeout_s), cluster)
+        super().__init__(BlockingSender(self._http, token, tries, timeout_s), cluster)
 
     def __enter__(self) -> Self:
         return self

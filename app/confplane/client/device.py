@@ -59,7 +59,7 @@ class DeviceCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class LoginTokens:
     """Tokens of a login."""
 
     access: str
@@ -138,7 +138,7 @@ class DeviceLogin:
         except (KeyError, TypeError, ValueError) as error:
             raise LoginError(f"{issuer.device_endpoint} answered without a device code: {error}") from None
 
-    def wait(self, issuer: Issuer, client_id: str, device: DeviceCode, *, resource: str | None) -> Tokens:
+    def wait(self, issuer: Issuer, client_id: str, device: DeviceCode, *, resource: str | None) -> LoginTokens:
         """Ask for the token until the person has confirmed the login (RFC 8628, sections 3.4 and 3.5).
 
         Raises:
@@ -159,7 +159,7 @@ class DeviceLogin:
                 raise LoginError(_refused(error, answer))
         raise LoginError("The code has expired; begin again with `confplane login`")
 
-    def refresh(self, token_endpoint: str, client_id: str, refresh_token: str, *, resource: str | None) -> Tokens:
+    def refresh(self, token_endpoint: str, client_id: str, refresh_token: str, *, resource: str | None) -> LoginTokens:
         """Renew tokens (RFC 6749, section 6).
 
         Raises:
@@ -216,7 +216,7 @@ def _secure(url: str, what: str) -> str:
     raise LoginError(f"{what} {url} is not https")
 
 
-def _tokens(answer: Mapping[str, Any], refresh: str | None) -> Tokens:
+def _tokens(answer: Mapping[str, Any], refresh: str | None) -> LoginTokens:
     """Read an answer with tokens; an issuer may leave out a refresh token that stays the same.
 
     Raises:
@@ -230,7 +230,7 @@ def _tokens(answer: Mapping[str, Any], refresh: str | None) -> Tokens:
         expires_at = None if lifetime is None else time.time() + float(lifetime)
     except (TypeError, ValueError):
         raise LoginError("The issuer answered with an expires_in that is no number") from None
-    return Tokens(access, expires_at, answer.get("refresh_token", refresh))
+    return LoginTokens(access, expires_at, answer.get("refresh_token", refresh))
 
 
 def _refused(error: object, answer: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.crypto.fingerprints import same
+from confplane.crypto.fingerprints import constant_time_equal
 from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.texts import clipped
 
@@ -40,7 +40,7 @@ class KafkaCipher:
 
     def matches(self, broker_id: int, key: str, stored: str, plain: str) -> bool:
         """Compare a stored value with a plain one; see ``ports.Cipher``."""
-        return same(self.decode(broker_id, key, stored), plain)
+        return constant_time_equal(self.decode(broker_id, key, stored), plain)
 
     def fingerprint(self, broker_id: int | None, key: str, plain: str) -> str | None:
         """Return a fingerprint; see ``ports.Cipher``."""

@@ -43,6 +43,6 @@ def fingerprinter(secret: str, cluster: str) -> Callable[[str, str], str]:
     return fingerprint
 
 
-def same(one: str, other: str) -> bool:
+def constant_time_equal(one: str, other: str) -> bool:
     """Compare two sensitive values in a time that depends on their lengths alone."""
     return hmac.compare_digest(one.encode(errors="surrogatepass"), other.encode(errors="surrogatepass"))

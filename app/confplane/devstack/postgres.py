@@ -20,7 +20,7 @@ import psutil
 from confplane.devstack import unprivileged
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.process import Server, end, tail
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,7 +168,7 @@ class Postgres(Server):
         path = self.data_dir / "passwords.json"
         if not path.exists():
             passwords = {role: secrets.token_hex(16) for role in (_SUPERUSER, OWNER, SERVICE)}
-            with replacing(path, mode=0o600) as file:
+            with atomic_write(path, mode=0o600) as file:
                 json.dump(passwords, file)
         self._passwords = json.loads(path.read_text())
 
@@ -180,7 +180,7 @@ class Postgres(Server):
         partial = self.data_dir / f"data.partial-{os.getpid()}"
         partial.mkdir(mode=0o700)
         secret = self.data_dir / "superuser"
-        with replacing(secret, mode=0o600) as file:
+        with atomic_write(secret, mode=0o600) as file:
             file.write(self._passwords[_SUPERUSER])
         unprivileged.own(partial)
         unprivileged.own(secret)

@@ -22,7 +22,7 @@ _NEVER_KEPT = ("CONFPLANE_CLUSTERS__DEFAULT__ZOOKEEPER", "CONFPLANE_CLUSTERS__DE
 _KEPT_WITH_KAFKA = ("CONFPLANE_CLUSTERS__DEFAULT__KAFKA__SASL", "CONFPLANE_CLUSTERS__DEFAULT__KAFKA__TLS")
 
 
-class Service(Server):
+class ConfplaneServer(Server):
     """``confplane serve`` on 127.0.0.1, with all settings from one file.
 
     Of the environment's own settings only the log level and the options of the cluster ``default`` are passed on:

@@ -27,9 +27,9 @@ import yaml
 from confplane.devstack.cancellation import Cancellation
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.postgres import OWNER, SERVICE, Postgres
-from confplane.devstack.service import Service
+from confplane.devstack.service import ConfplaneServer
 from confplane.devstack.zookeeper import ZooKeeper
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ class Stack:
         self.endpoints_file = self.data_dir / "endpoints.json"
         self.zookeeper = ZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, durable=durable)
         self.postgres = Postgres(self.data_dir / "postgres", durable=durable)
-        self.service = Service(
+        self.service = ConfplaneServer(
             self.data_dir / "service", port=http_port or None, settings_file=self.settings_file, kafka=bool(kafka)
         )
         self._servers: tuple[Server, ...] = (self.zookeeper, self.postgres, self.service)
@@ -254,5 +254,5 @@ def _stop(server: Server, report: Callable[[str], None] | None) -> None:
 
 def _write_private(path: Path, text: str) -> None:
     """Replace a file, atomically, by a file that only the owner may read."""
-    with replacing(path, mode=0o600) as file:
+    with atomic_write(path, mode=0o600) as file:
         file.write(text)

@@ -23,10 +23,10 @@ from confplane.domain.texts import clipped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.domain.broker_levels import Levels
+    from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.config_rules import ConfigValue
     from confplane.domain.definitions import Catalog
-    from confplane.domain.listeners import Listeners
+    from confplane.domain.listeners import BrokerListeners
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _FLUSH: Final = "log.flush.interval.ms"
@@ -55,10 +55,10 @@ _UNLIMITED: Final = -1
 _LIKE_TOTAL: Final = -2
 
 
-class _View:
+class _EffectiveValues:
     """The effective values of one broker, and whether they are known."""
 
-    def __init__(self, levels: Levels) -> None:
+    def __init__(self, levels: ConfigLevels) -> None:
         self.levels = levels
         self.catalog = levels.catalog
         self.merged = levels.merged()
@@ -105,11 +105,11 @@ class _View:
         return None
 
 
-class _Check:
-    def __init__(self, before: Levels, after: Levels, pointers: Mapping[str, str]) -> None:
+class _MergedCheck:
+    def __init__(self, before: ConfigLevels, after: ConfigLevels, pointers: Mapping[str, str]) -> None:
         self.catalog = after.catalog
-        self.before = _View(before)
-        self.after = _View(after)
+        self.before = _EffectiveValues(before)
+        self.after = _EffectiveValues(after)
         self.pointers = pointers
         self.warnings: list[str] = []
         self.changed = {
@@ -127,7 +127,7 @@ class _Check:
         raise InvalidRequestError(f"Invalid dynamic configuration: {text}", pointer=pointer)
 
 
-def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] = _NO_POINTERS) -> list[str]:
+def check_merged(before: ConfigLevels, after: ConfigLevels, *, pointers: Mapping[str, str] = _NO_POINTERS) -> list[str]:
     """Check the merged configs of one broker after a change.
 
     Args:
@@ -142,7 +142,7 @@ def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] =
         InvalidRequestError: The values contradict each other, or a broker that runs on the values of before can't reach
             them.
     """
-    check = _Check(before, after, pointers)
+    check = _MergedCheck(before, after, pointers)
     if check.changed:
         _threads(check)
         _times(check)
@@ -154,7 +154,7 @@ def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] =
     return check.warnings
 
 
-def _threads(check: _Check) -> None:
+def _threads(check: _MergedCheck) -> None:
     """Check that a pool is resized to between half and double of its size."""
     names = set(_THREADS)
     for name in check.before.merged.keys() | check.after.merged.keys():
@@ -184,7 +184,7 @@ def _threads(check: _Check) -> None:
             )
 
 
-def _times(check: _Check) -> None:
+def _times(check: _MergedCheck) -> None:
     if check.after.time(_RETENTION) == 0:
         check.refuse("log.retention.ms must be at least 1, or -1 for no limit", "log.retention.ms")
     roll, jitter = check.after.time(_ROLL), check.after.time(_JITTER)
@@ -200,7 +200,7 @@ def _times(check: _Check) -> None:
         )
 
 
-def _cleaner(check: _Check) -> None:
+def _cleaner(check: _MergedCheck) -> None:
     threads, buffer = check.after.integer(_CLEANER_THREADS), check.after.integer(_DEDUPE)
     if threads and buffer is not None and buffer // threads <= _DEDUPE_PER_THREAD:
         check.refuse(
@@ -209,7 +209,7 @@ def _cleaner(check: _Check) -> None:
         )
 
 
-def _local_retention(check: _Check) -> None:
+def _local_retention(check: _MergedCheck) -> None:
     """Check that the broker's disk keeps no more than the topic keeps in all."""
     times = [name for name, _ in _RETENTION]
     totals = (
@@ -229,7 +229,7 @@ def _local_retention(check: _Check) -> None:
             check.refuse(f"{name} must be at most {total_name}, which is {total}", name, total_name)
 
 
-def _connections(check: _Check) -> None:
+def _connections(check: _MergedCheck) -> None:
     text = check.after.text(_OVERRIDES) or ""
     overrides = [element.strip() for element in text.split(",") if element.strip()]
     for element in overrides:
@@ -241,7 +241,7 @@ def _connections(check: _Check) -> None:
         check.refuse(f"{_PER_IP} can be 0 only where {_OVERRIDES} lists who may connect", _PER_IP, _OVERRIDES)
 
 
-def _listeners(check: _Check) -> None:
+def _listeners(check: _MergedCheck) -> None:
     if not check.changed & _reconfigured(check.catalog):
         return
     if not check.after.known(LISTENERS):
@@ -274,7 +274,7 @@ def _listeners(check: _Check) -> None:
             )
 
 
-def _fixed(check: _Check, listener: str) -> list[str]:
+def _fixed(check: _MergedCheck, listener: str) -> list[str]:
     """Return the file-only configs of a listener whose values differ from the broker's file.
 
     Brokers also compare values that were set long before with their file. Where the file is not known, only changes
@@ -290,7 +290,7 @@ def _fixed(check: _Check, listener: str) -> list[str]:
     )
 
 
-def _listeners_of(view: _View) -> Listeners:
+def _listeners_of(view: _EffectiveValues) -> BrokerListeners:
     values = view.merged | {name: view.text(name) or "" for name in _LISTENER_KEYS}
     return read_listeners(values, file_known=view.levels.static is not None)
 
@@ -313,7 +313,7 @@ def _is_fixed(catalog: Catalog, name: str, listener: str) -> bool:
     return definition is None or not (definition.prefix_only or definition.cluster_level_prefix)
 
 
-def _mechanisms(check: _Check) -> None:
+def _mechanisms(check: _MergedCheck) -> None:
     """Check that the mechanism between brokers is one that their listener offers."""
     if not any(name == _MECHANISM or name.endswith(_MECHANISMS) for name in check.changed):
         return

@@ -50,7 +50,7 @@ class ConfigSource(StrEnum):
         return place if place <= _LAST_BEFORE_LOGGERS else place + 1
 
 
-class Level(StrEnum):
+class DynamicLevel(StrEnum):
     """The two dynamic levels of broker configs."""
 
     BROKER = "broker"
@@ -60,7 +60,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class ConfigLevels:
     """The configs set for one broker, level by level. Secrets are in clear; undecodable ones are absent."""
 
     catalog: Catalog
@@ -107,7 +107,7 @@ class SynonymValue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveConfig:
+class EffectiveConfigEntry:
     """One effective config, with all parts of a describe's answer."""
 
     name: str
@@ -125,7 +125,7 @@ class EffectiveConfig:
     """True where the broker's file is unknown and could change the value."""
 
 
-def effective_broker(name: str, levels: Levels) -> EffectiveConfig:
+def effective_broker(name: str, levels: ConfigLevels) -> EffectiveConfigEntry:
     """Return the effective value of one broker config, set at any level or at none.
 
     Args:
@@ -135,7 +135,7 @@ def effective_broker(name: str, levels: Levels) -> EffectiveConfig:
     return _effective(name, levels, levels.merged())
 
 
-def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> EffectiveConfig:
+def _effective(name: str, levels: ConfigLevels, merged: Mapping[str, str]) -> EffectiveConfigEntry:
     catalog = levels.catalog
     definition = definition_of(catalog, name)
     exact = catalog.broker.get(name)
@@ -147,7 +147,7 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
         value: str | None = printed(None if exact is None or exact.dynamic_only or exact.internal else exact, stored)
     else:
         value = None if exact is None else exact.default
-    return EffectiveConfig(
+    return EffectiveConfigEntry(
         name=name,
         value=None if sensitive else value,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
@@ -159,7 +159,7 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
     )
 
 
-def describe_broker(levels: Levels) -> list[EffectiveConfig]:
+def describe_broker(levels: ConfigLevels) -> list[EffectiveConfigEntry]:
     """Return all configs of one broker, by name: every config that Kafka documents, and all that are set anywhere."""
     names = {name for name, found in levels.catalog.broker.items() if not found.internal and not found.dynamic_only}
     for values in levels.by_source().values():
@@ -168,7 +168,7 @@ def describe_broker(levels: Levels) -> list[EffectiveConfig]:
     return [_effective(name, levels, merged) for name in sorted(names)]
 
 
-def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[EffectiveConfig]:
+def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[EffectiveConfigEntry]:
     """Return the configs set as the default of all brokers, by name; no other level counts here."""
     found = []
     for name in sorted(default):
@@ -181,7 +181,7 @@ def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[Effec
             if synonym in default
         )
         found.append(
-            EffectiveConfig(
+            EffectiveConfigEntry(
                 name=name,
                 value=None if sensitive else default[name],  # as given: no broker has parsed it
                 source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -194,7 +194,7 @@ def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[Effec
     return found
 
 
-def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
+def synonyms_for(name: str, levels: ConfigLevels) -> tuple[SynonymValue, ...]:
     """List the values of a broker config and its synonyms over all levels, from the first one of its own name on."""
     listed: list[SynonymValue] = []
     catalog = levels.catalog
@@ -233,7 +233,7 @@ def printed(definition: ConfigDef | None, stored: str) -> str:
         return stored
 
 
-def read_level(catalog: Catalog, config: Mapping[str, str], level: Level) -> tuple[dict[str, str], list[str]]:
+def read_level(catalog: Catalog, config: Mapping[str, str], level: DynamicLevel) -> tuple[dict[str, str], list[str]]:
     """Read a stored level as brokers do, without the entries that they ignore.
 
     Returns:
@@ -250,7 +250,7 @@ def read_level(catalog: Catalog, config: Mapping[str, str], level: Level) -> tup
     return kept, warnings
 
 
-def left_out(catalog: Catalog, name: str, value: str, level: Level, *, resolvable: bool = False) -> str | None:
+def left_out(catalog: Catalog, name: str, value: str, level: DynamicLevel, *, resolvable: bool = False) -> str | None:
     """Return the reason why brokers ignore an entry of a level; None if they use it.
 
     Args:
@@ -265,7 +265,7 @@ def left_out(catalog: Catalog, name: str, value: str, level: Level, *, resolvabl
         return "it is not dynamic"
     if exact is not None and exact.prefix_only:
         return "it is dynamic only with a listener's prefix"
-    if level is Level.DEFAULT and is_per_broker(catalog, name):
+    if level is DynamicLevel.DEFAULT and is_per_broker(catalog, name):
         return "it can't be a default of all brokers"
     definition = definition_of(catalog, name)
     if definition is not None and definition.dynamic and not (resolvable and _REFERENCE in value):

@@ -13,9 +13,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.broker_consistency import check_merged
 from confplane.domain.broker_keys import JAAS, definition_of, is_password, listener_key
-from confplane.domain.broker_levels import PROVIDERS, Level, Levels, is_per_broker, left_out, read_level
-from confplane.domain.broker_whole import check_merged
+from confplane.domain.broker_levels import PROVIDERS, ConfigLevels, DynamicLevel, is_per_broker, left_out, read_level
 from confplane.domain.definitions import ConfigType, ConfigValueError, Prefix, parse
 from confplane.domain.errors import InvalidConfigError, InvalidRequestError
 from confplane.domain.jaas import JaasError, check_jaas
@@ -35,8 +35,8 @@ _REPORTERS: Final = "metric.reporters"
 def validate(
     after: Mapping[str, str],
     *,
-    level: Level,
-    levels: Levels,
+    level: DynamicLevel,
+    levels: ConfigLevels,
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
     """Check the whole map that a change would leave at one level.
@@ -57,20 +57,22 @@ def validate(
         InvalidRequestError: Kafka would refuse the map (42), or no listener could use it.
         InvalidConfigError: A custom secret as a default of all brokers (40).
     """
-    before = levels.broker if level is Level.BROKER else levels.default
+    before = levels.broker if level is DynamicLevel.BROKER else levels.default
     warnings = check_level(levels.catalog, after, level=level, stored=before, pointers=pointers)
     kept_before = _readable(levels)
     kept, _ = read_level(levels.catalog, after, level)
-    kept_after = replace(kept_before, broker=kept) if level is Level.BROKER else replace(kept_before, default=kept)
+    kept_after = (
+        replace(kept_before, broker=kept) if level is DynamicLevel.BROKER else replace(kept_before, default=kept)
+    )
     return list(dict.fromkeys([*warnings, *check_merged(kept_before, kept_after, pointers=pointers)]))
 
 
-def _readable(levels: Levels) -> Levels:
-    return Levels(
+def _readable(levels: ConfigLevels) -> ConfigLevels:
+    return ConfigLevels(
         levels.catalog,
         static=levels.static,
-        default=read_level(levels.catalog, levels.default, Level.DEFAULT)[0],
-        broker=read_level(levels.catalog, levels.broker, Level.BROKER)[0],
+        default=read_level(levels.catalog, levels.default, DynamicLevel.DEFAULT)[0],
+        broker=read_level(levels.catalog, levels.broker, DynamicLevel.BROKER)[0],
     )
 
 
@@ -78,7 +80,7 @@ def check_level(
     catalog: Catalog,
     config: Mapping[str, str],
     *,
-    level: Level,
+    level: DynamicLevel,
     stored: Mapping[str, str] = _NO_POINTERS,
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
@@ -116,7 +118,7 @@ def check_level(
     return warnings
 
 
-def _check_names(catalog: Catalog, new: Iterable[str], level: Level, pointers: Mapping[str, str]) -> None:
+def _check_names(catalog: Catalog, new: Iterable[str], level: DynamicLevel, pointers: Mapping[str, str]) -> None:
     known = catalog.broker
     _refuse(
         [name for name in new if name in known and not known[name].dynamic],
@@ -128,7 +130,7 @@ def _check_names(catalog: Catalog, new: Iterable[str], level: Level, pointers: M
         "These security configs can be dynamically updated only per-listener using the listener prefix",
         pointers,
     )
-    if level is not Level.DEFAULT:
+    if level is not DynamicLevel.DEFAULT:
         return
     _refuse(
         [name for name in new if is_per_broker(catalog, name)],

@@ -52,7 +52,7 @@ _KINDS: Final = frozenset({(EntityType.USER,), (EntityType.USER, EntityType.CLIE
 _EXAMPLES: Final = {ACKS: '"all"', SESSION_TIMEOUT: '"30000"', HEARTBEAT_INTERVAL: '"3000"'}
 
 
-class ClientConfigs:
+class ClientConfigsFacet:
     """The facet ``client-configs`` of one cluster. Stateless.
 
     Args:

@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed
+from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed
 from confplane.domain.definitions import ConfigValueError, parse
 from confplane.domain.errors import InvalidConfigError, InvalidRequestError
 from confplane.domain.numbers import java_trim
@@ -122,13 +122,13 @@ def _compiles(expression: str) -> bool:
     return True
 
 
-def effective_client_metrics(catalog: Catalog, name: str, config: Mapping[str, str]) -> EffectiveConfig:
+def effective_client_metrics(catalog: Catalog, name: str, config: Mapping[str, str]) -> EffectiveConfigEntry:
     """Return the effective value of one config of a subscription; of a stored key that is unknown, a secret's form."""
     definition = catalog.client_metrics.get(name)
     stored = config.get(name)
     own = None if stored is None or definition is None else printed(definition, stored)
     source = ConfigSource.DEFAULT_CONFIG if stored is None else ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
-    return EffectiveConfig(
+    return EffectiveConfigEntry(
         name=name,
         value=own if own is not None or definition is None else definition.default,
         source=source,
@@ -139,7 +139,7 @@ def effective_client_metrics(catalog: Catalog, name: str, config: Mapping[str, s
     )
 
 
-def describe_client_metrics(catalog: Catalog, config: Mapping[str, str]) -> list[EffectiveConfig]:
+def describe_client_metrics(catalog: Catalog, config: Mapping[str, str]) -> list[EffectiveConfigEntry]:
     """Return all configs of a subscription, by name: those that Kafka defines, and all that are stored."""
     return [
         effective_client_metrics(catalog, name, config)

@@ -13,7 +13,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import clipped
 
 
-class ResourceType(IntEnum):
+class KafkaResourceType(IntEnum):
     """Kafka's resource types, under the numbers of its RPCs."""
 
     TOPIC = 2
@@ -24,29 +24,29 @@ class ResourceType(IntEnum):
 
 
 _ENTITY_TYPES: Final = {
-    ResourceType.TOPIC: EntityType.TOPIC,
-    ResourceType.BROKER: EntityType.BROKER,
-    ResourceType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
-    ResourceType.GROUP: EntityType.GROUP,
+    KafkaResourceType.TOPIC: EntityType.TOPIC,
+    KafkaResourceType.BROKER: EntityType.BROKER,
+    KafkaResourceType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
+    KafkaResourceType.GROUP: EntityType.GROUP,
 }
 
 
-def resource_type(given: int | str, *, pointer: str | None = None) -> ResourceType:
+def resource_type(given: int | str, *, pointer: str | None = None) -> KafkaResourceType:
     """Read a resource type: Kafka's number or its name.
 
     Raises:
         InvalidRequestError: Neither a number nor a name of a type.
     """
     try:
-        return ResourceType[given] if isinstance(given, str) else ResourceType(given)
+        return KafkaResourceType[given] if isinstance(given, str) else KafkaResourceType(given)
     except (KeyError, ValueError):
-        names = ", ".join(f"{kind.name} ({kind.value})" for kind in ResourceType)
+        names = ", ".join(f"{kind.name} ({kind.value})" for kind in KafkaResourceType)
         raise InvalidRequestError(
             f"Unknown resource type {clipped(str(given), 40)}; there are: {names}", pointer=pointer
         ) from None
 
 
-def resource_entity(kind: ResourceType, name: str, *, pointer: str | None = None) -> Entity:
+def resource_entity(kind: KafkaResourceType, name: str, *, pointer: str | None = None) -> Entity:
     """Return the entity of a resource; the facet checks whether the entity can have configs.
 
     Args:

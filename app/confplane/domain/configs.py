@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_keys import is_sensitive
-from confplane.domain.definitions import ConfigType, Kind
+from confplane.domain.definitions import ConfigKind, ConfigType
 from confplane.domain.entities import EntityType, check_name
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName, Rank
@@ -30,18 +30,18 @@ _NO_DEFAULT: Final = {
     EntityType.CLIENT_METRICS: "Subscription name can't be empty",
 }
 """Kafka's words for the types without a default entity."""
-KINDS: Final[Mapping[tuple[EntityType, ...], Kind]] = MappingProxyType(
+KINDS: Final[Mapping[tuple[EntityType, ...], ConfigKind]] = MappingProxyType(
     {
-        (EntityType.TOPIC,): Kind.TOPIC,
-        (EntityType.BROKER,): Kind.BROKER,
-        (EntityType.GROUP,): Kind.GROUP,
-        (EntityType.CLIENT_METRICS,): Kind.CLIENT_METRICS,
+        (EntityType.TOPIC,): ConfigKind.TOPIC,
+        (EntityType.BROKER,): ConfigKind.BROKER,
+        (EntityType.GROUP,): ConfigKind.GROUP,
+        (EntityType.CLIENT_METRICS,): ConfigKind.CLIENT_METRICS,
     }
 )
 """The definitions of an entity's configs, by the entity's types."""
 
 
-class Configs:
+class ConfigsFacet:
     """The facet ``configs`` of one cluster. Stateless.
 
     Args:

@@ -51,7 +51,7 @@ class ConfigType(StrEnum):
     PASSWORD = "PASSWORD"  # noqa: S105 - the name of a type
 
 
-class Kind(StrEnum):
+class ConfigKind(StrEnum):
     """The components whose configs a catalog defines."""
 
     TOPIC = "topic"
@@ -155,7 +155,7 @@ class Catalog:
     by_mechanism: tuple[str, ...]
     """The broker configs whose form for one listener names a SASL mechanism too."""
 
-    def of(self, kind: Kind) -> Mapping[str, ConfigDef]:
+    def of(self, kind: ConfigKind) -> Mapping[str, ConfigDef]:
         """Return the configs of a kind."""
         found: Mapping[str, ConfigDef] = getattr(self, kind.name.lower())
         return found
@@ -167,15 +167,15 @@ class Catalog:
 
 @cache
 def _catalog(release: str) -> Catalog:
-    broker = _load(Kind.BROKER, release)
+    broker = _load(ConfigKind.BROKER, release)
     return Catalog(
         release=release,
-        topic=_load(Kind.TOPIC, release),
+        topic=_load(ConfigKind.TOPIC, release),
         broker=broker,
-        producer=_load(Kind.PRODUCER, release),
-        consumer=_load(Kind.CONSUMER, release),
-        group=_load(Kind.GROUP, release),
-        client_metrics=_load(Kind.CLIENT_METRICS, release),
+        producer=_load(ConfigKind.PRODUCER, release),
+        consumer=_load(ConfigKind.CONSUMER, release),
+        group=_load(ConfigKind.GROUP, release),
+        client_metrics=_load(ConfigKind.CLIENT_METRICS, release),
         by_mechanism=tuple(name for name, found in broker.items() if found.prefix is Prefix.MECHANISM),
     )
 
@@ -190,20 +190,20 @@ def catalog_of(release: str) -> Catalog:
     return _catalog(nearest(release))
 
 
-def releases_with(kind: Kind, name: str) -> tuple[str, ...]:
+def releases_with(kind: ConfigKind, name: str) -> tuple[str, ...]:
     """Return the releases that define a config, ascending; empty for an unknown config."""
     return _releases_with(kind).get(name, ())
 
 
 @cache
-def _releases_with(kind: Kind) -> Mapping[str, tuple[str, ...]]:
+def _releases_with(kind: ConfigKind) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for entry in _entries(kind):
         found.setdefault(entry["name"], []).extend(_run(entry))
     return MappingProxyType({name: tuple(run) for name, run in found.items()})
 
 
-def description(kind: Kind, name: str) -> str | None:
+def description(kind: ConfigKind, name: str) -> str | None:
     """Return our description of a config: every topic and broker config and every dynamic client config has one."""
     return _descriptions()[kind].get(name)
 
@@ -213,9 +213,9 @@ def quota_description(name: str) -> str:
     return _descriptions()["quota"][name]
 
 
-def documentation_link(kind: Kind, name: str, release: str) -> str:
+def documentation_link(kind: ConfigKind, name: str, release: str) -> str:
     """Return the link to Kafka's documentation of a config, in a release that defines it."""
-    if kind is Kind.CLIENT_METRICS:
+    if kind is ConfigKind.CLIENT_METRICS:
         return _CLIENT_METRICS_LINK
     return f"https://kafka.apache.org/{release.replace('.', '')}/documentation.html#{kind}configs_{name}"
 
@@ -231,7 +231,7 @@ def _read(file: str) -> str:
 
 
 @cache
-def _entries(kind: Kind) -> tuple[dict[str, Any], ...]:
+def _entries(kind: ConfigKind) -> tuple[dict[str, Any], ...]:
     """Return the definitions of all releases, by name; of one name by release."""
     return tuple(json.loads(_read(f"{kind}.json"))["configs"])
 
@@ -242,13 +242,13 @@ def _run(entry: dict[str, Any]) -> tuple[str, ...]:
     return known[known.index(entry.get("from", known[0])) : known.index(entry.get("to", known[-1])) + 1]
 
 
-def _load(kind: Kind, release: str) -> Mapping[str, ConfigDef]:
+def _load(kind: ConfigKind, release: str) -> Mapping[str, ConfigDef]:
     return MappingProxyType(
         {entry["name"]: _definition(kind, entry) for entry in _entries(kind) if release in _run(entry)}
     )
 
 
-def _definition(kind: Kind, entry: dict[str, Any]) -> ConfigDef:
+def _definition(kind: ConfigKind, entry: dict[str, Any]) -> ConfigDef:
     prefix = entry.get("prefix")
     return ConfigDef(
         name=entry["name"],
@@ -293,9 +293,9 @@ def _valid(rule: dict[str, Any] | None) -> Rule | None:
 
 
 _SCOPES: Final = {
-    Kind.TOPIC: Scope.PER_TOPIC,
-    Kind.GROUP: Scope.PER_GROUP,
-    Kind.CLIENT_METRICS: Scope.PER_SUBSCRIPTION,
+    ConfigKind.TOPIC: Scope.PER_TOPIC,
+    ConfigKind.GROUP: Scope.PER_GROUP,
+    ConfigKind.CLIENT_METRICS: Scope.PER_SUBSCRIPTION,
 }
 _CLIENT_METRICS_LINK: Final = (
     "https://cwiki.apache.org/confluence/display/KAFKA/KIP-714%3A+Client+metrics+and+observability"

@@ -321,7 +321,7 @@ class PreconditionFailedError(ConfplaneError):
         self.etag = etag
 
 
-class LaterChange(NamedTuple):
+class ConflictingChange(NamedTuple):
     """A change that touched keys which a revert would restore."""
 
     change_id: UUID | None
@@ -341,7 +341,7 @@ class RevertConflictError(ConfplaneError):
 
     code = KafkaCode.INVALID_UPDATE_VERSION
 
-    def __init__(self, detail: str, *, later: tuple[LaterChange, ...]) -> None:
+    def __init__(self, detail: str, *, later: tuple[ConflictingChange, ...]) -> None:
         super().__init__(detail, outcome=WriteOutcome.NOT_APPLIED)
         self.later = later
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.broker_keys import definition_of, is_password, is_sensitive
-from confplane.domain.broker_levels import PROVIDERS, Level, is_per_broker, printed
+from confplane.domain.broker_levels import PROVIDERS, DynamicLevel, is_per_broker, printed
 from confplane.domain.brokers import check_level
 from confplane.domain.enums import StrEnum
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
@@ -63,7 +63,7 @@ def check_shared(keys: Iterable[tuple[str, str | None]]) -> None:
         )
 
 
-class Fate(StrEnum):
+class ImportDecision(StrEnum):
     """The import's decision on one entry of the old znode."""
 
     IMPORT = "import"
@@ -87,7 +87,7 @@ class LegacyEntry:
     key: str
     value: str | None
     """The value as it would be stored; None where it must not be shown, or is not text."""
-    fate: Fate
+    decision: ImportDecision
     reason: str | None = None
     """The reason, where the fate alone does not give it."""
 
@@ -131,7 +131,7 @@ def _text(value: Any) -> str | None:
     return value
 
 
-def judge(
+def decide(
     catalog: Catalog, legacy: Mapping[str, str | None], stored: Mapping[str, str], *, overwrite: bool = False
 ) -> list[LegacyEntry]:
     """Decide on each entry by its key; contradictions between entries are found later, on the whole.
@@ -142,31 +142,33 @@ def judge(
         stored: The cluster default as it is.
         overwrite: Replace other values of the cluster default.
     """
-    return [_judge(catalog, key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]
+    return [_decide(catalog, key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]
 
 
-def _judge(catalog: Catalog, key: str, value: str | None, stored: Mapping[str, str], *, overwrite: bool) -> LegacyEntry:
+def _decide(
+    catalog: Catalog, key: str, value: str | None, stored: Mapping[str, str], *, overwrite: bool
+) -> LegacyEntry:
     reason = _why_it_stays(catalog, key)
     if reason is not None:
         hidden = is_sensitive(catalog, key) and key not in LOCAL_ONLY
-        return LegacyEntry(key, None if hidden else value, Fate.STAYS, reason)
+        return LegacyEntry(key, None if hidden else value, ImportDecision.STAYS, reason)
     definition = definition_of(catalog, key)
     if definition is None:
         # The meaning of the config is unknown, so its value may be a secret.
-        return LegacyEntry(key, None, Fate.UNKNOWN, "Kafka has no broker config of this name")
+        return LegacyEntry(key, None, ImportDecision.UNKNOWN, "Kafka has no broker config of this name")
     reason = _fault(catalog, key, value, stored)
     current = stored.get(key)
     if reason is not None:
-        fate = Fate.REFUSED
+        decision = ImportDecision.REFUSED
     elif current is None:
-        fate = Fate.IMPORT
+        decision = ImportDecision.IMPORT
     elif printed(definition, current) == printed(definition, value or ""):
-        fate = Fate.SAME
+        decision = ImportDecision.SAME
     elif overwrite:
-        fate, reason = Fate.IMPORT, f"takes the place of {clipped(current)}"
+        decision, reason = ImportDecision.IMPORT, f"takes the place of {clipped(current)}"
     else:
-        fate, reason = Fate.KEPT, f"the cluster default is {clipped(current)}; --overwrite replaces it"
-    return LegacyEntry(key, value, fate, reason)
+        decision, reason = ImportDecision.KEPT, f"the cluster default is {clipped(current)}; --overwrite replaces it"
+    return LegacyEntry(key, value, decision, reason)
 
 
 def _fault(catalog: Catalog, key: str, value: str | None, stored: Mapping[str, str]) -> str | None:
@@ -174,7 +176,7 @@ def _fault(catalog: Catalog, key: str, value: str | None, stored: Mapping[str, s
         return "the value is neither text nor a number"
     providers = {PROVIDERS: stored[PROVIDERS]} if PROVIDERS in stored else {}
     try:
-        check_level(catalog, {**providers, key: value}, level=Level.DEFAULT, stored=providers)
+        check_level(catalog, {**providers, key: value}, level=DynamicLevel.DEFAULT, stored=providers)
     except ConfplaneError as error:
         return error.detail
     return None

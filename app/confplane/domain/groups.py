@@ -13,7 +13,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
+from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
 from confplane.domain.definitions import ConfigType, ConfigValueError, parse
 from confplane.domain.errors import InvalidConfigError
 from confplane.domain.texts import clipped
@@ -21,7 +21,7 @@ from confplane.domain.texts import clipped
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from confplane.domain.broker_levels import Levels
+    from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.config_rules import ConfigValue
     from confplane.domain.definitions import Catalog, ConfigDef
 
@@ -40,7 +40,7 @@ _NAMED_OTHERWISE: Final = {"num.standby.replicas": "standby.replicas", "num.warm
 def check_group(
     after: Mapping[str, str],
     *,
-    levels: Levels,
+    levels: ConfigLevels,
     stored: Mapping[str, str] = _NO_POINTERS,
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
@@ -68,7 +68,7 @@ def check_group(
             if stored.get(name) != after[name]:
                 raise InvalidConfigError(str(error), pointer=pointers.get(name)) from None
             warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
-    check = _Whole(values, levels, pointers)
+    check = _GroupCheck(values, levels, pointers)
     check.bounds()
     check.assignor()
     check.sessions()
@@ -87,10 +87,10 @@ def _parsed(catalog: Catalog, name: str, value: str) -> ConfigValue:
     return parsed
 
 
-class _Whole:
+class _GroupCheck:
     """The rules about brokers' values, and about several configs of one group."""
 
-    def __init__(self, values: Mapping[str, ConfigValue], levels: Levels, pointers: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, ConfigValue], levels: ConfigLevels, pointers: Mapping[str, str]) -> None:
         self._values = values
         self._levels = levels
         self._merged = levels.merged()
@@ -166,7 +166,7 @@ class _Whole:
         raise InvalidConfigError(text, pointer=pointer)
 
 
-def effective_group(name: str, config: Mapping[str, str], levels: Levels) -> EffectiveConfig:
+def effective_group(name: str, config: Mapping[str, str], levels: ConfigLevels) -> EffectiveConfigEntry:
     """Return the effective value of one config of a group.
 
     Args:
@@ -185,7 +185,7 @@ def effective_group(name: str, config: Mapping[str, str], levels: Levels) -> Eff
     default = None if definition is None else definition.default
     value = own if own is not None else inherited[0].value if inherited else default
     broker_key = None if definition is None or not definition.synonyms else definition.synonyms[0].name
-    return EffectiveConfig(
+    return EffectiveConfigEntry(
         name=name,
         value=None if sensitive else value,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
@@ -197,7 +197,7 @@ def effective_group(name: str, config: Mapping[str, str], levels: Levels) -> Eff
     )
 
 
-def _inherited(definition: ConfigDef, levels: Levels) -> Iterator[SynonymValue]:
+def _inherited(definition: ConfigDef, levels: ConfigLevels) -> Iterator[SynonymValue]:
     """List what the group has without a value of its own: the broker's values, or the default of the group config."""
     if definition.synonyms:
         yield from synonyms_for(definition.synonyms[0].name, levels)
@@ -205,7 +205,7 @@ def _inherited(definition: ConfigDef, levels: Levels) -> Iterator[SynonymValue]:
         yield SynonymValue(definition.name, definition.default, ConfigSource.DEFAULT_CONFIG)
 
 
-def describe_group(config: Mapping[str, str], levels: Levels) -> list[EffectiveConfig]:
+def describe_group(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
     """Return all configs of a group, by name: those that Kafka documents, and all that are stored."""
     documented = {name for name, found in levels.catalog.group.items() if not found.internal}
     return [effective_group(name, config, levels) for name in sorted(documented | config.keys())]

@@ -93,7 +93,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return found
 
 
-class Listeners(NamedTuple):
+class BrokerListeners(NamedTuple):
     """The listeners of one broker."""
 
     endpoints: list[Endpoint]
@@ -108,7 +108,7 @@ class Listeners(NamedTuple):
         return {endpoint.listener for endpoint in self.endpoints}
 
 
-def read_listeners(values: Mapping[str, str], *, file_known: bool) -> Listeners:
+def read_listeners(values: Mapping[str, str], *, file_known: bool) -> BrokerListeners:
     """Read and check the listeners of one broker.
 
     Args:
@@ -125,7 +125,7 @@ def read_listeners(values: Mapping[str, str], *, file_known: bool) -> Listeners:
     if file_known:
         name = values.get(INTER_BROKER_LISTENER) or values.get(INTER_BROKER_PROTOCOL) or "PLAINTEXT"
         inter_broker = name.strip().upper()
-    found = Listeners(endpoints, advertised, protocols, inter_broker)
+    found = BrokerListeners(endpoints, advertised, protocols, inter_broker)
     unmapped = sorted(found.names - set(protocols))
     if unmapped:
         raise ListenersError(

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.broker_keys import definition_of as broker_definition
-from confplane.domain.definitions import ConfigValueError, Kind, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.numbers import java_trim, parse_java_double
@@ -34,7 +34,7 @@ _MANAGED: Final = "min.insync.replicas"
 """Source: ConfigurationControlManager of Kafka 4.4, and KIP-966."""
 
 
-class Sight(NamedTuple):
+class Observation(NamedTuple):
     """One entity's declared configs, as the cluster shows them."""
 
     config: Mapping[str, str]
@@ -42,7 +42,7 @@ class Sight(NamedTuple):
     """Declared keys whose values the cluster does not show."""
 
 
-class Rules:
+class ObservedRules:
     """The rules of one cluster.
 
     Args:
@@ -105,7 +105,7 @@ class Rules:
             return error.detail
         return entity
 
-    def followed(self, entity: Entity, stored: Mapping[str, str], sight: Sight) -> dict[str, str]:
+    def reconcile(self, entity: Entity, stored: Mapping[str, str], observation: Observation) -> dict[str, str]:
         """Return a stored map as it has to be, to be that of the cluster; an equal map where nothing differs.
 
         A value that differs in its spelling alone keeps the stored spelling. References to config providers are never
@@ -114,9 +114,9 @@ class Rules:
         after = {
             key: value
             for key, value in stored.items()
-            if key in sight.config or key in sight.hidden or not self.governs(entity, key)
+            if key in observation.config or key in observation.hidden or not self.governs(entity, key)
         }
-        for key, value in sight.config.items():
+        for key, value in observation.config.items():
             old = after.get(key)
             if old != value and self.governs(entity, key) and (old is None or not self.same(entity, key, old, value)):
                 after[key] = value
@@ -131,10 +131,10 @@ class Rules:
         definition = _definition_of(self._catalog(), entity, key)
         return definition is not None and _parsed(definition, one) == _parsed(definition, other)
 
-    def uncompared(self, entity: Entity, sight: Sight) -> dict[str, str]:
+    def uncompared(self, entity: Entity, observation: Observation) -> dict[str, str]:
         """Return the declared keys that are not followed, each with the reason."""
-        found = dict.fromkeys(sight.hidden, "The cluster does not show the value of a password")
-        for key, value in sight.config.items():
+        found = dict.fromkeys(observation.hidden, "The cluster does not show the value of a password")
+        for key, value in observation.config.items():
             if not self.governs(entity, key):
                 secret = self.facet_of(entity).owns(entity, key)
                 found[key] = (
@@ -147,7 +147,7 @@ class Rules:
 
 def _definition_of(catalog: Catalog, entity: Entity, key: str) -> ConfigDef | None:
     kind = entity.types[0]
-    return broker_definition(catalog, key) if kind is EntityType.BROKER else catalog.of(Kind(kind.value)).get(key)
+    return broker_definition(catalog, key) if kind is EntityType.BROKER else catalog.of(ConfigKind(kind.value)).get(key)
 
 
 _CLIENTS: Final = frozenset(kind for quota in QUOTA_KEYS.values() for kinds in quota.kinds for kind in kinds)

@@ -98,7 +98,7 @@ class Globs:
         return clipped(", ".join(self.texts), 300)
 
 
-class Names:
+class NamePatterns:
     """Patterns of the names of one component; ``<default>`` among them is the default entity and never a name."""
 
     __slots__ = ("_default", "_globs")
@@ -119,7 +119,7 @@ class Match:
 
     facets: frozenset[str] = frozenset(FACET_KINDS)
     kinds: frozenset[tuple[EntityType, ...]] = frozenset(KINDS.values())
-    names: Mapping[EntityType, Names] = field(default_factory=dict)
+    names: Mapping[EntityType, NamePatterns] = field(default_factory=dict)
     """Patterns by type. Entities without one of these components do not match."""
     principals: Globs | None = None
     except_principals: Globs = field(default_factory=lambda: Globs(()))
@@ -147,7 +147,7 @@ class Demand(Protocol):
     def text(self) -> str:
         """The text after "the value must": ``be at most 5``."""
 
-    def met(self, value: str) -> bool:
+    def is_met(self, value: str) -> bool:
         """Say whether a stored value meets the demand."""
 
 
@@ -168,7 +168,7 @@ class Between:
             bounds.append(f"at most {plain_number(self.maximum)}")
         return f"be a number, {' and '.join(bounds)}"
 
-    def met(self, value: str) -> bool:
+    def is_met(self, value: str) -> bool:
         """Say whether a stored value is a number within the bounds; NaN is within none."""
         number = _number(value)
         if number is None:
@@ -179,7 +179,7 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class AllowedValues:
     """One of some values: texts are compared as stored, numbers by value, true and false as Kafka reads them."""
 
     values: tuple[str | bool | float, ...]
@@ -189,7 +189,7 @@ class OneOf:
         """The text after "the value must"."""
         return f"be one of {clipped(', '.join(_spelled(value) for value in self.values), 300)}"
 
-    def met(self, value: str) -> bool:
+    def is_met(self, value: str) -> bool:
         """Say whether a stored value is one of the allowed values."""
         return any(_equal(value, allowed) for allowed in self.values)
 
@@ -205,7 +205,7 @@ class Regex:
         """The text after "the value must"."""
         return f"match the regular expression {clipped(self.pattern.pattern, 300)}"
 
-    def met(self, value: str) -> bool:
+    def is_met(self, value: str) -> bool:
         """Say whether all of a stored value matches."""
         return len(value) <= LONGEST_MATCHED and self.pattern.fullmatch(value) is not None
 
@@ -261,7 +261,7 @@ class Rule:
                 continue
             if value is None:
                 yield key, f"{clipped(key)} is sensitive, so its value can't be checked, as this rule demands"
-            elif not demand.met(value):
+            elif not demand.is_met(value):
                 yield key, f"the value of {clipped(key)} must {demand.text}"
 
 

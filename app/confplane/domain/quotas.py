@@ -94,7 +94,7 @@ QUOTA_KEYS: Final[Mapping[str, QuotaKey]] = MappingProxyType(
 _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-class ClientQuotas:
+class ClientQuotasFacet:
     """The facet ``client-quotas``. Stateless."""
 
     name = FacetName.CLIENT_QUOTAS

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from confplane.domain.broker_keys import is_password, listener_key
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import EntityType
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class RenamedConfig:
     """A stored config whose new name is not stored."""
 
     old: str
@@ -38,15 +38,15 @@ class Renamed:
 
 
 @cache
-def renames() -> Mapping[Kind, Mapping[str, str]]:
+def renames() -> Mapping[ConfigKind, Mapping[str, str]]:
     """Return the table of the catalog."""
     text = resources.files("confplane.domain.catalog").joinpath("renames.json").read_text("utf-8")
-    return MappingProxyType({Kind(kind): MappingProxyType(names) for kind, names in json.loads(text).items()})
+    return MappingProxyType({ConfigKind(kind): MappingProxyType(names) for kind, names in json.loads(text).items()})
 
 
 def missing(
-    catalog: Catalog, entity: Entity, config: Mapping[str, str], table: Mapping[Kind, Mapping[str, str]]
-) -> list[Renamed]:
+    catalog: Catalog, entity: Entity, config: Mapping[str, str], table: Mapping[ConfigKind, Mapping[str, str]]
+) -> list[RenamedConfig]:
     """Return a topic's or broker's configs under old names without their new names, by the old name.
 
     Forms with a listener's prefix are renamed with their base.
@@ -58,12 +58,12 @@ def missing(
         table: The table of :func:`renames`.
     """
     is_topic = entity.types == (EntityType.TOPIC,)
-    names = table.get(Kind.TOPIC if is_topic else Kind.BROKER, {})
+    names = table.get(ConfigKind.TOPIC if is_topic else ConfigKind.BROKER, {})
     found = []
     for old in sorted(config):
         new = names.get(old) if is_topic else _renamed(catalog, old, names)
         if new is not None and new not in config:
-            found.append(Renamed(old, new, config[old], not is_topic and is_password(old)))
+            found.append(RenamedConfig(old, new, config[old], not is_topic and is_password(old)))
     return found
 
 

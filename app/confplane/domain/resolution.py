@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ResolutionLevel:
     """One candidate entry."""
 
     level: int
@@ -41,13 +41,13 @@ _REMEMBERED: Final = 4096
 class Synonym(NamedTuple):
     """A value of a key at one level, effective or overridden."""
 
-    level: Level
+    level: ResolutionLevel
     value: str
     """The value as stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class KeyResolution:
     """The resolution of a key."""
 
     key: str
@@ -60,7 +60,7 @@ class Resolved:
         return self.synonyms[0].value
 
     @property
-    def source(self) -> Level:
+    def source(self) -> ResolutionLevel:
         """The level of the effective value."""
         return self.synonyms[0].level
 
@@ -70,7 +70,7 @@ _PER_USER: Final = "all clients of this user together"
 _PER_CLIENT: Final = "all connections with this client-id, whatever their user"
 
 
-def quota_levels(entity: Entity) -> tuple[Level, ...]:
+def quota_levels(entity: Entity) -> tuple[ResolutionLevel, ...]:
     """List the entries that can decide the quotas of an entity, highest precedence first.
 
     An absent or default user, client-id or ip means any name without an entry of its own: levels that would need the
@@ -83,7 +83,7 @@ def quota_levels(entity: Entity) -> tuple[Level, ...]:
 
 
 @lru_cache(_REMEMBERED)
-def _quota_levels(entity: Entity) -> tuple[Level, ...]:
+def _quota_levels(entity: Entity) -> tuple[ResolutionLevel, ...]:
     kinds = set(entity.types)
     if kinds == {EntityType.IP}:
         return _ip_levels(entity.get(EntityType.IP))
@@ -99,7 +99,9 @@ def _quota_levels(entity: Entity) -> tuple[Level, ...]:
             components.append((EntityType.USER, user if user_part == _NAMED else None))
         if client_part != _ABSENT:
             components.append((EntityType.CLIENT_ID, client if client_part == _NAMED else None))
-        levels.append(Level(level, Entity(tuple(components)).id, _reason(level, user_part, client_part), shared_by))
+        levels.append(
+            ResolutionLevel(level, Entity(tuple(components)).id, _reason(level, user_part, client_part), shared_by)
+        )
     return tuple(levels)
 
 
@@ -132,10 +134,10 @@ def _reason(level: int, user_part: str, client_part: str) -> str:
     return f"Level {level} of 8: it applies to {whom}; entries of levels with a lower number come first."
 
 
-def _ip_levels(address: str | None) -> tuple[Level, ...]:
+def _ip_levels(address: str | None) -> tuple[ResolutionLevel, ...]:
     shared_by = "all connections from one address, each address by itself"
     levels = [
-        Level(
+        ResolutionLevel(
             2,
             Entity(((EntityType.IP, None),)).id,
             "Level 2 of 2: it applies to every address that has no entry of its own.",
@@ -144,11 +146,13 @@ def _ip_levels(address: str | None) -> tuple[Level, ...]:
     ]
     if address is not None:
         named = Entity(((EntityType.IP, address),)).id
-        levels.insert(0, Level(1, named, "Level 1 of 2: it applies to exactly this address.", shared_by))
+        levels.insert(0, ResolutionLevel(1, named, "Level 1 of 2: it applies to exactly this address.", shared_by))
     return tuple(levels)
 
 
-def resolve_quotas(levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[str, str]]) -> dict[str, Resolved]:
+def resolve_quotas(
+    levels: Sequence[ResolutionLevel], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, KeyResolution]:
     """Resolve quotas key by key; keys that are not quotas of such entities, like SCRAM credentials, are left out.
 
     Args:
@@ -166,7 +170,7 @@ def resolve_quotas(levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[
     return {key: found for key, found in resolve_client_configs(levels, configs_by_id).items() if key in known}
 
 
-def client_config_levels(entity: Entity) -> tuple[Level, ...]:
+def client_config_levels(entity: Entity) -> tuple[ResolutionLevel, ...]:
     """List the entries that can decide the client configs of an entity: ``<user, client-id>``, then ``<user>``.
 
     Default entities are never consulted (KIP-649): a default client-id counts as one without an entry of its own, and
@@ -176,12 +180,12 @@ def client_config_levels(entity: Entity) -> tuple[Level, ...]:
 
 
 @lru_cache(_REMEMBERED)
-def _client_config_levels(entity: Entity) -> tuple[Level, ...]:
+def _client_config_levels(entity: Entity) -> tuple[ResolutionLevel, ...]:
     user, client = entity.get(EntityType.USER), entity.get(EntityType.CLIENT_ID)
     if user is None or not set(entity.types) <= {EntityType.USER, EntityType.CLIENT_ID}:
         return ()
     levels = [
-        Level(
+        ResolutionLevel(
             2,
             Entity(((EntityType.USER, user),)).id,
             "Level 2 of 2: it applies to every client of this user, key by key, where the client-id's own entry does "
@@ -191,7 +195,7 @@ def _client_config_levels(entity: Entity) -> tuple[Level, ...]:
     if client is not None:
         levels.insert(
             0,
-            Level(
+            ResolutionLevel(
                 1,
                 Entity(((EntityType.USER, user), (EntityType.CLIENT_ID, client))).id,
                 "Level 1 of 2: it applies to exactly this user with this client-id.",
@@ -200,14 +204,14 @@ def _client_config_levels(entity: Entity) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def _remembered(levels: _lru_cache_wrapper[tuple[Level, ...]], entity: Entity) -> tuple[Level, ...]:
+def _remembered(levels: _lru_cache_wrapper[tuple[ResolutionLevel, ...]], entity: Entity) -> tuple[ResolutionLevel, ...]:
     """Return the levels of an entity from a cache: clients poll those of the same few thousand entities."""
     return levels(entity) if len(entity.id) <= CACHED_LENGTH else levels.__wrapped__(entity)
 
 
 def resolve_client_configs(
-    levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[str, str]]
-) -> dict[str, Resolved]:
+    levels: Sequence[ResolutionLevel], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, KeyResolution]:
     """Resolve client configs key by key.
 
     Args:
@@ -221,17 +225,17 @@ def resolve_client_configs(
     for level in levels:
         for key, value in configs_by_id.get(level.entity_id, {}).items():
             found.setdefault(key, []).append(Synonym(level, value))
-    return {key: Resolved(key, tuple(found[key])) for key in sorted(found)}
+    return {key: KeyResolution(key, tuple(found[key])) for key in sorted(found)}
 
 
-def levels_of(facet: FacetName, entity: Entity) -> tuple[Level, ...]:
+def levels_of(facet: FacetName, entity: Entity) -> tuple[ResolutionLevel, ...]:
     """List the entries that can decide an entity's quotas or client configs, highest precedence first."""
     return quota_levels(entity) if facet is FacetName.CLIENT_QUOTAS else client_config_levels(entity)
 
 
 def resolve(
-    facet: FacetName, levels: Sequence[Level], configs_by_id: Mapping[str, Mapping[str, str]]
-) -> dict[str, Resolved]:
+    facet: FacetName, levels: Sequence[ResolutionLevel], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, KeyResolution]:
     """Resolve quotas or client configs by the levels of :func:`levels_of`."""
     by_facet = resolve_quotas if facet is FacetName.CLIENT_QUOTAS else resolve_client_configs
     return by_facet(levels, configs_by_id)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
+from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
 from confplane.domain.definitions import ConfigType, ConfigValueError, parse
 from confplane.domain.errors import InvalidConfigError, InvalidTopicError
 from confplane.domain.releases import ON_ZOOKEEPER
@@ -24,7 +24,7 @@ from confplane.domain.texts import clipped, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.domain.broker_levels import Levels
+    from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.config_rules import ConfigValue
     from confplane.domain.definitions import Catalog, ConfigDef
 
@@ -74,7 +74,7 @@ class _Default:
 def check_topic(
     after: Mapping[str, str],
     *,
-    levels: Levels,
+    levels: ConfigLevels,
     stored: Mapping[str, str] = _NO_POINTERS,
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
@@ -103,7 +103,7 @@ def check_topic(
             warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
         else:
             values[name] = after[name]
-    check = _Whole(values, _Defaults(levels), pointers)
+    check = _TopicCheck(values, _Defaults(levels), pointers)
     check.compaction()
     check.remote()
     return warnings + check.warnings
@@ -119,7 +119,7 @@ def _check_value(catalog: Catalog, name: str, value: str) -> None:
 class _Defaults:
     """The values that a topic inherits from brokers, as far as their levels are known."""
 
-    def __init__(self, levels: Levels) -> None:
+    def __init__(self, levels: ConfigLevels) -> None:
         self._levels = levels
         self.catalog = levels.catalog
         self._merged = levels.merged()
@@ -168,7 +168,7 @@ class _Defaults:
         return _Default(definition.default, assumed=False)
 
 
-class _Whole:
+class _TopicCheck:
     """The rules about several configs of one topic."""
 
     def __init__(self, values: Mapping[str, str], defaults: _Defaults, pointers: Mapping[str, str]) -> None:
@@ -238,7 +238,7 @@ class _Whole:
         raise InvalidConfigError(text, pointer=pointer)
 
 
-def effective_topic(name: str, config: Mapping[str, str], levels: Levels) -> EffectiveConfig:
+def effective_topic(name: str, config: Mapping[str, str], levels: ConfigLevels) -> EffectiveConfigEntry:
     """Return the effective value of one config of a topic.
 
     Args:
@@ -249,13 +249,13 @@ def effective_topic(name: str, config: Mapping[str, str], levels: Levels) -> Eff
     return _effective(name, config, levels, _Defaults(levels))
 
 
-def describe_topic(config: Mapping[str, str], levels: Levels) -> list[EffectiveConfig]:
+def describe_topic(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
     """Return all configs of a topic, by name: every known config, and stored ones that are unknown."""
     defaults = _Defaults(levels)
     return [_effective(name, config, levels, defaults) for name in sorted(levels.catalog.topic.keys() | config.keys())]
 
 
-def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _Defaults) -> EffectiveConfig:
+def _effective(name: str, config: Mapping[str, str], levels: ConfigLevels, defaults: _Defaults) -> EffectiveConfigEntry:
     definition = levels.catalog.topic.get(name)
     sensitive = definition is None or definition.type is ConfigType.PASSWORD
     stored = config.get(name)
@@ -270,7 +270,7 @@ def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _
         if definition.synonyms:
             synonyms += synonyms_for(definition.synonyms[0].name, levels)
     value = default.value if own is None else own
-    return EffectiveConfig(
+    return EffectiveConfigEntry(
         name=name,
         value=None if sensitive else value,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,

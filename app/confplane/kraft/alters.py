@@ -22,14 +22,14 @@ from confplane.kraft.wire.messages import (
 )
 from confplane.kraft.wire.messages.alter_client_quotas_request import EntityData, EntryData, OpData
 from confplane.kraft.wire.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
-from confplane.services.ports.applying import Applied, Held, Refused, Unknown
+from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from confplane.kraft.views import Resource
-    from confplane.kraft.wire.connection import Connection
-    from confplane.services.ports.applying import End
+    from confplane.kraft.wire.connection import KraftConnection
+    from confplane.services.ports.applying import AlterOutcome
 
 MOST_RECORDS: Final = 4_000
 """Records in one request. The controller refuses a request of more than 10,000."""
@@ -53,28 +53,28 @@ ConfigOps = tuple["Resource", "Mapping[str, str | None]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AlterEntryResult:
     """The answer to one entry."""
 
     code: int
     said: str | None
 
 
-class Ask(Protocol[N_contra, V_contra]):
+class AlterRequest(Protocol[N_contra, V_contra]):
     """One request about entries; the answers in their order, None for an entry that was left out."""
 
     async def __call__(
         self,
-        connection: Connection,
+        connection: KraftConnection,
         entries: Sequence[tuple[N_contra, Mapping[str, V_contra | None]]],
         deadline: float,
         *,
         validate_only: bool,
-    ) -> list[Answer | None]:
+    ) -> list[AlterEntryResult | None]:
         """Send the request."""
 
 
-class Alters(Generic[N_contra, V_contra]):
+class AlterSender(Generic[N_contra, V_contra]):
     """The alters of one kind to one cluster, or to one of its brokers.
 
     Args:
@@ -82,7 +82,9 @@ class Alters(Generic[N_contra, V_contra]):
         connect: Returns a connection to a broker, by a deadline.
     """
 
-    def __init__(self, ask: Ask[N_contra, V_contra], connect: Callable[[float], Awaitable[Connection]]) -> None:
+    def __init__(
+        self, ask: AlterRequest[N_contra, V_contra], connect: Callable[[float], Awaitable[KraftConnection]]
+    ) -> None:
         self._ask = ask
         self._connect = connect
         self._turn = asyncio.Lock()
@@ -93,7 +95,7 @@ class Alters(Generic[N_contra, V_contra]):
         by: Callable[[], float],
         *,
         validate_only: bool = False,
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         """Alter entities, each of which is named once; return the ends in the same order.
 
         Args:
@@ -104,11 +106,13 @@ class Alters(Generic[N_contra, V_contra]):
         Raises:
             KraftError: There is no connection, and nothing was sent. Entities behind those of a request are held then.
         """
-        ends: list[End] = []
+        outcomes: list[AlterOutcome] = []
         async with self._turn:
             for part in _parts(entries):
-                ends += await self._alter(part, by, validate_only=validate_only, unsent=Held if ends else None)
-        return ends
+                outcomes += await self._alter(
+                    part, by, validate_only=validate_only, unsent=AlterRetriable if outcomes else None
+                )
+        return outcomes
 
     async def _alter(
         self,
@@ -116,8 +120,8 @@ class Alters(Generic[N_contra, V_contra]):
         by: Callable[[], float],
         *,
         validate_only: bool,
-        unsent: Callable[[str], End] | None,
-    ) -> list[End]:
+        unsent: Callable[[str], AlterOutcome] | None,
+    ) -> list[AlterOutcome]:
         """Alter entities by one request, or by more where it is refused whole.
 
         Args:
@@ -138,22 +142,22 @@ class Alters(Generic[N_contra, V_contra]):
             raise
         except errors.KraftError as error:
             # It was sent, or it was not: a lost reply can't be told from a lost request.
-            return [Unknown(str(error))] * len(entries)
+            return [AlterUnknown(str(error))] * len(entries)
         if len(entries) > 1 and _is_refused_whole(answers):
             half = len(entries) // 2
             # An unexpected error leaves open what became of the whole request.
-            behind = Held if isinstance(_end(answers[0]), Refused) else Unknown
-            ends: list[End] = []
+            behind = AlterRetriable if isinstance(_outcome_of(answers[0]), AlterRefused) else AlterUnknown
+            outcomes: list[AlterOutcome] = []
             for some in (entries[:half], entries[half:]):
-                ends += await self._alter(some, by, validate_only=validate_only, unsent=behind)
-            return ends
-        return [_end(each) for each in answers]
+                outcomes += await self._alter(some, by, validate_only=validate_only, unsent=behind)
+            return outcomes
+        return [_outcome_of(each) for each in answers]
 
 
-async def ask_quotas(
-    connection: Connection, entries: Sequence[QuotaOps], deadline: float, *, validate_only: bool
-) -> list[Answer | None]:
-    """Send one AlterClientQuotas; see :class:`Ask`."""
+async def send_quota_alters(
+    connection: KraftConnection, entries: Sequence[QuotaOps], deadline: float, *, validate_only: bool
+) -> list[AlterEntryResult | None]:
+    """Send one AlterClientQuotas; see :class:`AlterRequest`."""
     request = AlterClientQuotasRequest(
         tuple(
             EntryData(
@@ -168,7 +172,7 @@ async def ask_quotas(
     # By entity, because their order is that of a hash map.
     found = {frozenset((part.entity_type, part.entity_name) for part in each.entity): each for each in answer.entries}
     given = [found.get(frozenset(name)) for name, _ in entries]
-    return [None if each is None else Answer(each.error_code, each.error_message) for each in given]
+    return [None if each is None else AlterEntryResult(each.error_code, each.error_message) for each in given]
 
 
 class _Op(IntEnum):
@@ -178,10 +182,10 @@ class _Op(IntEnum):
     DELETE = 1
 
 
-async def ask_configs(
-    connection: Connection, entries: Sequence[ConfigOps], deadline: float, *, validate_only: bool
-) -> list[Answer | None]:
-    """Send one IncrementalAlterConfigs; see :class:`Ask`."""
+async def send_config_alters(
+    connection: KraftConnection, entries: Sequence[ConfigOps], deadline: float, *, validate_only: bool
+) -> list[AlterEntryResult | None]:
+    """Send one IncrementalAlterConfigs; see :class:`AlterRequest`."""
     request = IncrementalAlterConfigsRequest(
         tuple(
             AlterConfigsResource(
@@ -199,29 +203,29 @@ async def ask_configs(
     answer = await connection.call(request, IncrementalAlterConfigsResponse, deadline)
     found = {(each.resource_type, each.resource_name): each for each in answer.responses}
     given = [found.get((int(resource.type), resource.name)) for resource, _ in entries]
-    return [None if each is None else Answer(each.error_code, each.error_message) for each in given]
+    return [None if each is None else AlterEntryResult(each.error_code, each.error_message) for each in given]
 
 
-def _is_refused_whole(answers: Iterable[Answer | None]) -> bool:
+def _is_refused_whole(answers: Iterable[AlterEntryResult | None]) -> bool:
     """Say whether each entry is answered with the same error: the request as a whole may be at fault."""
     codes = {None if each is None else each.code for each in answers}
     return len(codes) == 1 and codes.isdisjoint(_OF_AN_ENTRY | {None})
 
 
-def _end(answer: Answer | None) -> End:
+def _outcome_of(answer: AlterEntryResult | None) -> AlterOutcome:
     """Return the end of an entry; None: the answer left it out."""
     if answer is None:
-        return Unknown("The answer of the broker left the entity out")
+        return AlterUnknown("The answer of the broker left the entity out")
     code, said = answer.code, answer.said
     if code == 0:
-        return Applied()
+        return AlterApplied()
     if code in errors.RIGHTS:
-        return Held(str(errors.RightsError("The alter", code, said)))
+        return AlterRetriable(str(errors.RightsError("The alter", code, said)))
     if code in _REFUSALS:
-        return Refused(code, said or errors.name_of(code))
+        return AlterRefused(code, said or errors.name_of(code))
     name = errors.NAMES.get(code, "An error that this release does not know")
     text = f"{name}: {said}" if said else name
-    return Unknown(text) if code in errors.PASSING else Unknown(f"{text} (code {code})", code)
+    return AlterUnknown(text) if code in errors.PASSING else AlterUnknown(f"{text} (code {code})", code)
 
 
 _E = TypeVar("_E", bound=tuple[object, "Mapping[str, object]"])

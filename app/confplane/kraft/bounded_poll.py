@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
-from confplane.kraft.brokers import each_of
+from confplane.kraft.fan_out import fan_out
 from confplane.kraft.wire import errors
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from confplane.kraft.client import KraftClient
     from confplane.kraft.wire.options import Address
-    from confplane.services.ports.kafka import Look
+    from confplane.services.ports.kafka import Snapshot
 
 _ATTEMPTS: Final = 3
 _SETTLED_S: Final = 1.5
@@ -31,14 +31,14 @@ _SETTLED_S: Final = 1.5
 _PAUSE_S: Final = 0.05
 
 
-async def bracketed(
+async def poll_bounded(
     client: KraftClient,
-    look: Callable[[], Awaitable[tuple[Look, set[Address | None]]]],
+    take_snapshot: Callable[[], Awaitable[tuple[Snapshot, set[Address | None]]]],
     brokers: AbstractSet[int],
     by: Callable[[], float],
     *,
     settled: bool = False,
-) -> Look:
+) -> Snapshot:
     """Look between two offsets of the same brokers; a look amid a change of brokers is taken again.
 
     Args:
@@ -57,7 +57,7 @@ async def bracketed(
         before = await _offsets(client, brokers, by)
         if settled:
             await _settle(client, before, by)
-        found, sources = await look()
+        found, sources = await take_snapshot()
         after = await _offsets(client, brokers, by)
         # A broker that went or was back amid the look counts by none of its offsets.
         known = [each for each in before.keys() & after.keys() if before[each][0] == after[each][0]]
@@ -84,7 +84,7 @@ async def _offsets(
         return features.source, features.offset
 
     asked = (None, *sorted(brokers))
-    found = zip(asked, await each_of(asked, ask), strict=True)
+    found = zip(asked, await fan_out(asked, ask), strict=True)
     return {broker: offset for broker, offset in found if offset is not None}
 
 

@@ -8,19 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from confplane.kraft import configs
-from confplane.kraft.alters import Alters, ask_configs, ask_quotas
-from confplane.kraft.brokers import each_of
-from confplane.kraft.pool import Lane, Pool
+from confplane.kraft.alters import AlterSender, send_config_alters, send_quota_alters
+from confplane.kraft.fan_out import fan_out
+from confplane.kraft.pool import ConnectionPartition, ConnectionPool
 from confplane.kraft.views import (
-    Described,
+    ConfigResourceType,
     Features,
     Quorum,
     Quotas,
     Replica,
     Resource,
-    ResourceType,
+    ResourceConfigs,
     Topic,
-    Unchanged,
+    UnchangedQuotas,
 )
 from confplane.kraft.wire import errors, quotas
 from confplane.kraft.wire.errors import KraftError, UnreachableError, UnsupportedError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from confplane.kraft.alters import Name
     from confplane.kraft.pool import Broker
-    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.connection import KraftConnection
     from confplane.kraft.wire.messages.describe_quorum_response import ReplicaState
     from confplane.kraft.wire.options import Options
 
@@ -76,24 +76,30 @@ class KraftClient:
     """
 
     def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
-        self._pool = Pool(bootstrap, options, cluster_id=cluster_id)
+        self._pool = ConnectionPool(bootstrap, options, cluster_id=cluster_id)
         self.finalized: Mapping[str, int] | None = None
         """The finalized levels of features that a broker named last; None: none did yet."""
-        self.quota_alters: Alters[Name, float] = Alters(ask_quotas, partial(self._pool.any, lane=Lane.ALTERS))
-        self._config_alters: dict[tuple[int | None, Lane], Alters[Resource, str]] = {}
+        self.quota_alters: AlterSender[Name, float] = AlterSender(
+            send_quota_alters, partial(self._pool.any, partition=ConnectionPartition.ALTERS)
+        )
+        self._config_alters: dict[tuple[int | None, ConnectionPartition], AlterSender[Resource, str]] = {}
 
     @property
     def source(self) -> Address | None:
         """The broker that calls go to; None before the first and after a failure."""
         return self._pool.favourite
 
-    def config_alters(self, broker: int | None = None, lane: Lane = Lane.ALTERS) -> Alters[Resource, str]:
+    def config_alters(
+        self, broker: int | None = None, partition: ConnectionPartition = ConnectionPartition.ALTERS
+    ) -> AlterSender[Resource, str]:
         """Return the alters of one broker's own configs, by its number; None: of all other configs.
 
         Each has one request at a time, and those of different lanes do not wait for each other.
         """
         connect = self._pool.any if broker is None else partial(self._pool.broker, broker)
-        return self._config_alters.setdefault((broker, lane), Alters(ask_configs, partial(connect, lane=lane)))
+        return self._config_alters.setdefault(
+            (broker, partition), AlterSender(send_config_alters, partial(connect, partition=partition))
+        )
 
     async def close(self) -> None:
         """Close the connections; calls under way fail."""
@@ -109,7 +115,7 @@ class KraftClient:
     async def brokers(self, deadline: float) -> tuple[Broker, ...]:
         """Return the brokers that are alive."""
 
-        async def ask(connection: Connection) -> tuple[Broker, ...]:
+        async def ask(connection: KraftConnection) -> tuple[Broker, ...]:
             await self._pool.refresh(connection, deadline)
             return self._pool.brokers
 
@@ -118,7 +124,7 @@ class KraftClient:
     async def features(self, deadline: float, broker: int | None = None) -> Features:
         """Return the features and the metadata offset of :attr:`source`, or of one broker by its number."""
 
-        async def ask(connection: Connection) -> Features:
+        async def ask(connection: KraftConnection) -> Features:
             answer = await connection.api_versions(deadline)
             finalized = {each.name: each.max_version_level for each in answer.finalized_features}
             if answer.finalized_features_epoch >= 0:
@@ -142,7 +148,7 @@ class KraftClient:
         """
         request = DescribeQuorumRequest((TopicData(METADATA_TOPIC, (PartitionData(0),)),))
 
-        async def ask(connection: Connection) -> Quorum:
+        async def ask(connection: KraftConnection) -> Quorum:
             answer = await connection.call(request, DescribeQuorumResponse, deadline)
             errors.check("DescribeQuorum", answer.error_code, answer.error_message)
             if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
@@ -195,25 +201,25 @@ class KraftClient:
 
     # -- quotas
 
-    async def describe_quotas(self, last_digest: bytes | None, deadline: float) -> Quotas | Unchanged:
-        """Return all quotas; :class:`Unchanged` where the answer has the digest, without decoding it.
+    async def describe_quotas(self, last_digest: bytes | None, deadline: float) -> Quotas | UnchangedQuotas:
+        """Return all quotas; :class:`UnchangedQuotas` where the answer has the digest, without decoding it.
 
         Raises:
             RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
         """
 
-        async def ask(connection: Connection) -> Quotas | Unchanged:
+        async def ask(connection: KraftConnection) -> Quotas | UnchangedQuotas:
             request = DescribeClientQuotasRequest(components=(), strict=False)
             received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
             digest = await received.digest(_THROTTLE_BYTES)
             if digest == last_digest:
                 connection.leave(received)
-                return Unchanged(connection.address)
+                return UnchangedQuotas(connection.address)
             answer = await connection.read(received, quotas.steps)
             errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)
             return Quotas(connection.address, digest, answer.entries)
 
-        return await self._anywhere(ask, deadline, Lane.LONG)
+        return await self._anywhere(ask, deadline, ConnectionPartition.LONG)
 
     async def describe_quotas_of(
         self, entity: Sequence[tuple[str, str | None]], deadline: float
@@ -221,7 +227,7 @@ class KraftClient:
         """Return the quotas of exactly one entity; None where it has none. A pair costs the broker a search of all."""
         components = tuple(ComponentData(kind, _DEFAULT if name is None else _EXACT, name) for kind, name in entity)
 
-        async def ask(connection: Connection) -> Mapping[str, float] | None:
+        async def ask(connection: KraftConnection) -> Mapping[str, float] | None:
             request = DescribeClientQuotasRequest(components=components, strict=True)
             received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
             answer = await connection.read(received, quotas.steps)
@@ -241,44 +247,46 @@ class KraftClient:
         *,
         keys: Collection[str] | None = None,
         synonyms: bool = False,
-    ) -> list[Described]:
+    ) -> list[ResourceConfigs]:
         """Return the configs of resources in their order, 100 in a request.
 
         A broker is asked for its own configs, and nobody else is: where it is away, its error says so. A missing right
         or an unknown topic is the error of its resource.
         """
         wanted = None if keys is None else tuple(keys)
-        found: dict[Resource, Described] = {}
+        found: dict[Resource, ResourceConfigs] = {}
         own = [
-            each for each in resources if each.type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} and each.name
+            each
+            for each in resources
+            if each.type in {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER} and each.name
         ]
         rest = [each for each in resources if each not in own]
         for first in range(0, len(rest), _RESOURCES_AT_ONCE):
             part = rest[first : first + _RESOURCES_AT_ONCE]
 
-            async def ask(connection: Connection, part: Sequence[Resource] = part) -> list[Described]:
+            async def ask(connection: KraftConnection, part: Sequence[Resource] = part) -> list[ResourceConfigs]:
                 return await configs.describe(connection, part, wanted, deadline, synonyms=synonyms)
 
             found |= {each.resource: each for each in await self._anywhere(ask, deadline)}
-        described = await each_of(own, lambda each: self._of_broker(each, wanted, deadline, synonyms=synonyms))
+        described = await fan_out(own, lambda each: self._of_broker(each, wanted, deadline, synonyms=synonyms))
         found |= zip(own, described, strict=True)
         return [found[each] for each in resources]
 
     async def _of_broker(
         self, resource: Resource, keys: tuple[str, ...] | None, deadline: float, *, synonyms: bool
-    ) -> Described:
+    ) -> ResourceConfigs:
         if not resource.name.isascii() or not resource.name.isdecimal():
-            return Described(resource, error=UnreachableError(f"There is no broker {resource.name!r}."))
+            return ResourceConfigs(resource, error=UnreachableError(f"There is no broker {resource.name!r}."))
         for attempt in range(_ATTEMPTS):
             try:
                 connection = await self._pool.broker(int(resource.name), deadline)
                 return (await configs.describe(connection, [resource], keys, deadline, synonyms=synonyms))[0]
             except UnreachableError as error:
                 if attempt == _ATTEMPTS - 1 or time.monotonic() >= deadline:
-                    return Described(resource, error=error)
+                    return ResourceConfigs(resource, error=error)
         raise AssertionError("the last attempt returns")
 
-    async def list_config_resources(self, types: Collection[ResourceType], deadline: float) -> list[Resource]:
+    async def list_config_resources(self, types: Collection[ConfigResourceType], deadline: float) -> list[Resource]:
         """Return the resources of some types that may have configs of their own.
 
         Raises:
@@ -286,9 +294,9 @@ class KraftClient:
             RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
         """
 
-        async def ask(connection: Connection) -> list[Resource]:
+        async def ask(connection: KraftConnection) -> list[Resource]:
             every = connection.has(ListConfigResourcesRequest)
-            if 1 not in every and set(types) != {ResourceType.CLIENT_METRICS}:
+            if 1 not in every and set(types) != {ConfigResourceType.CLIENT_METRICS}:
                 raise UnsupportedError(
                     f"{connection.address} can't list resources with configs other than CLIENT_METRICS; Kafka 4.1 and"
                     " later can."
@@ -304,7 +312,7 @@ class KraftClient:
         """Return the topics that may be described, all or those of some names, by name."""
         wanted = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
 
-        async def ask(connection: Connection) -> dict[str, Topic]:
+        async def ask(connection: KraftConnection) -> dict[str, Topic]:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
             answer = await connection.call(request, MetadataResponse, deadline)
             errors.check("Metadata", answer.error_code)
@@ -315,17 +323,22 @@ class KraftClient:
             }
 
         # A few names wait for no large answer.
-        return await self._anywhere(ask, deadline, Lane.LONG if names is None else Lane.SHORT)
+        return await self._anywhere(
+            ask, deadline, ConnectionPartition.LONG if names is None else ConnectionPartition.SHORT
+        )
 
     # -- the way to a broker
 
     async def _anywhere(
-        self, ask: Callable[[Connection], Awaitable[_T]], deadline: float, lane: Lane = Lane.SHORT
+        self,
+        ask: Callable[[KraftConnection], Awaitable[_T]],
+        deadline: float,
+        partition: ConnectionPartition = ConnectionPartition.SHORT,
     ) -> _T:
         """Ask the favourite; where its connection is lost, ask again, elsewhere if need be. All are describes."""
         last: KraftError | None = None
         for _ in range(_ATTEMPTS):
-            connection = await self._pool.any(deadline, lane)
+            connection = await self._pool.any(deadline, partition)
             try:
                 return await ask(connection)
             except UnreachableError as error:

@@ -11,29 +11,29 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.numbers import parse_java_double
 from confplane.domain.releases import metadata_version, release_of
-from confplane.kraft.access import options_of
-from confplane.kraft.brackets import bracketed
-from confplane.kraft.brokers import each_of
+from confplane.kraft.bounded_poll import poll_bounded
 from confplane.kraft.client import KraftClient
-from confplane.kraft.faults import translated
-from confplane.kraft.log import MetadataLog
+from confplane.kraft.connection_options import options_of
+from confplane.kraft.entity_converter import EntityConverter, resource_of
+from confplane.kraft.error_translation import translate_errors
+from confplane.kraft.fan_out import fan_out
 from confplane.kraft.log_pages import LogPages, kafka_id
-from confplane.kraft.permissions import Permissions
-from confplane.kraft.pool import Lane
-from confplane.kraft.sights import Sights, resource_of
-from confplane.kraft.views import Resource, ResourceType, Unchanged
+from confplane.kraft.metadata_log import MetadataLog
+from confplane.kraft.permissions import PermissionProbe
+from confplane.kraft.pool import ConnectionPartition
+from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.options import Address
+from confplane.services.cooperative_yielding import free_in_slices, in_slices
 from confplane.services.metrics import Sample
-from confplane.services.pace import free_in_slices, in_slices
-from confplane.services.ports.applying import Held, Refused
+from confplane.services.ports.applying import AlterRefused, AlterRetriable
 from confplane.services.ports.kafka import (
-    Area,
     ClusterIdentity,
+    KraftEntityType,
     LogPage,
-    Look,
     NotPermittedError,
-    Observed,
+    ObservedEntity,
+    Snapshot,
     Unmanaged,
 )
 
@@ -41,15 +41,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from confplane.connection_settings import KafkaSettings
-    from confplane.domain.observed import Rules
+    from confplane.domain.observed import ObservedRules
     from confplane.kraft.alters import QuotaOps
-    from confplane.kraft.views import Described, Features, QuotaEntry
-    from confplane.services.ports.applying import Alteration, End
-    from confplane.services.ports.kafka import Permission
+    from confplane.kraft.views import Features, QuotaEntry, ResourceConfigs
+    from confplane.services.ports.applying import Alteration, AlterOutcome
+    from confplane.services.ports.kafka import EntityTypePermission
 
 _FEATURE: Final = "metadata.version"
 _ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
-_LISTED: Final = {Area.GROUPS: ResourceType.GROUP, Area.CLIENT_METRICS: ResourceType.CLIENT_METRICS}
+_LISTED: Final = {
+    KraftEntityType.GROUPS: ConfigResourceType.GROUP,
+    KraftEntityType.CLIENT_METRICS: ConfigResourceType.CLIENT_METRICS,
+}
 _UNPROVEN_S: Final = 1.0
 _UNPROVEN_PAUSE_S: Final = 0.1
 _UNPROVEN_STEPS: Final = 2
@@ -69,13 +72,15 @@ class KraftCluster:
         UnusableSettingsError: A file of the settings can't be used.
     """
 
-    def __init__(self, setting: str, settings: KafkaSettings, rules: Rules, expected: Callable[[], str | None]) -> None:
+    def __init__(
+        self, setting: str, settings: KafkaSettings, rules: ObservedRules, expected: Callable[[], str | None]
+    ) -> None:
         self._bootstrap = [Address.parse(text) for text in settings.bootstrap]
         self._controllers = [Address.parse(text) for text in settings.controllers]
         self._options = options_of(setting, settings)
         self._timeout_s = settings.request_timeout_ms / 1000
         self._expected = expected
-        self._sights = Sights(rules)
+        self._converter = EntityConverter(rules)
         self._made: tuple[str | None, KraftClient] | None = None
         self.release = ""
         """The release that :meth:`identity` returned last; empty before."""
@@ -84,7 +89,7 @@ class KraftCluster:
 
     async def identity(self, deadline: float) -> ClusterIdentity:
         """Return the cluster's id, release and brokers; see the port."""
-        with translated():
+        with translate_errors():
             client = await self._client()
             cluster_id = await client.cluster_id(self._by(deadline))
             brokers = tuple(sorted(each.node_id for each in await client.brokers(self._by(deadline))))
@@ -96,7 +101,7 @@ class KraftCluster:
                     return None  # its release counts again once it is back
 
             known = await client.features(self._by(deadline))
-            features = [known, *(each for each in await each_of(brokers, ask) if each is not None)]
+            features = [known, *(each for each in await fan_out(brokers, ask) if each is not None)]
             level = features[0].finalized.get(_FEATURE, 0)
             oldest = min(each.supported.get(_FEATURE, (0, 0))[1] for each in features)
             if level < 1 or oldest < 1:
@@ -118,7 +123,7 @@ class KraftCluster:
 
     async def barrier(self, deadline: float) -> int:
         """Return a metadata offset behind all acknowledged changes; see the port."""
-        with translated():
+        with translate_errors():
             client = await self._client()
             try:
                 return await client.barrier(self._by(deadline))
@@ -131,8 +136,8 @@ class KraftCluster:
         Two equal offsets would prove the opposite: the active controller moves the offset all the time.
         """
         first = await client.features(self._by(deadline))
-        until, seen = time.monotonic() + _UNPROVEN_S, {first.offset}
-        while len(seen) <= _UNPROVEN_STEPS or time.monotonic() < until:
+        until, observed = time.monotonic() + _UNPROVEN_S, {first.offset}
+        while len(observed) <= _UNPROVEN_STEPS or time.monotonic() < until:
             if time.monotonic() + _UNPROVEN_PAUSE_S >= deadline:
                 raise errors.UnreachableError(
                     f"{first.source} stays at the metadata offset {first.offset}: the broker does not hear of changes."
@@ -140,18 +145,20 @@ class KraftCluster:
             await asyncio.sleep(_UNPROVEN_PAUSE_S)
             now = await client.features(self._by(deadline))
             if now.source != first.source:
-                first, seen = now, set()
-            seen.add(now.offset)
-        return max(seen)
+                first, observed = now, set()
+            observed.add(now.offset)
+        return max(observed)
 
-    async def permissions(self, deadline: float, *, alters: bool = False) -> Mapping[Area, tuple[Permission, str]]:
+    async def permissions(
+        self, deadline: float, *, alters: bool = False
+    ) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
         """Try each describe once; with ``alters``, each alter too, of no key. See the port."""
-        with translated():
-            return await Permissions(await self._client(), self._timeout_s).areas(deadline, alters=alters)
+        with translate_errors():
+            return await PermissionProbe(await self._client(), self._timeout_s).probe(deadline, alters=alters)
 
     async def unproven(self, deadline: float) -> str | None:
         """Return the reason why there is no barrier; None where there is one. See the port."""
-        with translated():
+        with translate_errors():
             try:
                 await (await self._client()).quorum(self._by(deadline))
             except errors.RightsError as error:
@@ -160,50 +167,50 @@ class KraftCluster:
 
     # -- quotas
 
-    async def quotas(self, digest: bytes, deadline: float) -> Look:
+    async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
         """Look at all client quotas; see the port."""
-        with translated():
+        with translate_errors():
             client = await self._client()
 
-        async def look() -> tuple[Look, set[Address | None]]:
+        async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
             found = await client.describe_quotas(digest or None, self._by(deadline))
-            if isinstance(found, Unchanged):
-                return Look((), (), 0, 0, 0, digest, unchanged=True), {found.source}
-            made = _look(await in_slices(self._quotas_of, found.entries), found.digest)
+            if isinstance(found, UnchangedQuotas):
+                return Snapshot((), (), 0, 0, 0, digest, unchanged=True), {found.source}
+            made = _snapshot(await in_slices(self._quotas_of, found.entries), found.digest)
             entries, source = list(found.entries), found.source
             del found
             await free_in_slices(entries)
             return made, {source}
 
-        with translated():
-            return await bracketed(client, look, frozenset(), lambda: self._by(deadline))
+        with translate_errors():
+            return await poll_bounded(client, take_snapshot, frozenset(), lambda: self._by(deadline))
 
-    def _quotas_of(self, entry: QuotaEntry) -> Observed | Unmanaged:
-        return self._sights.quotas(entry.entity, entry.values.items())
+    def _quotas_of(self, entry: QuotaEntry) -> ObservedEntity | Unmanaged:
+        return self._converter.quotas(entry.entity, entry.values.items())
 
-    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Look:
+    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         """Look at the quotas of some entities; see the port."""
-        with translated():
+        with translate_errors():
             client = await self._client()
 
-        async def look() -> tuple[Look, set[Address | None]]:
-            seen: list[Observed | Unmanaged] = []
+        async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
+            observed: list[ObservedEntity | Unmanaged] = []
             sources: set[Address | None] = set()
             for entity in entities:
                 components = [(kind.value, name) for kind, name in entity.components]
                 values = await client.describe_quotas_of(components, self._by(deadline))
                 sources.add(client.source)
-                seen.append(self._sights.quotas(components, (values or {}).items()))
-            return _look(seen), sources
+                observed.append(self._converter.quotas(components, (values or {}).items()))
+            return _snapshot(observed), sources
 
-        with translated():
-            return await bracketed(client, look, frozenset(), lambda: self._by(deadline))
+        with translate_errors():
+            return await poll_bounded(client, take_snapshot, frozenset(), lambda: self._by(deadline))
 
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         """Alter client quotas; see ``confplane.services.ports.applying``."""
-        ends: dict[Entity, End] = {}
+        outcomes: dict[Entity, AlterOutcome] = {}
         sent: dict[Entity, QuotaOps] = {}
         for each in alterations:
             name = tuple((kind.value, part) for kind, part in each.entity.components)
@@ -212,103 +219,103 @@ class KraftCluster:
                     key: None if value is None else parse_java_double(value) for key, value in each.values.items()
                 }
             except ValueError as error:
-                ends[each.entity] = Refused(errors.INVALID_REQUEST, f"A stored value is no number: {error}")
+                outcomes[each.entity] = AlterRefused(errors.INVALID_REQUEST, f"A stored value is no number: {error}")
             else:
                 sent[each.entity] = name, values
-        with translated():
+        with translate_errors():
             alters = (await self._client()).quota_alters
             answered = await alters.alter(list(sent.values()), lambda: self._by(deadline), validate_only=validate_only)
-        ends |= zip(sent, answered, strict=True)
-        return [ends[each.entity] for each in alterations]
+        outcomes |= zip(sent, answered, strict=True)
+        return [outcomes[each.entity] for each in alterations]
 
     # -- configs
 
     async def topics(self, deadline: float) -> Mapping[str, str]:
         """Return the ids of all topics by name; see the port."""
-        with translated():
+        with translate_errors():
             found = await (await self._client()).topics(self._by(deadline))
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
         """Return the ids of some topics by name; see ``confplane.services.ports.applying``."""
-        with translated():
+        with translate_errors():
             found = await (await self._client()).topics(self._by(deadline), names)
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
 
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         """Alter configs; see ``confplane.services.ports.applying``."""
         entries = [(resource_of(each.entity), each.values) for each in alterations]
         brokers = {int(resource.name) for resource, _ in entries if _of_a_broker(resource)}
-        with translated():
-            lane = Lane.SHORT if validate_only else Lane.ALTERS
-            alters = (await self._client()).config_alters(next(iter(brokers), None), lane)
+        with translate_errors():
+            partition = ConnectionPartition.SHORT if validate_only else ConnectionPartition.ALTERS
+            alters = (await self._client()).config_alters(next(iter(brokers), None), partition)
             try:
                 return await alters.alter(entries, lambda: self._by(deadline), validate_only=validate_only)
             except errors.UnreachableError as error:
                 if not brokers:
                     raise
-                return [Held(str(error))]
+                return [AlterRetriable(str(error))]
 
-    async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
+    async def names(self, entity_type: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
         """Return the entities of an area that may have declared configs; see the port."""
-        with translated():
+        with translate_errors():
             client = await self._client()
-            if area is Area.BROKERS:
+            if entity_type is KraftEntityType.BROKERS:
                 alive = sorted(each.node_id for each in await client.brokers(self._by(deadline)))
-                resources = [Resource(ResourceType.BROKER, name) for name in ("", *map(str, alive))]
+                resources = [Resource(ConfigResourceType.BROKER, name) for name in ("", *map(str, alive))]
             else:
                 try:
-                    resources = await client.list_config_resources({_LISTED[area]}, self._by(deadline))
+                    resources = await client.list_config_resources({_LISTED[entity_type]}, self._by(deadline))
                 except errors.UnsupportedError as error:
                     raise NotPermittedError(str(error)) from None
-        found = await in_slices(self._sights.entity, resources)
+        found = await in_slices(self._converter.entity, resources)
         return [each for each in found if isinstance(each, Entity)], [
             each for each in found if isinstance(each, Unmanaged)
         ]
 
-    async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:
+    async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         """Look at the declared configs of some entities; see the port."""
         ids = await self.topics(deadline) if any(each.types[0] is EntityType.TOPIC for each in entities) else {}
         resources = [resource_of(each) for each in entities]
-        own = {int(each.name) for each in resources if each.type is ResourceType.BROKER and each.name}
-        with translated():
+        own = {int(each.name) for each in resources if each.type is ConfigResourceType.BROKER and each.name}
+        with translate_errors():
             client = await self._client()
 
-        async def look() -> tuple[Look, set[Address | None]]:
+        async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
             described = await client.describe_configs(resources, self._by(deadline), synonyms=bool(own))
             pairs = [each for each in zip(entities, described, strict=True) if _is_there(each[1])]
 
-            def convert(each: tuple[Entity, Described]) -> Observed:
+            def convert(each: tuple[Entity, ResourceConfigs]) -> ObservedEntity:
                 entity, found = each
-                return self._sights.configs(entity, found.entries, ids.get(found.resource.name))
+                return self._converter.configs(entity, found.entries, ids.get(found.resource.name))
 
-            return _look(await in_slices(convert, pairs)), {each.source for _, each in pairs}
+            return _snapshot(await in_slices(convert, pairs)), {each.source for _, each in pairs}
 
         # An offset alone bounds a list of names, which brokers make of what they have settled.
         settled = not entities or any(each.types[0] is not EntityType.TOPIC for each in entities)
-        with translated():
-            return await bracketed(client, look, own, lambda: self._by(deadline), settled=settled)
+        with translate_errors():
+            return await poll_bounded(client, take_snapshot, own, lambda: self._by(deadline), settled=settled)
 
     # -- the metadata log
 
     async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
         """Follow the metadata log; see the port."""
         if after is None:
-            with translated():
+            with translate_errors():
                 now = await (await self._client()).features(time.monotonic() + self._timeout_s)
             after = now.offset
-            yield LogPage(after, anew=True)
+            yield LogPage(after, reset=True)
         async with aclosing(self._followed(after, self._expected())) as pages:
             async for page in pages:
                 yield page
 
     async def _followed(self, after: int, cluster_id: str | None) -> AsyncGenerator[LogPage, None]:
-        with translated():
+        with translate_errors():
             log = MetadataLog(self._controllers, self._options, cluster_id=cluster_id)
             try:
-                pages = LogPages(self._sights, await self.topics(time.monotonic() + self._timeout_s))
+                pages = LogPages(self._converter, await self.topics(time.monotonic() + self._timeout_s))
                 async for part in log.follow(after, snapshots=False):
                     yield await pages.page(part)
             except errors.RightsError as error:
@@ -319,7 +326,7 @@ class KraftCluster:
     async def unfollowed(self, deadline: float) -> str | None:
         """Read the metadata log once; return the reason why it can't be followed, None where it can."""
         try:
-            with translated():
+            with translate_errors():
                 client = await self._client()
                 now = await client.features(self._by(deadline))
                 # Of the brokers: a controller says it for more rights alone.
@@ -338,7 +345,7 @@ class KraftCluster:
 
     def metrics(self) -> Iterator[Sample]:
         """Return the requests by API and code, without the cluster's name; see :mod:`confplane.services.metrics`."""
-        for (api, code), count in self._options.requests.ends.items():
+        for (api, code), count in self._options.requests.outcomes.items():
             yield Sample("target_requests", count, (api, code))
 
     # -- helpers
@@ -357,15 +364,15 @@ class KraftCluster:
         return self._made[1]
 
 
-def _look(seen: Sequence[Observed | Unmanaged], digest: bytes = b"") -> Look:
-    return Look(
-        tuple(each for each in seen if isinstance(each, Observed)),
-        tuple(each for each in seen if isinstance(each, Unmanaged)),
+def _snapshot(observed: Sequence[ObservedEntity | Unmanaged], digest: bytes = b"") -> Snapshot:
+    return Snapshot(
+        tuple(each for each in observed if isinstance(each, ObservedEntity)),
+        tuple(each for each in observed if isinstance(each, Unmanaged)),
         0, 0, 0, digest,
     )  # fmt: skip
 
 
-def _is_there(described: Described) -> bool:
+def _is_there(described: ResourceConfigs) -> bool:
     """Say whether a resource was described.
 
     Raises:
@@ -382,4 +389,4 @@ def _is_there(described: Described) -> bool:
 
 
 def _of_a_broker(resource: Resource) -> bool:
-    return resource.type is ResourceType.BROKER and bool(resource.name)
+    return resource.type is ConfigResourceType.BROKER and bool(resource.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.kraft.views import ConfigEntry, Described, Resource, ResourceType, Synonym
+from confplane.kraft.views import ConfigResourceType, ConfigValueSynonym, Resource, ResourceConfigEntry, ResourceConfigs
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.errors import KraftError
 from confplane.kraft.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
@@ -13,24 +13,24 @@ from confplane.kraft.wire.messages.describe_configs_request import DescribeConfi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.connection import KraftConnection
     from confplane.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
     from confplane.kraft.wire.messages.list_config_resources_response import ConfigResource
     from confplane.kraft.wire.options import Address
 
 
 async def describe(
-    connection: Connection,
+    connection: KraftConnection,
     resources: Sequence[Resource],
     keys: tuple[str, ...] | None,
     deadline: float,
     *,
     synonyms: bool,
-) -> list[Described]:
+) -> list[ResourceConfigs]:
     """Return the configs of resources, or some keys of them, in the order of the resources.
 
     Raises:
-        ProtocolError: The answer is for other resources. Others are those of :meth:`Connection.call`.
+        ProtocolError: The answer is for other resources. Others are those of :meth:`KraftConnection.call`.
     """
     request = DescribeConfigsRequest(
         tuple(DescribeConfigsResource(int(each.type), each.name, keys) for each in resources),
@@ -43,36 +43,36 @@ async def describe(
     return [_described(each, found[each], connection.address) for each in resources]
 
 
-def resource_of(connection: Connection, named: DescribeConfigsResult | ConfigResource) -> Resource:
+def resource_of(connection: KraftConnection, named: DescribeConfigsResult | ConfigResource) -> Resource:
     """Return the resource that an answer names.
 
     Raises:
         ProtocolError: Its type is unknown.
     """
     try:
-        return Resource(ResourceType(named.resource_type), named.resource_name)
+        return Resource(ConfigResourceType(named.resource_type), named.resource_name)
     except ValueError:
         raise errors.ProtocolError(
             f"{connection.address} names a resource of type {named.resource_type}, which was not asked for."
         ) from None
 
 
-def _described(resource: Resource, result: DescribeConfigsResult, source: Address) -> Described:
+def _described(resource: Resource, result: DescribeConfigsResult, source: Address) -> ResourceConfigs:
     try:
         errors.check(
             f"DescribeConfigs of {resource.type.name} {resource.name!r}", result.error_code, result.error_message
         )
     except KraftError as error:
-        return Described(resource, error=error, source=source)
+        return ResourceConfigs(resource, error=error, source=source)
     entries = tuple(
-        ConfigEntry(
+        ResourceConfigEntry(
             each.name,
             each.value,
             each.config_source,
             each.read_only,
             each.is_sensitive,
-            tuple([Synonym(one.name, one.value, one.source) for one in each.synonyms]),
+            tuple([ConfigValueSynonym(one.name, one.value, one.source) for one in each.synonyms]),
         )
         for each in result.configs
     )
-    return Described(resource, entries, source=source)
+    return ResourceConfigs(resource, entries, source=source)

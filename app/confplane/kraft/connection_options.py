@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import confplane
-from confplane.client_tls import context_of
-from confplane.kraft.wire.errors import LoginError
+from confplane.client_tls import ssl_context
+from confplane.kraft.wire.errors import KraftLoginError
 from confplane.kraft.wire.options import Options
 from confplane.kraft.wire.sasl import OAuthBearer, Plain, Scram
 from confplane.settings import UnusableSettingsError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.connection_settings import ClientTlsSettings, KafkaSaslSettings, KafkaSettings
-    from confplane.kraft.wire.sasl import Login
+    from confplane.kraft.wire.sasl import SaslLogin
 
 
 def options_of(setting: str, settings: KafkaSettings) -> Options:
@@ -32,14 +32,14 @@ def options_of(setting: str, settings: KafkaSettings) -> Options:
     tls, sasl = settings.tls, settings.sasl
     if tls is not None:
         try:
-            context_of(tls)
+            ssl_context(tls)
         except (OSError, ValueError) as error:
             fault = error.strerror or error if isinstance(error, OSError) else error
             raise UnusableSettingsError(f"{setting}.tls: {fault}; compare its files") from None
     if sasl is not None:
         try:
             _login(setting, sasl)
-        except LoginError as error:
+        except KraftLoginError as error:
             raise UnusableSettingsError(str(error)) from None
     return Options(
         software_version=confplane.__version__,
@@ -55,10 +55,10 @@ class _Contexts:
         self._settings = settings
 
     def __call__(self) -> ssl.SSLContext:
-        return context_of(self._settings)
+        return ssl_context(self._settings)
 
 
-def _login(setting: str, settings: KafkaSaslSettings) -> Login:
+def _login(setting: str, settings: KafkaSaslSettings) -> SaslLogin:
     if settings.token_file is not None:
         file = settings.token_file
         _first_line(f"{setting}.sasl.token_file", file)
@@ -80,9 +80,9 @@ def _first_line(setting: str, file: Path) -> str:
     try:
         line = file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
     except OSError as error:
-        raise LoginError(f"{setting}: {file} can't be read: {error.strerror}") from None
+        raise KraftLoginError(f"{setting}: {file} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise LoginError(f"{setting}: {file} is not a text file") from None
+        raise KraftLoginError(f"{setting}: {file} is not a text file") from None
     if not line:
-        raise LoginError(f"{setting}: the first line of {file} is empty")
+        raise KraftLoginError(f"{setting}: the first line of {file} is empty")
     return line

@@ -13,47 +13,47 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.numbers import java_double
-from confplane.domain.quotas import ClientQuotas
-from confplane.kraft.views import Resource, ResourceType, Source
-from confplane.services.ports.kafka import Area, Observed, Unmanaged
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Resource
+from confplane.services.ports.kafka import KraftEntityType, ObservedEntity, Unmanaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from confplane.domain.observed import Rules
-    from confplane.kraft.views import ConfigEntry
+    from confplane.domain.observed import ObservedRules
+    from confplane.kraft.views import ResourceConfigEntry
 
 
-_AREAS: Final = {
-    ResourceType.TOPIC: Area.TOPICS,
-    ResourceType.BROKER: Area.BROKERS,
-    ResourceType.CLIENT_METRICS: Area.CLIENT_METRICS,
-    ResourceType.GROUP: Area.GROUPS,
+_KRAFT_TYPES: Final = {
+    ConfigResourceType.TOPIC: KraftEntityType.TOPICS,
+    ConfigResourceType.BROKER: KraftEntityType.BROKERS,
+    ConfigResourceType.CLIENT_METRICS: KraftEntityType.CLIENT_METRICS,
+    ConfigResourceType.GROUP: KraftEntityType.GROUPS,
 }
 _SOURCES: Final = {
-    "topic": Source.TOPIC,
-    "client-metrics": Source.CLIENT_METRICS,
-    "group": Source.GROUP,
+    "topic": KafkaConfigSource.TOPIC,
+    "client-metrics": KafkaConfigSource.CLIENT_METRICS,
+    "group": KafkaConfigSource.GROUP,
 }
 """The source of declared configs by entity type; those of brokers depend on the name."""
 _ENTITY_TYPES: Final = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.BROKER: "broker",
-    ResourceType.CLIENT_METRICS: "client-metrics",
-    ResourceType.GROUP: "group",
+    ConfigResourceType.TOPIC: "topic",
+    ConfigResourceType.BROKER: "broker",
+    ConfigResourceType.CLIENT_METRICS: "client-metrics",
+    ConfigResourceType.GROUP: "group",
 }
 _RESOURCE_TYPES: Final = {name: kind for kind, name in _ENTITY_TYPES.items()}
-_QUOTAS: Final = ClientQuotas()
+_QUOTAS: Final = ClientQuotasFacet()
 
 
-class Sights:
+class EntityConverter:
     """The conversion for one cluster. Stateless.
 
     Args:
         rules: The rules of the cluster's configs.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ObservedRules) -> None:
         self._rules = rules
 
     def quota_entity(self, components: Sequence[tuple[str, str | None]]) -> Entity | Unmanaged:
@@ -62,25 +62,27 @@ class Sights:
         if isinstance(found, Entity):
             return found
         name = ",".join(kind if value is None else f"{kind}={value}" for kind, value in components)
-        return Unmanaged(Area.QUOTAS, name, found)
+        return Unmanaged(KraftEntityType.QUOTAS, name, found)
 
     def quotas(
         self, components: Sequence[tuple[str, str | None]], values: Iterable[tuple[str, float]]
-    ) -> Observed | Unmanaged:
+    ) -> ObservedEntity | Unmanaged:
         """Return the quotas of an entity."""
         entity = self.quota_entity(components)
         if isinstance(entity, Unmanaged):
             return entity
-        return Observed(entity, {key: spelled(entity, key, value) for key, value in values})
+        return ObservedEntity(entity, {key: spelled(entity, key, value) for key, value in values})
 
     def entity(self, resource: Resource) -> Entity | Unmanaged:
         """Return the entity of a config resource; a broker without a name is the default of all brokers."""
         kind, name = resource.type, resource.name
-        default = kind is ResourceType.BROKER and not name
+        default = kind is ConfigResourceType.BROKER and not name
         found = self._rules.entity_of([(_ENTITY_TYPES[kind], None if default else name)])
-        return found if isinstance(found, Entity) else Unmanaged(_AREAS[kind], name, found)
+        return found if isinstance(found, Entity) else Unmanaged(_KRAFT_TYPES[kind], name, found)
 
-    def configs(self, entity: Entity, described: Iterable[ConfigEntry], topic_id: str | None = None) -> Observed:
+    def configs(
+        self, entity: Entity, described: Iterable[ResourceConfigEntry], topic_id: str | None = None
+    ) -> ObservedEntity:
         """Return the declared configs among those of a describe."""
         config: dict[str, str] = {}
         hidden: set[str] = set()
@@ -89,7 +91,7 @@ class Sights:
                 hidden.add(key)
             else:
                 config[key] = value
-        return Observed(entity, config, frozenset(hidden), topic_id)
+        return ObservedEntity(entity, config, frozenset(hidden), topic_id)
 
 
 def resource_of(entity: Entity) -> Resource:
@@ -111,16 +113,16 @@ def spelled(entity: Entity, key: str, value: float) -> str:
         return java_double(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}Infinity"
 
 
-def _declared(entity: Entity, described: Iterable[ConfigEntry]) -> Iterable[tuple[str, str | None]]:
+def _declared(entity: Entity, described: Iterable[ResourceConfigEntry]) -> Iterable[tuple[str, str | None]]:
     kind, name = entity.components[0]
     if kind is not EntityType.BROKER:
         return [(each.name, each.value) for each in described if each.source == _SOURCES[kind.value]]
     if name is None:
-        return [(each.name, each.value) for each in described if each.source == Source.DEFAULT_BROKER]
+        return [(each.name, each.value) for each in described if each.source == KafkaConfigSource.DEFAULT_BROKER]
     # The names are compared, because the config of a listener has the broker's general one among its synonyms.
     return [
         (each.name, level.value)
         for each in described
         for level in each.synonyms
-        if level.source == Source.BROKER and level.name == each.name
+        if level.source == KafkaConfigSource.BROKER and level.name == each.name
     ]

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise the errors of the wire as those of the port."""
     try:
         yield
-    except errors.OtherClusterError as error:
+    except errors.WrongClusterError as error:
         raise OtherClusterError(str(error)) from None
-    except (errors.LoginError, errors.RightsError) as error:
+    except (errors.KraftLoginError, errors.RightsError) as error:
         raise NotPermittedError(str(error)) from None
     except errors.KraftError as error:
         raise UnavailableError(str(error)) from None

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 _AT_ONCE: Final = 32
 
 
-async def each_of(brokers: Iterable[_B], ask: Callable[[_B], Awaitable[_T]]) -> list[_T]:
+async def fan_out(brokers: Iterable[_B], ask: Callable[[_B], Awaitable[_T]]) -> list[_T]:
     """Ask about brokers, some dozens at once; return the answers in order, or raise the first error."""
     slots = asyncio.Semaphore(_AT_ONCE)
 

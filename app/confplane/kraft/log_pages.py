@@ -10,22 +10,24 @@ import base64
 from typing import TYPE_CHECKING
 
 from confplane.domain.entities import Entity
-from confplane.kraft.log import SnapshotPart
-from confplane.kraft.sights import spelled
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.entity_converter import spelled
+from confplane.kraft.metadata_log import SnapshotPart
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
-from confplane.services.pace import Pace
+from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.kafka import LogChange, LogPage, Unmanaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from confplane.kraft.log import LogPart
+    from confplane.kraft.entity_converter import EntityConverter
+    from confplane.kraft.metadata_log import LogPart
     from confplane.kraft.metadata_records import LogRecord
-    from confplane.kraft.sights import Sights
 
-_RESOURCE_TYPES = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
+_RESOURCE_TYPES = frozenset(
+    {ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
+)
 
 
 def kafka_id(given: UUID) -> str:
@@ -41,8 +43,8 @@ class LogPages:
         topics: The ids of the cluster's topics by name, as of an offset at the begin of the log or later.
     """
 
-    def __init__(self, sights: Sights, topics: Mapping[str, str]) -> None:
-        self._sights = sights
+    def __init__(self, converter: EntityConverter, topics: Mapping[str, str]) -> None:
+        self._converter = converter
         self._names = {topic_id: name for name, topic_id in topics.items()}
         # Only of topics that this iteration saw made: an id of the list may be that of a later topic of the name.
         self._ids: dict[str, str] = {}
@@ -50,10 +52,10 @@ class LogPages:
     async def page(self, part: LogPart | SnapshotPart) -> LogPage:
         """Return the page of a part of the log; a snapshot is a page without changes."""
         if isinstance(part, SnapshotPart):
-            return LogPage(part.end_offset - 1, anew=True)
+            return LogPage(part.end_offset - 1, reset=True)
         changes: list[LogChange] = []
         incomplete = False
-        pace = Pace()
+        time_slice = TimeSlice()
         for record in part.records:
             if isinstance(record.message, RemoveTopicRecord) and kafka_id(record.message.topic_id) not in self._names:
                 incomplete = True
@@ -61,8 +63,8 @@ class LogPages:
             change = self._change(record)
             if change is not None:
                 changes.append(change)
-            if pace.due:
-                await pace.rest()
+            if time_slice.due:
+                await time_slice.pause()
         return LogPage(part.after, tuple(changes), incomplete=incomplete)
 
     def _change(self, record: LogRecord) -> LogChange | None:
@@ -70,22 +72,22 @@ class LogPages:
             case TopicRecord() as topic:
                 topic_id = kafka_id(topic.topic_id)
                 self._names[topic_id], self._ids[topic.name] = topic.name, topic_id
-                found = self._sights.entity(Resource(ResourceType.TOPIC, topic.name))
+                found = self._converter.entity(Resource(ConfigResourceType.TOPIC, topic.name))
                 return _made(record, found, None, "", topic_id)
             case RemoveTopicRecord() as removed:
                 topic_id = kafka_id(removed.topic_id)
                 name = self._names.pop(topic_id)
                 if self._ids.get(name) == topic_id:
                     del self._ids[name]
-                found = self._sights.entity(Resource(ResourceType.TOPIC, name))
+                found = self._converter.entity(Resource(ConfigResourceType.TOPIC, name))
                 return _made(record, found, None, None, topic_id)
             case ConfigRecord() as config if config.resource_type in _RESOURCE_TYPES:
-                found = self._sights.entity(Resource(ResourceType(config.resource_type), config.resource_name))
-                of_topic = config.resource_type == ResourceType.TOPIC
+                found = self._converter.entity(Resource(ConfigResourceType(config.resource_type), config.resource_name))
+                of_topic = config.resource_type == ConfigResourceType.TOPIC
                 known = self._ids.get(config.resource_name) if of_topic else None
                 return _made(record, found, config.name, config.value, known)
             case ClientQuotaRecord() as quota:
-                found = self._sights.quota_entity([(each.entity_type, each.entity_name) for each in quota.entity])
+                found = self._converter.quota_entity([(each.entity_type, each.entity_name) for each in quota.entity])
                 value = None
                 if isinstance(found, Entity) and not quota.remove:
                     value = spelled(found, quota.key, quota.value)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from confplane.kraft.metadata_records import LogRecord, Transactions
-from confplane.kraft.pool import Lane, Pool
+from confplane.kraft.metadata_records import LogRecord, RecordTransactions
+from confplane.kraft.pool import ConnectionPartition, ConnectionPool
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.batches import batches
 from confplane.kraft.wire.errors import AnswerError, ProtocolError, UnreachableError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from confplane.kraft.wire.batches import Batch
-    from confplane.kraft.wire.connection import Connection
+    from confplane.kraft.wire.connection import KraftConnection
     from confplane.kraft.wire.messages.fetch_response import PartitionData
     from confplane.kraft.wire.options import Options
 
@@ -82,7 +82,7 @@ class MetadataLog:
     """
 
     def __init__(self, controllers: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
-        self._pool = Pool(controllers, options, cluster_id=cluster_id, controllers=True)
+        self._pool = ConnectionPool(controllers, options, cluster_id=cluster_id, controllers=True)
         self._epoch = 0
         self._high_watermark = 0
 
@@ -106,7 +106,7 @@ class MetadataLog:
             UnsupportedError: The log has records of a newer release.
             Others of :mod:`confplane.kraft.wire.errors`.
         """
-        place = _Place(after + 1)
+        place = _LogPosition(after + 1)
         while True:
             connection, partition = await self._fetch(place)
             self._high_watermark = partition.high_watermark
@@ -119,24 +119,24 @@ class MetadataLog:
                 async for part in self._snapshot(connection, end, epoch, whole=snapshots):
                     yield part
                     if part.last:
-                        place = _Place(end, epoch)
+                        place = _LogPosition(end, epoch)
             elif (found := await place.advance(partition)) is not None:
                 yield found
 
     # -- the active controller
 
-    async def _fetch(self, place: _Place) -> tuple[Connection, PartitionData]:
+    async def _fetch(self, place: _LogPosition) -> tuple[KraftConnection, PartitionData]:
         """Fetch from the active controller, which is looked for where the controller asked is not active."""
         until = time.monotonic() + _SEARCH_S
         while True:
             try:
-                connection = await self._pool.any(time.monotonic() + _CALL_S, Lane.LONG)
+                connection = await self._pool.any(time.monotonic() + _CALL_S, ConnectionPartition.LONG)
                 request = self._request(place.position, place.epoch)
                 answer = await connection.call(request, FetchResponse, time.monotonic() + _CALL_S)
                 errors.check("Fetch of the metadata log", answer.error_code)
                 partition = _only([each for topic in answer.responses for each in topic.partitions], connection)
                 if partition.error_code in _ELSEWHERE:
-                    self._turn(partition, answer)
+                    self._switch_controller(partition, answer)
                 errors.check("Fetch of the metadata log", partition.error_code)
             except UnreachableError:
                 if time.monotonic() >= until:
@@ -166,7 +166,7 @@ class MetadataLog:
             topics=(asked.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
         )
 
-    def _turn(self, partition: PartitionData, answer: FetchResponse) -> None:
+    def _switch_controller(self, partition: PartitionData, answer: FetchResponse) -> None:
         """Turn to the active controller that an answer names; to any controller where none is named."""
         leader = partition.current_leader
         self._epoch = max(self._epoch, leader.leader_epoch)
@@ -176,13 +176,13 @@ class MetadataLog:
     # -- snapshots
 
     async def _snapshot(
-        self, connection: Connection, end: int, epoch: int, *, whole: bool
+        self, connection: KraftConnection, end: int, epoch: int, *, whole: bool
     ) -> AsyncGenerator[SnapshotPart, None]:
         """Read a snapshot; it ends without a last part where its controller is no longer the active one."""
         if not whole:
             yield SnapshotPart((), end, first=True, last=True)
             return
-        position, rest, transactions, first = 0, b"", Transactions(), True
+        position, rest, transactions, first = 0, b"", RecordTransactions(), True
         while True:
             request = self._snapshot_request(end, epoch, position)
             try:
@@ -202,7 +202,7 @@ class MetadataLog:
             rest = data[used:]
             records: list[LogRecord] = []
             for batch in found:
-                records += await _taken(batch, 0, transactions, end - 1)
+                records += await _effective_records(batch, 0, transactions, end - 1)
             last = position >= part.size
             if (last and rest) or (not last and not part.unaligned_records):
                 raise ProtocolError(f"{connection.address} sent a snapshot that ends within a batch.")
@@ -222,7 +222,7 @@ class MetadataLog:
         return FetchSnapshotRequest(cluster_id=self._pool.cluster_id, max_bytes=_MOST_BYTES, topics=(topic,))
 
 
-class _Place:
+class _LogPosition:
     """A position in the log, the epoch of the record before, and the open transaction.
 
     Args:
@@ -233,7 +233,7 @@ class _Place:
     def __init__(self, position: int, epoch: int | None = None) -> None:
         self.position = position
         self.epoch = epoch
-        self._transactions = Transactions()
+        self._transactions = RecordTransactions()
 
     async def advance(self, partition: PartitionData) -> LogPart | None:
         """Take the committed records of an answer; None where there are none."""
@@ -248,7 +248,7 @@ class _Place:
             if batch.last_offset >= partition.high_watermark:
                 break  # not committed yet
             if batch.last_offset >= self.position:
-                records += await _taken(batch, self.position, self._transactions)
+                records += await _effective_records(batch, self.position, self._transactions)
                 self.position, self.epoch = batch.last_offset + 1, batch.leader_epoch
         if self.position > before:
             begin = self._transactions.begin
@@ -259,13 +259,15 @@ class _Place:
         return None
 
 
-def _only(partitions: Sequence[_P], connection: Connection) -> _P:
+def _only(partitions: Sequence[_P], connection: KraftConnection) -> _P:
     if len(partitions) != 1:
         raise ProtocolError(f"{connection.address} answers for {len(partitions)} partitions, one was asked for.")
     return partitions[0]
 
 
-async def _taken(batch: Batch, position: int, transactions: Transactions, offset: int | None = None) -> list[LogRecord]:
+async def _effective_records(
+    batch: Batch, position: int, transactions: RecordTransactions, offset: int | None = None
+) -> list[LogRecord]:
     """Return the records of a batch from a position on that are in effect, by an offset of the log or their own."""
     if batch.control:
         return []

@@ -76,7 +76,7 @@ def read(record: Record) -> Message | None:
     return followed.decode(record.value, version, source.at)
 
 
-class Transactions:
+class RecordTransactions:
     """Committed records in their order, with the records of a transaction held back until its end."""
 
     def __init__(self) -> None:

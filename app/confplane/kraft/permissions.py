@@ -9,17 +9,17 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from confplane.kraft.pool import Lane
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.pool import ConnectionPartition
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.errors import AnswerError, RightsError, UnreachableError, UnsupportedError
-from confplane.services.ports.applying import Held, Unknown
-from confplane.services.ports.kafka import Area, Permission
+from confplane.services.ports.applying import AlterRetriable, AlterUnknown
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from confplane.kraft.client import KraftClient
-    from confplane.services.ports.applying import End
+    from confplane.services.ports.applying import AlterOutcome
 
 _NOBODY: Final = "confplane-check"
 """A name whose describe is allowed or not, whether anything has that name or not."""
@@ -27,30 +27,30 @@ _KEY: Final = "cleanup.policy"
 _AT_ONCE: Final = 500
 """Resources in one alter."""
 _TYPES: Final = {
-    Area.TOPICS: ResourceType.TOPIC,
-    Area.BROKERS: ResourceType.BROKER,
-    Area.GROUPS: ResourceType.GROUP,
-    Area.CLIENT_METRICS: ResourceType.CLIENT_METRICS,
+    KraftEntityType.TOPICS: ConfigResourceType.TOPIC,
+    KraftEntityType.BROKERS: ConfigResourceType.BROKER,
+    KraftEntityType.GROUPS: ConfigResourceType.GROUP,
+    KraftEntityType.CLIENT_METRICS: ConfigResourceType.CLIENT_METRICS,
 }
 _RIGHTS: Final = {
-    Area.QUOTAS: "DESCRIBE_CONFIGS on CLUSTER",
-    Area.TOPICS: "DESCRIBE and DESCRIBE_CONFIGS on TOPIC",
-    Area.BROKERS: "DESCRIBE_CONFIGS on CLUSTER",
-    Area.GROUPS: "DESCRIBE_CONFIGS on CLUSTER and on GROUP",
-    Area.CLIENT_METRICS: "DESCRIBE_CONFIGS on CLUSTER",
+    KraftEntityType.QUOTAS: "DESCRIBE_CONFIGS on CLUSTER",
+    KraftEntityType.TOPICS: "DESCRIBE and DESCRIBE_CONFIGS on TOPIC",
+    KraftEntityType.BROKERS: "DESCRIBE_CONFIGS on CLUSTER",
+    KraftEntityType.GROUPS: "DESCRIBE_CONFIGS on CLUSTER and on GROUP",
+    KraftEntityType.CLIENT_METRICS: "DESCRIBE_CONFIGS on CLUSTER",
 }
 """The rights of each area in Kafka's words (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
 _ALTER_RIGHTS: Final = {
-    Area.QUOTAS: "ALTER_CONFIGS on CLUSTER",
-    Area.TOPICS: "ALTER_CONFIGS on TOPIC",
-    Area.BROKERS: "ALTER_CONFIGS on CLUSTER",
-    Area.GROUPS: "ALTER_CONFIGS on GROUP",
-    Area.CLIENT_METRICS: "ALTER_CONFIGS on CLUSTER",
+    KraftEntityType.QUOTAS: "ALTER_CONFIGS on CLUSTER",
+    KraftEntityType.TOPICS: "ALTER_CONFIGS on TOPIC",
+    KraftEntityType.BROKERS: "ALTER_CONFIGS on CLUSTER",
+    KraftEntityType.GROUPS: "ALTER_CONFIGS on GROUP",
+    KraftEntityType.CLIENT_METRICS: "ALTER_CONFIGS on CLUSTER",
 }
 """The rights that the modes need which apply callers' changes (``KafkaApis.scala``)."""
 
 
-class Permissions:
+class PermissionProbe:
     """Tries the describes of each area, and the alters.
 
     Args:
@@ -62,12 +62,14 @@ class Permissions:
         self._client = client
         self._timeout_s = timeout_s
 
-    async def areas(self, deadline: float, *, alters: bool = False) -> dict[Area, tuple[Permission, str]]:
+    async def probe(
+        self, deadline: float, *, alters: bool = False
+    ) -> dict[KraftEntityType, tuple[EntityTypePermission, str]]:
         """Return the permission for each area, and a sentence on what is missing.
 
         Args:
             deadline: On ``time.monotonic()``'s clock.
-            alters: Try the alters too: :attr:`Permission.FULL` is found only then.
+            alters: Try the alters too: :attr:`EntityTypePermission.FULL` is found only then.
 
         Raises:
             UnreachableError: No broker answers.
@@ -75,54 +77,59 @@ class Permissions:
             OtherClusterError: A broker belongs to another cluster.
         """
         await self._client.brokers(self._by(deadline))
-        tries: dict[Area, Callable[[float], Awaitable[str]]] = {
-            Area.QUOTAS: self._quotas,
-            Area.TOPICS: self._topics,
-            Area.BROKERS: self._brokers,
-            Area.GROUPS: self._groups,
-            Area.CLIENT_METRICS: self._client_metrics,
+        tries: dict[KraftEntityType, Callable[[float], Awaitable[str]]] = {
+            KraftEntityType.QUOTAS: self._quotas,
+            KraftEntityType.TOPICS: self._topics,
+            KraftEntityType.BROKERS: self._brokers,
+            KraftEntityType.GROUPS: self._groups,
+            KraftEntityType.CLIENT_METRICS: self._client_metrics,
         }
-        found: dict[Area, tuple[Permission, str]] = {}
-        for area, attempt in tries.items():
+        found: dict[KraftEntityType, tuple[EntityTypePermission, str]] = {}
+        for entity_type, attempt in tries.items():
             try:
-                found[area] = Permission.READ_ONLY, await attempt(deadline)
+                found[entity_type] = EntityTypePermission.READ_ONLY, await attempt(deadline)
                 if alters:
-                    found[area] = await self._altered(area, found[area][1], deadline)
+                    found[entity_type] = await self._probe_alters(entity_type, found[entity_type][1], deadline)
             except RightsError as error:
-                found[area] = Permission.NONE, f"{error}; needed: {_RIGHTS[area]}"
+                found[entity_type] = EntityTypePermission.NONE, f"{error}; needed: {_RIGHTS[entity_type]}"
             except (AnswerError, UnsupportedError) as error:
-                found[area] = Permission.NONE, str(error)
+                found[entity_type] = EntityTypePermission.NONE, str(error)
         return found
 
-    async def _altered(self, area: Area, remark: str, deadline: float) -> tuple[Permission, str]:
+    async def _probe_alters(
+        self, entity_type: KraftEntityType, remark: str, deadline: float
+    ) -> tuple[EntityTypePermission, str]:
         """Return the permission for an area that may be described, with the remark on its describe."""
-        for each in await self._tried(area, deadline):
-            if isinstance(each, Held):
-                return Permission.READ_ONLY, f"{each.reason}; needed for callers' changes: {_ALTER_RIGHTS[area]}"
-            if isinstance(each, Unknown):
-                return Permission.READ_ONLY, f"it is not known whether alters are allowed: {each.reason}"
-        return Permission.FULL, remark
+        for each in await self._try_alters(entity_type, deadline):
+            if isinstance(each, AlterRetriable):
+                return (
+                    EntityTypePermission.READ_ONLY,
+                    f"{each.reason}; needed for callers' changes: {_ALTER_RIGHTS[entity_type]}",
+                )
+            if isinstance(each, AlterUnknown):
+                return EntityTypePermission.READ_ONLY, f"it is not known whether alters are allowed: {each.reason}"
+        return EntityTypePermission.FULL, remark
 
-    async def _tried(self, area: Area, deadline: float) -> list[End]:
+    async def _try_alters(self, entity_type: KraftEntityType, deadline: float) -> list[AlterOutcome]:
         """Alter no key of each entity of an area, or of one that nobody has."""
         by = partial(self._by, deadline)
-        if area is Area.QUOTAS:
+        if entity_type is KraftEntityType.QUOTAS:
             return await self._client.quota_alters.alter([((("user", _NOBODY),), {})], by, validate_only=True)
-        if area is Area.TOPICS:
+        if entity_type is KraftEntityType.TOPICS:
             names = list(await self._client.topics(self._by(deadline))) or [_NOBODY]
-        elif area is Area.BROKERS:
+        elif entity_type is KraftEntityType.BROKERS:
             names = [""]
         else:
-            listed = await self._client.list_config_resources({_TYPES[area]}, self._by(deadline))
+            listed = await self._client.list_config_resources({_TYPES[entity_type]}, self._by(deadline))
             names = [*(each.name for each in listed), _NOBODY]
-        alters = self._client.config_alters(lane=Lane.SHORT)
-        resources = [Resource(_TYPES[area], name) for name in dict.fromkeys(names)]
-        ends: list[End] = []
+        alters = self._client.config_alters(partition=ConnectionPartition.SHORT)
+        resources = [Resource(_TYPES[entity_type], name) for name in dict.fromkeys(names)]
+        outcomes: list[AlterOutcome] = []
         for start in range(0, len(resources), _AT_ONCE):
-            ends += await alters.alter(
+            outcomes += await alters.alter(
                 [(each, {}) for each in resources[start : start + _AT_ONCE]], by, validate_only=True
             )
-        return ends
+        return outcomes
 
     def _by(self, deadline: float) -> float:
         return min(deadline, time.monotonic() + self._timeout_s)
@@ -133,22 +140,22 @@ class Permissions:
 
     async def _topics(self, deadline: float) -> str:
         names = list(await self._client.topics(self._by(deadline)))
-        await self._describe([Resource(ResourceType.TOPIC, name) for name in names], deadline)
+        await self._describe([Resource(ConfigResourceType.TOPIC, name) for name in names], deadline)
         return "" if names else "no topic is shown: there is none, or DESCRIBE on TOPIC is missing"
 
     async def _brokers(self, deadline: float) -> str:
         brokers = [str(each.node_id) for each in await self._client.brokers(self._by(deadline))]
-        away = await self._describe([Resource(ResourceType.BROKER, name) for name in ("", *brokers)], deadline)
+        away = await self._describe([Resource(ConfigResourceType.BROKER, name) for name in ("", *brokers)], deadline)
         return f"not reached for their own configs: {', '.join(f'broker {name}' for name in away)}" if away else ""
 
     async def _groups(self, deadline: float) -> str:
-        listed = await self._client.list_config_resources({ResourceType.GROUP}, self._by(deadline))
-        await self._describe([*listed, Resource(ResourceType.GROUP, _NOBODY)], deadline)
+        listed = await self._client.list_config_resources({ConfigResourceType.GROUP}, self._by(deadline))
+        await self._describe([*listed, Resource(ConfigResourceType.GROUP, _NOBODY)], deadline)
         return ""
 
     async def _client_metrics(self, deadline: float) -> str:
-        listed = await self._client.list_config_resources({ResourceType.CLIENT_METRICS}, self._by(deadline))
-        await self._describe([*listed, Resource(ResourceType.CLIENT_METRICS, _NOBODY)], deadline)
+        listed = await self._client.list_config_resources({ConfigResourceType.CLIENT_METRICS}, self._by(deadline))
+        await self._describe([*listed, Resource(ConfigResourceType.CLIENT_METRICS, _NOBODY)], deadline)
         return ""
 
     async def _describe(self, resources: Sequence[Resource], deadline: float) -> list[str]:
@@ -161,7 +168,7 @@ class Permissions:
         for each in await self._client.describe_configs(resources, deadline, keys=(_KEY,)):
             if each.error is None:
                 continue
-            if each.resource.type is ResourceType.BROKER and isinstance(each.error, UnreachableError):
+            if each.resource.type is ConfigResourceType.BROKER and isinstance(each.error, UnreachableError):
                 away.append(each.resource.name)
             elif not isinstance(each.error, AnswerError):
                 raise each.error

@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from confplane.kraft.wire import errors
-from confplane.kraft.wire.connection import Connection
-from confplane.kraft.wire.errors import OtherClusterError, UnreachableError
+from confplane.kraft.wire.connection import KraftConnection
+from confplane.kraft.wire.errors import UnreachableError, WrongClusterError
 from confplane.kraft.wire.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -34,7 +34,7 @@ _BACK_OFF_S: Final = (0.1, 10.0)
 _CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
 
 
-class Lane(IntEnum):
+class ConnectionPartition(IntEnum):
     """Connections of their own, since a node answers the requests of one connection one after the other."""
 
     SHORT = 0
@@ -57,8 +57,8 @@ class Broker:
 class _Slot:
     """The place of one connection."""
 
-    connection: Connection | None = None
-    opening: asyncio.Task[Connection] | None = None
+    connection: KraftConnection | None = None
+    opening: asyncio.Task[KraftConnection] | None = None
     """The making of the connection, for which all callers wait together."""
     began: float = 0.0
     """The begin of the making."""
@@ -69,7 +69,7 @@ class _Slot:
     error: UnreachableError | None = None
 
 
-class Pool:
+class ConnectionPool:
     """Connections to the brokers, or to the controllers, of one cluster; one for each address and lane.
 
     Args:
@@ -88,7 +88,7 @@ class Pool:
         self._bootstrap = tuple(dict.fromkeys(bootstrap))
         self._options = options
         self._controllers = controllers
-        self._slots: dict[tuple[Address, Lane], _Slot] = {}
+        self._slots: dict[tuple[Address, ConnectionPartition], _Slot] = {}
         self._favourite: Address | None = None
         self._closed = False
 
@@ -101,7 +101,7 @@ class Pool:
         """Make a node the favourite, such as the active controller; None: any."""
         self._favourite = address
 
-    async def any(self, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
+    async def any(self, deadline: float, partition: ConnectionPartition = ConnectionPartition.SHORT) -> KraftConnection:
         """Return a connection to the favourite, or to another node; each is tried once.
 
         Raises:
@@ -112,7 +112,7 @@ class Pool:
         last: UnreachableError | None = None
         for address in self._order():
             try:
-                found = await self.to(address, deadline, lane)
+                found = await self.to(address, deadline, partition)
             except UnreachableError as error:
                 last = error
                 if self._favourite == address:
@@ -131,12 +131,14 @@ class Pool:
         random.shuffle(others)
         return ([self._favourite] if self._favourite is not None else []) + others
 
-    async def to(self, address: Address, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
+    async def to(
+        self, address: Address, deadline: float, partition: ConnectionPartition = ConnectionPartition.SHORT
+    ) -> KraftConnection:
         """Return a connection to an address; the errors are those of :meth:`any`.
 
         A node that hung is connected to apart: it holds up its callers no more, but for a moment at each try.
         """
-        slot = self._slots.setdefault((address, lane), _Slot())
+        slot = self._slots.setdefault((address, partition), _Slot())
         if slot.connection is not None and slot.connection.usable:
             return slot.connection
         if self._closed:
@@ -146,7 +148,7 @@ class Pool:
                 raise slot.error.with_traceback(None)
             slot.began = time.monotonic()
             slot.opening = asyncio.create_task(self._open(slot, address), name=f"kafka-connect-{address}")
-            slot.opening.add_done_callback(_noted)
+            slot.opening.add_done_callback(_retrieve_error)
         opening = slot.opening
         until = min(deadline, slot.began + _HUNG_S) if slot.hung else deadline
         await asyncio.wait({opening}, timeout=max(0.0, until - time.monotonic()))
@@ -159,12 +161,12 @@ class Pool:
             raise error.with_traceback(None)
         return opening.result()
 
-    async def _open(self, slot: _Slot, address: Address) -> Connection:
+    async def _open(self, slot: _Slot, address: Address) -> KraftConnection:
         deadline = slot.began + _CONNECT_S
         try:
             if slot.connection is not None:
                 await slot.connection.close()
-            connection = await Connection.open(address, self._options, deadline)
+            connection = await KraftConnection.open(address, self._options, deadline)
             try:
                 await self.refresh(connection, deadline)
             except BaseException:
@@ -183,7 +185,7 @@ class Pool:
         finally:
             slot.opening = None
 
-    async def refresh(self, connection: Connection, deadline: float) -> None:
+    async def refresh(self, connection: KraftConnection, deadline: float) -> None:
         """Ask a node for its cluster's id and, if it is a broker, for the brokers that are alive.
 
         Raises:
@@ -211,9 +213,11 @@ class Pool:
         if self.cluster_id is None:
             self.cluster_id = found
         elif found != self.cluster_id:
-            raise OtherClusterError(str(address), self.cluster_id, found)
+            raise WrongClusterError(str(address), self.cluster_id, found)
 
-    async def broker(self, node_id: int, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
+    async def broker(
+        self, node_id: int, deadline: float, partition: ConnectionPartition = ConnectionPartition.SHORT
+    ) -> KraftConnection:
         """Return a connection to one broker by its number.
 
         Raises:
@@ -222,14 +226,14 @@ class Pool:
         known = self._address_of(node_id)
         if known is not None:
             try:
-                return await self.to(known, deadline, lane)
+                return await self.to(known, deadline, partition)
             except UnreachableError:
                 pass  # it may be elsewhere by now
         await self.refresh(await self.any(deadline), deadline)
         address = self._address_of(node_id)
         if address is None:
             raise UnreachableError(f"Broker {node_id} is not alive, and nobody else answers for it.")
-        return await self.to(address, deadline, lane)
+        return await self.to(address, deadline, partition)
 
     def _address_of(self, node_id: int) -> Address | None:
         return next((broker.address for broker in self.brokers if broker.node_id == node_id), None)
@@ -247,7 +251,7 @@ class Pool:
                 await slot.connection.close()
 
 
-def _noted(opening: asyncio.Task[Connection]) -> None:
+def _retrieve_error(opening: asyncio.Task[KraftConnection]) -> None:
     """Take note of an end that no caller may be there for any more."""
     if not opening.cancelled():
         opening.exception()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confplane.kraft.wire.options import Address
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """Kinds of resources that have configs, by Kafka's numbers (``ConfigResource.Type``)."""
 
     TOPIC = 2
@@ -26,7 +26,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Source(IntEnum):
+class KafkaConfigSource(IntEnum):
     """Places where the value of a config is from, by Kafka's numbers (``DescribeConfigsResponse.ConfigSource``)."""
 
     UNKNOWN = 0
@@ -44,7 +44,7 @@ class Source(IntEnum):
 class Resource:
     """A topic, broker, group or subscription. The broker "" is the default of all brokers."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
 
 
@@ -72,14 +72,14 @@ class Quotas:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedQuotas:
     """The quotas are those of the digest."""
 
     source: Address
 
 
 @dataclass(frozen=True, slots=True)
-class Synonym:
+class ConfigValueSynonym:
     """A value on the way to the effective value."""
 
     name: str
@@ -88,25 +88,25 @@ class Synonym:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ResourceConfigEntry:
     """The effective value of one key."""
 
     name: str
     value: str | None
     """None for a sensitive value, and for a key without one."""
     source: int
-    """A number of :class:`Source`, or one that this service does not know."""
+    """A number of :class:`KafkaConfigSource`, or one that this service does not know."""
     read_only: bool
     sensitive: bool
-    synonyms: tuple[Synonym, ...] = ()
+    synonyms: tuple[ConfigValueSynonym, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ResourceConfigs:
     """The configs of one resource, or the reason why there are none."""
 
     resource: Resource
-    entries: tuple[ConfigEntry, ...] = ()
+    entries: tuple[ResourceConfigEntry, ...] = ()
     error: KraftError | None = None
     source: Address | None = None
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from confplane.crypto import subject_of
 from confplane.listener.forwarded import Proxies
-from confplane.security.principals import CERTIFICATE
+from confplane.security.credentials import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UNREADABLE: Final = ""
 """The subject that is used where a certificate can't be read: nobody's."""
 _MAX_BYTES: Final = 32 * 1024
-_KEPT: Final = 1024
+_CACHE_SIZE: Final = 1024
 _PEM: Final = b"-----BEGIN"
 
 
@@ -34,7 +34,7 @@ def subject_of_peer(transport: asyncio.BaseTransport) -> str | None:
     return None if certificate is None else _subject(certificate)
 
 
-class CertificateHeader:
+class CertificateHeaderMiddleware:
     """Sets the subject of a request to that of the certificate in a header, in requests of some proxies alone.
 
     In a request of such a proxy the header decides, also where it is absent: the proxy's own certificate, if it has
@@ -62,7 +62,7 @@ class CertificateHeader:
         await self._app(scope, receive, send)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _subject_of_header(value: bytes) -> str:
     """Return the subject of a certificate as RFC 9440 writes it, in base64 alone, or in PEM with percent-encoding."""
     if len(value) > _MAX_BYTES:

@@ -26,11 +26,11 @@ _TICK_S: Final = 0.25
 _REPORT_S: Final = 10.0
 _UNREAD_S: Final = 75.0
 """Seconds for which a client may read nothing of an answer."""
-_LEAVING_S: Final = 30.0
+_CLOSING_S: Final = 30.0
 """Seconds for which a client may still send after its last answer."""
 
 
-class Closed(StrEnum):
+class CloseReason(StrEnum):
     """The reason why the listener closed a connection."""
 
     HEAD_TIMEOUT = "head_timeout"
@@ -43,7 +43,7 @@ class Closed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """The limits of connections: their number, bytes and seconds."""
 
     connections: int
@@ -53,19 +53,19 @@ class Limits:
     idle_s: float
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """A connection as the lines see it."""
 
-    line: Line | None
+    queue: WaitQueue | None
 
-    def overdue(self, line: Line) -> None:
+    def overdue(self, queue: WaitQueue) -> None:
         """End the wait: answer or close, so that the connection leaves its line, or waits anew in it."""
 
     def drop(self) -> None:
         """Close at once, without an answer."""
 
 
-class Line:
+class WaitQueue:
     """Connections that wait for the same event, the longest waiting first.
 
     Args:
@@ -76,7 +76,7 @@ class Line:
     def __init__(self, name: str, limit_s: float) -> None:
         self.name = name
         self.limit_s = limit_s
-        self.waiting: dict[Connection, float] = {}
+        self.waiting: dict[ClientConnection, float] = {}
 
 
 class Connections:
@@ -86,18 +86,18 @@ class Connections:
         limits: The limits of number, bytes and time.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.heads = Line("head", limits.head_s)
-        self.bodies = Line("body", limits.body_s)
-        self.idle = Line("idle", limits.idle_s)
-        self.unread = Line("unread", _UNREAD_S)
-        self.leaving = Line("closing", _LEAVING_S)
-        self._lines = (self.heads, self.bodies, self.idle, self.unread, self.leaving)
-        self._all: set[Connection] = set()
+        self.heads = WaitQueue("head", limits.head_s)
+        self.bodies = WaitQueue("body", limits.body_s)
+        self.idle = WaitQueue("idle", limits.idle_s)
+        self.unread = WaitQueue("unread", _UNREAD_S)
+        self.closing = WaitQueue("closing", _CLOSING_S)
+        self._queues = (self.heads, self.bodies, self.idle, self.unread, self.closing)
+        self._all: set[ClientConnection] = set()
         self._now = 0.0
         self._swept = 0.0
-        self._closed = dict.fromkeys(Closed, 0)
+        self._closed = dict.fromkeys(CloseReason, 0)
         self._reported = dict(self._closed)
         self._report_at = _REPORT_S
         self._timer: asyncio.TimerHandle | None = None
@@ -112,7 +112,7 @@ class Connections:
         if self._timer is not None:
             self._timer.cancel()
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         """Take a new connection; at the cap drop the connection that has waited longest for a complete head.
 
         Refused connections that still send have no head either, and are dropped first.
@@ -120,7 +120,7 @@ class Connections:
         self._all.add(connection)
         self.move(connection, self.heads)
         if len(self._all) > self.limits.connections and len(self._all) - self._served() > RESERVE:
-            self._drop_first(self.leaving if self.leaving.waiting else self.heads)
+            self._drop_first(self.closing if self.closing.waiting else self.heads)
 
     def admits(self) -> bool:
         """Return True where a request on a new connection is served; at the cap an idle connection makes room."""
@@ -129,32 +129,32 @@ class Connections:
         if self.idle.waiting:
             self._drop_first(self.idle)
             return True
-        self.count(Closed.CAP)
+        self.count(CloseReason.CAP)
         return False
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: ClientConnection) -> None:
         """Forget a connection that is closed."""
         self._all.discard(connection)
         self.move(connection, None)
 
-    def move(self, connection: Connection, line: Line | None) -> None:
+    def move(self, connection: ClientConnection, queue: WaitQueue | None) -> None:
         """Move a connection to the end of a line, or out of all lines while it waits for nothing but us."""
-        if connection.line is not None:
-            del connection.line.waiting[connection]
-        connection.line = line
-        if line is not None:
-            line.waiting[connection] = self._now
+        if connection.queue is not None:
+            del connection.queue.waiting[connection]
+        connection.queue = queue
+        if queue is not None:
+            queue.waiting[connection] = self._now
 
-    def count(self, reason: Closed) -> None:
+    def count(self, reason: CloseReason) -> None:
         """Count a connection that is closed by us."""
         self._closed[reason] += 1
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         answering = len(self._all)
-        for line in self._lines:
-            answering -= len(line.waiting)
-            yield Sample("http_connections", len(line.waiting), (line.name,))
+        for queue in self._queues:
+            answering -= len(queue.waiting)
+            yield Sample("http_connections", len(queue.waiting), (queue.name,))
         yield Sample("http_connections", answering, ("answering",))
         yield Sample("http_connections_limit", self.limits.connections)
         for reason, count in self._closed.items():
@@ -162,11 +162,11 @@ class Connections:
 
     def _served(self) -> int:
         """Return the number of connections that have a complete head, or had one and may send another."""
-        return len(self._all) - len(self.heads.waiting) - len(self.leaving.waiting)
+        return len(self._all) - len(self.heads.waiting) - len(self.closing.waiting)
 
-    def _drop_first(self, line: Line) -> None:
-        first = next(iter(line.waiting))
-        self.count(Closed.CAP)
+    def _drop_first(self, queue: WaitQueue) -> None:
+        first = next(iter(queue.waiting))
+        self.count(CloseReason.CAP)
         self.remove(first)
         first.drop()
 
@@ -175,16 +175,16 @@ class Connections:
         now = loop.time()
         self._now += min(now - self._swept, 2 * _TICK_S)
         self._swept = now
-        for line in self._lines:
-            for connection in list(self._overdue(line)):
-                connection.overdue(line)
+        for queue in self._queues:
+            for connection in list(self._overdue(queue)):
+                connection.overdue(queue)
         if self._now >= self._report_at:
             self._report_at = self._now + _REPORT_S
             self._report()
 
-    def _overdue(self, line: Line) -> Iterator[Connection]:
-        for connection, since in line.waiting.items():
-            if self._now - since < line.limit_s:
+    def _overdue(self, queue: WaitQueue) -> Iterator[ClientConnection]:
+        for connection, since in queue.waiting.items():
+            if self._now - since < queue.limit_s:
                 return
             yield connection
 
@@ -193,7 +193,7 @@ class Connections:
         more = {
             reason: count - self._reported[reason]
             for reason, count in self._closed.items()
-            if count > self._reported[reason] and reason is not Closed.IDLE
+            if count > self._reported[reason] and reason is not CloseReason.IDLE
         }
         self._reported = dict(self._closed)
         if more:

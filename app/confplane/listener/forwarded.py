@@ -36,7 +36,7 @@ class Proxies:
         return address is not None and any(address in network for network in self._networks)
 
 
-class Forwarded:
+class ForwardedForMiddleware:
     """Replaces the peer of a request by the client for whom trusted proxies sent it.
 
     Each proxy adds the address of its own client at the end of ``X-Forwarded-For``. The header is read from its end:

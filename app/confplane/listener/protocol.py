@@ -16,8 +16,8 @@ from confplane.domain.errors import (
     TooManyConnectionsError,
 )
 from confplane.listener.client_certificates import subject_of_peer
-from confplane.listener.connections import Closed
-from confplane.security.principals import CERTIFICATE
+from confplane.listener.connections import CloseReason
+from confplane.security.credentials import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from confplane.domain.errors import ConfplaneError
-    from confplane.listener.connections import Connections, Line
+    from confplane.listener.connections import Connections, WaitQueue
 
-    Refusal = tuple[int, list[tuple[bytes, bytes]], bytes]
-    Refuse = Callable[[ConfplaneError, bytes | None], Refusal]
+    RenderedError = tuple[int, list[tuple[bytes, bytes]], bytes]
+    ErrorRenderer = Callable[[ConfplaneError, bytes | None], RenderedError]
     """Renders an error; takes the header Origin of the request besides, as far as it was read."""
     """Renders an error as an answer: its status, headers and body."""
 
@@ -43,10 +43,10 @@ _MAX_PIPELINED: Final = 100
 class ListenerConfig(uvicorn.Config):
     """Uvicorn's settings with the state that the connections share."""
 
-    def __init__(self, app: ASGIApp, connections: Connections, refuse: Refuse, **options: Any) -> None:
+    def __init__(self, app: ASGIApp, connections: Connections, render_error: ErrorRenderer, **options: Any) -> None:
         super().__init__(app, http=BoundedProtocol, **options)
         self.connections = connections
-        self.refuse = refuse
+        self.render_error = render_error
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -71,18 +71,18 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.line: Line | None = None
+        self.queue: WaitQueue | None = None
         self.url = b""
         self._connections = config.connections
-        self._most = config.connections.limits.head_bytes
-        self._quiet = 0
+        self._max_head_bytes = config.connections.limits.head_bytes
+        self._unreported_bytes = 0
         self._in_body = False
         self._upgrade = False
-        self._deaf = False
+        self._discarding = False
         """True where nothing more is read from the client; its further bytes are dropped."""
-        self._left = False
-        self._gone = False
-        self._refusal: ConfplaneError | None = None
+        self._half_closed = False
+        self._lost = False
+        self._pending_error: ConfplaneError | None = None
         """The error to answer after the earlier requests."""
         self._unsent = 0
         self._subject: str | None = None
@@ -99,48 +99,50 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._connections.remove(self)
-        self._deaf = self._gone = True
+        self._discarding = self._lost = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes that arrived, in pieces no larger than a head may be."""
-        if len(data) <= self._most - self._quiet:
+        if len(data) <= self._max_head_bytes - self._unreported_bytes:
             self._feed(data)
         else:
             start = 0
-            while start < len(data) and not self._deaf:
-                end = start + self._most - self._quiet
+            while start < len(data) and not self._discarding:
+                end = start + self._max_head_bytes - self._unreported_bytes
                 self._feed(data[start:end])
                 start = end
-        self._settle()
+        self._update_queue()
 
     def _feed(self, data: bytes) -> None:
-        if self._deaf:
+        if self._discarding:
             return
-        self._quiet += len(data)
+        self._unreported_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            self._continue_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(
                 InvalidRequestError("The request is no HTTP/1.1 that can be parsed; the connection is closed"),
-                Closed.MALFORMED,
+                CloseReason.MALFORMED,
             )
-        if self._quiet >= self._most and not self._deaf:
-            self._refuse(self._too_large(), Closed.HEAD_TOO_LARGE)
+        if self._unreported_bytes >= self._max_head_bytes and not self._discarding:
+            self._refuse(self._too_large(), CloseReason.HEAD_TOO_LARGE)
 
     def _too_large(self) -> ConfplaneError:
         if self._in_body:
             return HeadTooLargeError(
-                f"The body's trailers or chunk extensions are larger than {self._most} bytes; send none"
+                f"The body's trailers or chunk extensions are larger than {self._max_head_bytes} bytes; send none"
             )
-        if len(self.url) > self._most // 2:
+        if len(self.url) > self._max_head_bytes // 2:
             return TargetTooLongError(
-                f"The request's head is larger than {self._most} bytes, most of it the URL; ask for less at once, or "
+                f"The request's head is larger than {self._max_head_bytes} bytes, most of it the URL; ask for less at once, or "
                 "by the operation that takes a body"
             )
-        return HeadTooLargeError(f"The request's head is larger than {self._most} bytes; send fewer or shorter headers")
+        return HeadTooLargeError(
+            f"The request's head is larger than {self._max_head_bytes} bytes; send fewer or shorter headers"
+        )
 
     # ---------------------------------------------------------------- reports of the parser
 
@@ -152,42 +154,42 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Start the answer."""
-        self._quiet = 0
-        if self._deaf:
+        self._unreported_bytes = 0
+        if self._discarding:
             return
         if self.parser.should_upgrade():
             self._upgrade = True
             return
         self._in_body = True
-        if self.line is self._connections.heads and not self._connections.admits():
-            self.app = _full(self.config.loaded_app, self.config.refuse)
+        if self.queue is self._connections.heads and not self._connections.admits():
+            self.app = _app_above_cap(self.config.loaded_app, self.config.render_error)
         super().on_headers_complete()
         # Fields behind the body are trailers, not headers.
         self._sent, self.headers = self.headers, []
         if len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(
                 InvalidRequestError(f"More than {_MAX_PIPELINED} requests wait on one connection; wait for answers"),
-                Closed.MALFORMED,
+                CloseReason.MALFORMED,
             )
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
-        self._quiet = 0
-        if not self._deaf:
+        self._unreported_bytes = 0
+        if not self._discarding:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
-        self._quiet = 0
-        if not (self._deaf or self._upgrade):
+        self._unreported_bytes = 0
+        if not (self._discarding or self._upgrade):
             self._in_body = False
             super().on_message_complete()
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
+    def _continue_without_upgrade(self, rest: bytes) -> None:
         """Parse a request again without its offer to upgrade, and the bytes behind its head."""
         method, self._upgrade = self.parser.get_method(), False
         if method == b"CONNECT":
-            self._refuse(InvalidRequestError("CONNECT is for proxies, and this is none"), Closed.MALFORMED)
+            self._refuse(InvalidRequestError("CONNECT is for proxies, and this is none"), CloseReason.MALFORMED)
             return
         head = [method, b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
         for name, value in self.headers:
@@ -195,7 +197,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 head += [name, b": ", value, b"\r\n"]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._quiet = 0
+        self._unreported_bytes = 0
         self._feed(b"".join([*head, b"\r\n"]))
         self._feed(rest)
 
@@ -205,18 +207,18 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer the next request, or wait for it."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
-            if not self._deaf:
+            if not self._discarding:
                 self.flow.resume_reading()
             if self.pipeline:
                 cycle, app = self.pipeline.pop()
                 self._start_asgi_task(cycle, app)
-            elif self._refusal is not None:
-                self._answer(self._refusal)
-        self._settle()
+            elif self._pending_error is not None:
+                self._answer(self._pending_error)
+        self._update_queue()
 
     def shutdown(self) -> None:
         """Close, once the request under way is answered."""
-        if self._left:
+        if self._half_closed:
             self.drop()
         else:
             super().shutdown()
@@ -224,42 +226,42 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start to wait until the client reads its answer."""
         super().pause_writing()
-        self._settle()
+        self._update_queue()
 
     def resume_writing(self) -> None:
         """Continue the answer."""
         super().resume_writing()
-        self._settle()
+        self._update_queue()
 
-    def overdue(self, line: Line) -> None:
+    def overdue(self, queue: WaitQueue) -> None:
         """End a wait that took too long."""
         connections = self._connections
-        if line is connections.unread or line is connections.leaving:
+        if queue is connections.unread or queue is connections.closing:
             unsent = self.transport.get_write_buffer_size()
             if unsent not in (0, self._unsent):
                 self._unsent = unsent
-                connections.move(self, line)
+                connections.move(self, queue)
                 return
-            if line is connections.unread:
-                connections.count(Closed.UNREAD)
+            if queue is connections.unread:
+                connections.count(CloseReason.UNREAD)
             self.drop()
-        elif line is connections.idle:
-            connections.count(Closed.IDLE)
+        elif queue is connections.idle:
+            connections.count(CloseReason.IDLE)
             self.transport.close()
-        elif line is connections.bodies:
+        elif queue is connections.bodies:
             self._refuse(
-                RequestTimeoutError(f"The body was not complete within {line.limit_s:g} s; nothing was changed"),
-                Closed.BODY_TIMEOUT,
+                RequestTimeoutError(f"The body was not complete within {queue.limit_s:g} s; nothing was changed"),
+                CloseReason.BODY_TIMEOUT,
             )
-        elif self._quiet:
+        elif self._unreported_bytes:
             self._refuse(
-                RequestTimeoutError(f"The head of the request was not complete within {line.limit_s:g} s"),
-                Closed.HEAD_TIMEOUT,
+                RequestTimeoutError(f"The head of the request was not complete within {queue.limit_s:g} s"),
+                CloseReason.HEAD_TIMEOUT,
             )
         else:
-            connections.count(Closed.HEAD_TIMEOUT)
+            connections.count(CloseReason.HEAD_TIMEOUT)
             self.transport.close()
-        self._settle()
+        self._update_queue()
 
     @property
     def _latest(self) -> RequestResponseCycle | None:
@@ -268,67 +270,67 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def drop(self) -> None:
         """Close at once."""
-        self._deaf = True
+        self._discarding = True
         self.transport.abort()
 
-    def _settle(self) -> None:
+    def _update_queue(self) -> None:
         """Move the connection to the line of its current wait."""
-        if self._gone:
+        if self._lost:
             return
         connections = self._connections
-        line: Line | None
-        if self._left or self.transport.is_closing():
-            line = connections.leaving
+        queue: WaitQueue | None
+        if self._half_closed or self.transport.is_closing():
+            queue = connections.closing
         elif self.flow.write_paused:
-            line = connections.unread
+            queue = connections.unread
         elif self._latest is None:
-            line = connections.heads
+            queue = connections.heads
         elif self._in_body:
             # A body behind another request is not read yet.
-            line = None if self.pipeline or self._deaf else connections.bodies
+            queue = None if self.pipeline or self._discarding else connections.bodies
         elif not self.cycle.response_complete:
-            line = None
+            queue = None
         else:
-            line = connections.heads if self._quiet else connections.idle
-        if line is not self.line:
-            connections.move(self, line)
-            if line is connections.unread or line is connections.leaving:
+            queue = connections.heads if self._unreported_bytes else connections.idle
+        if queue is not self.queue:
+            connections.move(self, queue)
+            if queue is connections.unread or queue is connections.closing:
                 self._unsent = self.transport.get_write_buffer_size()
 
-    def _refuse(self, error: ConfplaneError, reason: Closed) -> None:
+    def _refuse(self, error: ConfplaneError, reason: CloseReason) -> None:
         """Stop reading, and answer with an error after the earlier requests."""
         self._connections.count(reason)
-        self._deaf = True
+        self._discarding = True
         cycle = self._latest
         if cycle is not None and not cycle.response_complete:
             if not self._in_body or self.pipeline:
-                self._refusal = error
+                self._pending_error = error
                 if self._in_body and self.pipeline:
                     self.pipeline.popleft()
                 return
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:
-                self._leave()
+                self._half_close()
                 return
         elif cycle is not None and self._in_body:
-            self._leave()
+            self._half_close()
             return
         self._answer(error)
 
     def _answer(self, error: ConfplaneError) -> None:
         if self.transport.is_closing():
             return
-        status, headers, body = self.config.refuse(error, _origin(self.headers or self._sent))
+        status, headers, body = self.config.render_error(error, _origin(self.headers or self._sent))
         content = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers, (b"connection", b"close")):
             content += [name, b": ", value, b"\r\n"]
         self.transport.write(b"".join([*content, b"\r\n", body]))
-        self._leave()
+        self._half_close()
 
-    def _leave(self) -> None:
+    def _half_close(self) -> None:
         """Close our side. The client's further bytes are dropped for a while: a reset could destroy the answer."""
-        self._left = True
+        self._half_closed = True
         if self.transport.is_closing():
             return
         if not self.transport.can_write_eof():  # TLS has no half of a connection
@@ -343,14 +345,14 @@ def _origin(headers: Iterable[tuple[bytes, bytes]] | None) -> bytes | None:
     return dict(headers or ()).get(b"origin")
 
 
-def _full(app: ASGIApp, refuse: Refuse) -> ASGIApp:
+def _app_above_cap(app: ASGIApp, render_error: ErrorRenderer) -> ASGIApp:
     """Return the application above the cap of connections: the process is alive, and serves no more."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in ALWAYS_ANSWERED:
             await app(scope, receive, send)
             return
-        status, headers, body = refuse(
+        status, headers, body = render_error(
             TooManyConnectionsError("All connections of this process are in use; try again, or another replica"),
             _origin(scope["headers"]),
         )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from confplane.listener.client_certificates import CertificateHeader
-from confplane.listener.connections import Connections, Limits
+from confplane.listener.client_certificates import CertificateHeaderMiddleware
+from confplane.listener.connections import ConnectionLimits, Connections
 from confplane.listener.descriptors import connections_within
-from confplane.listener.forwarded import Forwarded
+from confplane.listener.forwarded import ForwardedForMiddleware
 from confplane.listener.protocol import ListenerConfig
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from confplane.listener.protocol import Refuse
+    from confplane.listener.protocol import ErrorRenderer
     from confplane.listener.tls import ListenerTls
     from confplane.services.upkeep.readiness import Readiness
     from confplane.settings import HttpSettings
@@ -47,7 +47,7 @@ def uvicorn_options(settings: HttpSettings) -> dict[str, Any]:
 def make_connections(settings: HttpSettings) -> Connections:
     """Return the process's connections, none open yet, with file descriptors for all of them."""
     return Connections(
-        Limits(
+        ConnectionLimits(
             connections=connections_within(settings.max_connections),
             head_bytes=settings.max_head_bytes,
             head_s=settings.head_timeout_ms / 1000,
@@ -62,7 +62,7 @@ def serve(
     settings: HttpSettings,
     *,
     connections: Connections,
-    refuse: Refuse,
+    render_error: ErrorRenderer,
     readiness: Readiness,
     tls: ListenerTls | None,
 ) -> None:
@@ -77,14 +77,14 @@ def serve(
         tls: The TLS of connections; None for plain HTTP.
     """
     if settings.trusted_proxies:
-        app = Forwarded(app, settings.trusted_proxies)
+        app = ForwardedForMiddleware(app, settings.trusted_proxies)
     if settings.client_certificate_header is not None:
         # Outside of the above, which replaces the address of the proxy by the client's.
-        app = CertificateHeader(app, settings.client_certificate_header, settings.certificate_proxies)
+        app = CertificateHeaderMiddleware(app, settings.client_certificate_header, settings.certificate_proxies)
     options = uvicorn_options(settings)
     if tls is not None:
         options["ssl_context_factory"] = lambda *_: tls.context
-    config = ListenerConfig(app, connections, refuse, **options)
+    config = ListenerConfig(app, connections, render_error, **options)
     _Server(config, readiness, settings.drain_ms / 1000).run()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from confplane.client_tls import no_password
+from confplane.client_tls import refuse_key_password
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     # tickets, which Python can't forbid: where clients have certificates it is not spoken.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    context.load_cert_chain(settings.certificate_file, settings.key_file, password=no_password)
+    context.load_cert_chain(settings.certificate_file, settings.key_file, password=refuse_key_password)
     context.verify_mode = _MODES[settings.client_certificates]
     if settings.client_ca_file is not None:
         context.load_verify_locations(settings.client_ca_file)

@@ -11,7 +11,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from yaml.reader import ReaderError
 
 from confplane.domain.entities import DEFAULT_NODE, EntityType
-from confplane.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
+from confplane.domain.policy_rules import (
+    FACET_KINDS,
+    KINDS,
+    AllowedValues,
+    Between,
+    Globs,
+    Match,
+    NamePatterns,
+    Regex,
+    Rule,
+)
 from confplane.policy.repeated_keys import refuse_repeated_keys
 from confplane.settings import UnusableSettingsError
 
@@ -79,13 +89,13 @@ def _finite(value: float) -> bool:
     return isinstance(value, int) or math.isfinite(value)
 
 
-def _allowed(value: object) -> OneOf | Regex:
+def _allowed(value: object) -> AllowedValues | Regex:
     if isinstance(value, list):
         if not value or not all(
             isinstance(item, str) or (isinstance(item, int | float) and _finite(item)) for item in value
         ):
             raise ValueError("must be a list of texts, finite numbers, true and false, and not empty")
-        return OneOf(tuple(value))
+        return AllowedValues(tuple(value))
     if not isinstance(value, dict) or set(value) != {"regex"} or not isinstance(value["regex"], str):
         raise ValueError("must be a list of values, or {regex: ...} with a regular expression")
     try:
@@ -97,17 +107,17 @@ def _allowed(value: object) -> OneOf | Regex:
 _Text = Annotated[str, Field(min_length=1, max_length=1_000)]
 _Texts = Annotated[list[_Text], Field(min_length=1), BeforeValidator(_listed)]
 _Number = Annotated[int | float, PlainValidator(_number)]
-_Allowed = Annotated[OneOf | Regex, PlainValidator(_allowed)]
+_Allowed = Annotated[AllowedValues | Regex, PlainValidator(_allowed)]
 _Facet = Literal["client-quotas", "client-configs", "configs"]
 _Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"]
 _Component = Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"]
 
 
-class _Part(BaseModel):
+class _PolicyModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _Match(_Part):
+class _MatchModel(_PolicyModel):
     facets: Annotated[list[_Facet], Field(min_length=1), BeforeValidator(_listed)] | None = None
     types: Annotated[list[_Kind], Field(min_length=1), BeforeValidator(_listed)] | None = None
     names: Annotated[dict[_Component, _Texts], Field(min_length=1)] | None = None
@@ -115,7 +125,7 @@ class _Match(_Part):
     except_principals: _Texts | None = None
 
     @model_validator(mode="after")
-    def _matches_something(self) -> _Match:
+    def _matches_something(self) -> _MatchModel:
         if not self._kinds():
             raise ValueError("matches no entity: the facets, types and names do not go together")
         for kind, texts in (self.names or {}).items():
@@ -133,18 +143,18 @@ class _Match(_Part):
         return Match(
             facets=frozenset(self.facets or FACET_KINDS),
             kinds=frozenset(KINDS[kind] for kind in self._kinds()),
-            names={EntityType(kind): Names(texts) for kind, texts in (self.names or {}).items()},
+            names={EntityType(kind): NamePatterns(texts) for kind, texts in (self.names or {}).items()},
             principals=None if self.principals is None else Globs(self.principals),
             except_principals=Globs(self.except_principals or ()),
         )
 
 
-class _Range(_Part):
+class _RangeModel(_PolicyModel):
     min: _Number | None = None
     max: _Number | None = None
 
     @model_validator(mode="after")
-    def _has_room(self) -> _Range:
+    def _has_room(self) -> _RangeModel:
         if self.min is None and self.max is None:
             raise ValueError("needs min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -152,20 +162,20 @@ class _Range(_Part):
         return self
 
 
-class _Rule(_Part):
+class _RuleModel(_PolicyModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     description: _Text | None = None
-    match: _Match = _Match()
+    match: _MatchModel = _MatchModel()
     protected: Literal[True] | None = None
     allow_keys: _Texts | None = None
     deny_keys: _Texts | None = None
-    ranges: Annotated[dict[_Text, _Range], Field(min_length=1)] | None = None
+    ranges: Annotated[dict[_Text, _RangeModel], Field(min_length=1)] | None = None
     values: Annotated[dict[_Text, _Allowed], Field(min_length=1)] | None = None
     deny_removal: _Texts | None = None
 
     @model_validator(mode="after")
-    def _demands_something(self) -> _Rule:
-        demands = sorted(set(_Rule.model_fields) - {"name", "description", "match"})
+    def _demands_something(self) -> _RuleModel:
+        demands = sorted(set(_RuleModel.model_fields) - {"name", "description", "match"})
         if all(getattr(self, demand) is None for demand in demands):
             raise ValueError(f"the rule demands nothing; it needs one or more of {', '.join(demands)}")
         return self
@@ -185,8 +195,8 @@ class _Rule(_Part):
         )
 
 
-class _Document(_Part):
-    rules: Annotated[list[_Rule], Field(min_length=1)]
+class _Document(_PolicyModel):
+    rules: Annotated[list[_RuleModel], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> _Document:

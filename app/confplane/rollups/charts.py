@@ -120,6 +120,6 @@ def colour(field: str, order: Sequence[str]) -> alt.Color:
     return alt.Color(f"{field}:N", scale=scale, title=None, legend=alt.Legend(columns=5, columnPadding=24))
 
 
-def of(what: str, counts: Mapping[str, float]) -> str:
+def describe_count(what: str, counts: Mapping[str, float]) -> str:
     """Return the sentence that says how many of all are drawn."""
     return f"The first {MOST} of {len(counts):,} {what}." if len(counts) > MOST else f"All {len(counts):,} {what}."

@@ -64,7 +64,7 @@ class ClassArchive:
         cache = os.environ.get("XDG_CACHE_HOME") or (home and Path(home, ".cache"))
         if not cache or os.pathsep in str(cache):
             return None
-        directory, name = Path(cache, "confplane"), fitting(java)
+        directory, name = Path(cache, "confplane"), archive_name(java)
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not _is_private(directory):
@@ -82,7 +82,7 @@ class ClassArchive:
 
     def options(self) -> list[str]:
         """Return the options of Java to use the archive, or to make it."""
-        return using(self.path) if self.is_made else making(self.path)
+        return options_to_read(self.path) if self.is_made else options_to_write(self.path)
 
     @contextlib.contextmanager
     def kept(self, spark: SparkSession) -> Iterator[None]:
@@ -117,7 +117,7 @@ class ClassArchive:
                 each.unlink(missing_ok=True)
 
 
-def fitting(java: Path) -> str:
+def archive_name(java: Path) -> str:
     """Return the name, without an ending, of what fits a Java and the installed Spark: their places and their ages.
 
     Args:
@@ -129,7 +129,7 @@ def fitting(java: Path) -> str:
     return f"spark-{hashlib.sha256(os.pathsep.join(parts).encode()).hexdigest()[:16]}"
 
 
-def using(archive: Path) -> list[str]:
+def options_to_read(archive: Path) -> list[str]:
     """Return the options of Java to begin with the classes of an archive.
 
     Args:
@@ -138,7 +138,7 @@ def using(archive: Path) -> list[str]:
     return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
 
 
-def making(archive: Path) -> list[str]:
+def options_to_write(archive: Path) -> list[str]:
     """Return the options of Java to write an archive of the classes that it has loaded when it ends."""
     return [*_QUIET, f"-XX:ArchiveClassesAtExit={archive}"]
 

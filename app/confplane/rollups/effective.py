@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StringType, StructField, StructType
 
 from confplane.domain.broker_keys import is_sensitive
-from confplane.domain.broker_levels import Level, Levels, effective_broker, left_out
+from confplane.domain.broker_levels import ConfigLevels, DynamicLevel, effective_broker, left_out
 from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import EntityType
 from confplane.domain.topics import effective_topic
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _EFFECTIVE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
 
 
-def counted(config: str, level: Level, release: str) -> Column:
+def drop_ignored(config: str, level: DynamicLevel, release: str) -> Column:
     """Return a stored level of brokers of a release, the column ``config``, without the entries that these ignore."""
     found: Column = _counted(config, F.lit(level.value), F.lit(release))
     return found
@@ -41,7 +41,7 @@ def effective(kind: str, key: str, is_own: str, stored: str, default: str, *, re
         key: The column of the config key.
         is_own: The column that says whether the entity sets the key.
         stored: The column of the text that it sets; null for a secret.
-        default: The column of the default of all brokers (:func:`counted`), a map.
+        default: The column of the default of all brokers (:func:`drop_ignored`), a map.
         release: The release of the cluster's Kafka, whose catalog has the types and Kafka's own defaults.
 
     Returns:
@@ -58,7 +58,11 @@ def _counted(config: Mapping[str, str | None] | None, level: str, release: str) 
         return None
     catalog = catalog_of(release)
     # Of secrets only their form, a text, is known.
-    return {name: value for name, value in config.items() if left_out(catalog, name, value or "", Level(level)) is None}
+    return {
+        name: value
+        for name, value in config.items()
+        if left_out(catalog, name, value or "", DynamicLevel(level)) is None
+    }
 
 
 @F.udf(returnType=_EFFECTIVE, useArrow=False)
@@ -78,11 +82,11 @@ def _effective(
     if kind == EntityType.BROKER:
         hidden = is_sensitive(catalog, key) or (is_own and stored is None)
         is_set = is_own or key in default
-        value = effective_broker(key, Levels(catalog, default=known, broker=own)).value
+        value = effective_broker(key, ConfigLevels(catalog, default=known, broker=own)).value
     else:
         hidden = key not in catalog.topic or (is_own and stored is None)
         is_set = is_own
-        value = effective_topic(key, own, Levels(catalog, default=known)).value
+        value = effective_topic(key, own, ConfigLevels(catalog, default=known)).value
     if hidden:
         return ("secret" if is_set else "none"), None
     return ("none" if value is None else "value"), value

@@ -17,7 +17,7 @@ _LOW: Final = {"changes": "created_at", "registration_events": "id"}
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFrames:
+class FileFrames:
     """The frames; see :class:`confplane.rollups.reading.Frames`.
 
     Attributes:
@@ -36,16 +36,16 @@ class KeptFrames:
         return frame.select(*columns)
 
     @property
-    def history(self) -> KeptHistory:
+    def history(self) -> FileHistory:
         """The changes' history."""
-        return KeptHistory(self)
+        return FileHistory(self)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptHistory:
+class FileHistory:
     """The changes of the files, as :class:`confplane.rollups.reading.History`. Each read takes a few columns of all."""
 
-    _frames: KeptFrames
+    _frames: FileFrames
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
         """Return the begin of the oldest change that was recorded, or got its outcome, since then."""

@@ -23,12 +23,12 @@ from confplane.rollups.job import Fold
 from confplane.rollups.schemas import COMMITTED, CONFIG, OPEN, TEXTS
 from confplane.rollups.sources.tables import first_id_at
 from confplane.services.ports.trail import CLIENTS
-from confplane.services.recorder.recorded import FACET as WHOLE_NODE
+from confplane.services.recorder.ports import FACET as WHOLE_NODE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from confplane.rollups.job import Carried
+    from confplane.rollups.job import CarriedFold
 
 ENTITY: Final = ("tree", "entity_id")
 
@@ -75,13 +75,13 @@ _RANGE_BITS: Final = 17
 """A range is of so many bits of versions, and of zxids: of one entity it has 262,144 changes at most."""
 
 
-def folded(
+def fold_changes(
     changes: DataFrame,
     floor: int,
     ceiling: int,
     begin: int | None,
     *,
-    carried: Carried | None = None,
+    carried: CarriedFold | None = None,
     settled: int | None = None,
     newest_version: int | None = None,
 ) -> DataFrame:
@@ -102,7 +102,7 @@ def folded(
         ``tail``: the states that those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null:
         not known), ``config``.
         ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
-        change before, ``read_version``. Those of :func:`newest` are among them, and of those up to ``settled``.
+        change before, ``read_version``. Those of :func:`newest_gaps` are among them, and of those up to ``settled``.
         ``open``: the ids of the changes without an outcome.
         ``last``: the state that the last change up to ``settled`` left, null where there is none.
 
@@ -187,18 +187,20 @@ def _linked(changes: DataFrame, begin: int | None, *by: str | Column) -> DataFra
     )
 
 
-def handed_on(trail: DataFrame, settled: int) -> DataFrame:
+def next_fold(trail: DataFrame, settled: int) -> DataFrame:
     """Return the fold for the next run, of the schema :data:`FOLD`.
 
     Args:
-        trail: The folded trail, of :func:`folded` with the same ``settled``.
+        trail: The folded trail, of :func:`fold_changes` with the same ``settled``.
         settled: The revision of the fold.
     """
     gaps = F.filter("gaps", lambda gap: gap["revision"] <= settled)
-    return trail.select(*ENTITY, "last", newest(gaps).alias("gaps"), "open").where("last IS NOT NULL OR size(open) > 0")
+    return trail.select(*ENTITY, "last", newest_gaps(gaps).alias("gaps"), "open").where(
+        "last IS NOT NULL OR size(open) > 0"
+    )
 
 
-def newest(gaps: Column) -> Column:
+def newest_gaps(gaps: Column) -> Column:
     """Return the newest gaps of an entity, :data:`GAPS` at most, in descending order."""
     return F.slice(F.sort_array(gaps, asc=False), 1, GAPS)
 
@@ -214,7 +216,7 @@ def _is_listed(settled: int | None) -> Column:
     return is_new(is_gap) if settled is None else is_new(is_gap) | is_new(is_gap & (F.col("revision") <= settled))
 
 
-def _as_changes(carried: Carried) -> DataFrame:
+def _as_changes(carried: CarriedFold) -> DataFrame:
     """Return a carried fold as changes: of each entity the last one, with the gaps and open changes before it.
 
     Of an entity without a last change the row is one without a revision. Open changes that were read again are left
@@ -256,7 +258,7 @@ def last_of(tail: Column, after: Column, up_to: Column) -> Column:
     )
 
 
-def nothing() -> Column:
+def empty_map() -> Column:
     """Return a map without keys."""
     return F.create_map().cast(CONFIG)
 
@@ -298,7 +300,7 @@ def _joins_on() -> Column:
 def _is_gap(begin: int | None) -> Column:
     """Say whether the content before a change differs from the known content."""
     previous, before = F.col("previous"), F.col("before")
-    left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(nothing())
+    left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(empty_map())
     # Before the begin of the trail a znode may have had any content.
     made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
     unexplained = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))

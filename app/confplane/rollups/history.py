@@ -11,16 +11,16 @@ from confplane.rollups.sources.tables import time_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from confplane.rollups.sources.postgres import Connection
-    from confplane.rollups.sources.tables import Cut
+    from confplane.rollups.sources.postgres import ReadOnlyTransaction
+    from confplane.rollups.sources.tables import TableScope
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresHistory:
     """The changes of a moment; see :class:`confplane.rollups.reading.History`."""
 
-    _postgres: Connection
-    _cut: Cut
+    _postgres: ReadOnlyTransaction
+    _scope: TableScope
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
         """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
@@ -49,8 +49,8 @@ class PostgresHistory:
         return None if first is None else str(first)
 
     def _rows(self, table: str) -> str:
-        until = "" if self._cut.as_of is None else f" AND recorded_at <= {literal(self._cut.as_of)}"
-        return f"FROM {table} WHERE cluster = {literal(self._cut.cluster)}{until}"
+        until = "" if self._scope.as_of is None else f" AND recorded_at <= {literal(self._scope.as_of)}"
+        return f"FROM {table} WHERE cluster = {literal(self._scope.cluster)}{until}"
 
 
 def _begin(*ids: str | None) -> datetime | None:

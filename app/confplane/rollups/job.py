@@ -86,7 +86,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedFold:
     """The fold of an earlier run.
 
     Attributes:
@@ -122,7 +122,7 @@ class Job:
             returned are all rows, those kept of ``previous`` included.
         lookback_days: Of an incremental job: ``changes`` begins that many days before ``since``.
         options: Names of :data:`OPTIONS`.
-        fold: The fold that runs hand on. The transform then takes ``carried`` too, the :class:`Carried` fold of the run
+        fold: The fold that runs hand on. The transform then takes ``carried`` too, the :class:`CarriedFold` fold of the run
             before, or None for a run that reads all changes; and ``settled``, the revision up to which it folds the
             changes for the next run, ``floor`` at most, or None. It returns the rows and that fold, or None.
     """
@@ -139,9 +139,9 @@ class Job:
 
     def __call__(self, **given: Any) -> DataFrame:
         """Return the rows, their columns in the order of the schema."""
-        return self.made(**given)[0]
+        return self.evaluate(**given)[0]
 
-    def made(self, **given: Any) -> tuple[DataFrame, DataFrame | None]:
+    def evaluate(self, **given: Any) -> tuple[DataFrame, DataFrame | None]:
         """Return the rows, and the fold for the next run or None; their columns in the order of the schemas."""
         if self.fold is None:
             return self.transform(**given).select(*self.output.names), None

@@ -66,7 +66,7 @@ def quota_entries(znodes: DataFrame) -> DataFrame:
     )
 
 
-def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
+def deciding_entries(clients: DataFrame, entries: DataFrame) -> DataFrame:
     """Return for each client the entries that decide its quotas.
 
     Args:
@@ -124,7 +124,7 @@ def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def by_key(decided: DataFrame) -> DataFrame:
-    """Return the result of :func:`deciding` with one row per client and key: ``config_key, level, source, stored``.
+    """Return the result of :func:`deciding_entries` with one row per client and key: ``config_key, level, source, stored``.
 
     ``has_user`` and ``has_client`` say whether ``of_user`` and ``of_client`` set the key.
     """

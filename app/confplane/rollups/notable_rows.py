@@ -25,7 +25,7 @@ class _Order:
     """
 
     weight: Callable[[Mapping[str, Any]], tuple[float, ...]]
-    says: str
+    description: str
     group: str | None = None
 
 
@@ -63,7 +63,7 @@ def _or_less(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
-class Notable:
+class NotableRows:
     """Keeps the rows of a rollup that say most.
 
     Args:
@@ -78,9 +78,9 @@ class Notable:
         self._seen = 0
 
     @property
-    def says(self) -> str:
+    def description(self) -> str:
         """The order of the rows, in words that follow "rows"."""
-        return self._order.says
+        return self._order.description
 
     def passing(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """Pass rows on, and keep those that say most."""

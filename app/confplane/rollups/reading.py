@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from confplane.rollups.registered import EVENT_COLUMNS, current
+from confplane.rollups.registrations import EVENT_COLUMNS, current_registrations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,7 +94,7 @@ class Reading:
 
         Returns:
             The frames, and the begin of the changes in a run that builds on the one before (``since`` of an incremental
-            :class:`Job`, or that of :class:`confplane.rollups.job.Carried`). It is None for a run from the beginning:
+            :class:`Job`, or that of :class:`confplane.rollups.job.CarriedFold`). It is None for a run from the beginning:
             the job always begins there, there is no run before, or its rows or its fold are not of this history.
 
         Raises:
@@ -125,7 +125,7 @@ class Reading:
         if name == "registrations":
             if name not in self._registrations:
                 events = self._frames.frame("registration_events", EVENT_COLUMNS)
-                self._registrations[name] = current(events).persist()
+                self._registrations[name] = current_registrations(events).persist()
             return self._registrations[name].select(*columns)
         return self._frames.frame(name, columns, low)
 

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 _SOFTWARE: Final = ("entity_id", "software_name", "software_version", "supported_configs")
 EVENT_COLUMNS: Final = ("id", "event", *_SOFTWARE, "seen_at")
-"""Columns of the events that :func:`current` reads."""
+"""Columns of the events that :func:`current_registrations` reads."""
 _START: Final = -1
 """An id below that of every event, for rows of an earlier run."""
 
 
-def current(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
+def current_registrations(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
     """Return the current registrations, one row per entity, software, version and set of supported configs.
 
     Args:

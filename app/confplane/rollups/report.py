@@ -15,7 +15,7 @@ from confplane.domain.rollups import ROLLUPS
 from confplane.pages import inline, render
 from confplane.rollups.cells import cells
 from confplane.rollups.charts import svg
-from confplane.rollups.notable import Notable
+from confplane.rollups.notable_rows import NotableRows
 from confplane.rollups.summaries import Summary, summary
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _STYLE: Final = inline("report.css")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RollupResult:
     """A rollup's current run; a rollup that never ran has none.
 
     Attributes:
@@ -85,7 +85,7 @@ class Result:
         return self.age is not None and self.age >= _OLD
 
     @property
-    def verdict(self) -> str:
+    def status_class(self) -> str:
         """The colour of the line: ``good`` or ``bad`` of ``integrity``, ``plain`` of results that are neither.
 
         A failed last run of any rollup is ``bad``. Mismatches that may go away are neither, as for the gate and the
@@ -116,7 +116,7 @@ class Section:
         link: The address of all rows in the API; empty where the page has no links.
     """
 
-    result: Result
+    result: RollupResult
     facts: Sequence[str]
     pictures: Sequence[Picture]
     columns: Sequence[str]
@@ -125,12 +125,16 @@ class Section:
     link: str
 
 
-def section(result: Result, links: Links) -> Section:
+def section(result: RollupResult, links: Links) -> Section:
     """Return the section of a result, and read its rows."""
-    notable = Notable(result.name, ROWS)
+    notable = NotableRows(result.name, ROWS)
     found = summary(result.name, notable.passing(result.rows)) if result.as_of is not None else Summary((), ())
     rows = notable.rows()
-    listed = "All rows" if len(rows) == result.count else f"{len(rows)} of {result.count:,} rows: those {notable.says}"
+    listed = (
+        "All rows"
+        if len(rows) == result.count
+        else f"{len(rows)} of {result.count:,} rows: those {notable.description}"
+    )
     return Section(
         result,
         found.facts,

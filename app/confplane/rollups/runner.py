@@ -18,9 +18,9 @@ from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.errors import spark_errors
-from confplane.rollups.job import Carried
+from confplane.rollups.job import CarriedFold
 from confplane.rollups.sinks import parquet
-from confplane.rollups.sinks.postgres import RunStore, ordered
+from confplane.rollups.sinks.postgres import RunStore, sort_rows
 from confplane.services.ports.rollups import RollupRun, RunState
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import DataFrame, SparkSession
 
-    from confplane.audit.rollup_parts import Attempt
+    from confplane.audit.rollup_parts import RunAttempt
     from confplane.domain.teams import Teams
     from confplane.rollups.job import Fold, Job
     from confplane.rollups.reading import Reading
@@ -66,7 +66,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """A run that is complete."""
 
     run: RollupRun
@@ -103,7 +103,7 @@ class Runner:
         self._runs = runs
         self._most_parts = most_parts
 
-    def run(self, job: Job, options: RunOptions, *, run_id: UUID | None = None) -> Finished:
+    def run(self, job: Job, options: RunOptions, *, run_id: UUID | None = None) -> FinishedRun:
         """Run a job, and return once its rows are published.
 
         Args:
@@ -120,7 +120,7 @@ class Runner:
         with spark_errors():
             return self._run(job, options, run_id)
 
-    def _run(self, job: Job, options: RunOptions, run_id: UUID | None) -> Finished:
+    def _run(self, job: Job, options: RunOptions, run_id: UUID | None) -> FinishedRun:
         began = time.monotonic()
         run_id = run_id or uuid7()
         output = None if options.output is None else self._output(job, options.output)
@@ -151,7 +151,7 @@ class Runner:
             if isinstance(begun, RollupRun):
                 return self._finished(begun, began, None)
             try:
-                rows, fold = job.made(**given)
+                rows, fold = job.evaluate(**given)
                 self._write(job, rows, run_id, begun, output)
                 if fold is not None and job.fold is not None:
                     self._store.hand_on(fold, job.fold, run_id=run_id, attempt=begun)
@@ -193,7 +193,7 @@ class Runner:
         revision, lies_under = int(before.position[_FOLD]["revision"]), fold_id(before.id)
         rows = self._store.rows(fold.schema, run_id=lies_under, parts=self._runs.parts(lies_under))
         # The fold of the run before has no states before its revision.
-        return {"carried": Carried(rows, revision, since), "settled": max(settled or revision, revision)}
+        return {"carried": CarriedFold(rows, revision, since), "settled": max(settled or revision, revision)}
 
     def _output(self, job: Job, root: str) -> parquet.Output:
         return parquet.Output(self._spark, root, self._reading.cluster, job.name)
@@ -211,11 +211,13 @@ class Runner:
                 elif output.is_forgotten(run_id) if found is None else found.state is RunState.FAILED:
                     output.drop(run_id)
 
-    def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: Attempt, output: parquet.Output | None) -> None:
+    def _write(
+        self, job: Job, frame: DataFrame, run_id: UUID, attempt: RunAttempt, output: parquet.Output | None
+    ) -> None:
         """Write the rows to all their stores; Parquet first, so that all files are there once the run is complete."""
         # Spark's work for this run can be identified, followed and cancelled by its group.
         self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)
-        rows = ordered(frame, job, self._most_parts)
+        rows = sort_rows(frame, job, self._most_parts)
         if output is not None:
             rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -227,10 +229,10 @@ class Runner:
             if output is not None:
                 rows.unpersist()
 
-    def _finished(self, run: RollupRun, began: float, path: str | None) -> Finished:
+    def _finished(self, run: RollupRun, began: float, path: str | None) -> FinishedRun:
         current = self._runs.current(run.job)
         is_current = current is not None and current.id == run.id
-        return Finished(run, time.monotonic() - began, is_current, path)
+        return FinishedRun(run, time.monotonic() - began, is_current, path)
 
 
 @contextmanager
@@ -256,7 +258,7 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts:
             spark.catalog.clearCache()
 
 
-def _fold_position(fold: Fold, carried: Carried | None, settled: int | None) -> dict[str, Any]:
+def _fold_position(fold: Fold, carried: CarriedFold | None, settled: int | None) -> dict[str, Any]:
     """Return the members of a position that the next run needs for its fold, and that say where this run began."""
     return {
         _FOLD: None if settled is None else {_VERSION: fold.version, "revision": str(settled)},

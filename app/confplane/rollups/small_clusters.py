@@ -12,7 +12,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from confplane.rollups.sources.postgres import connected
+from confplane.rollups.sources.postgres import open_transaction
 from confplane.rollups.sources.tables import SAMPLED
 from confplane.store.scan import Scanner
 
@@ -54,7 +54,7 @@ def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> 
         UnavailableError: Postgres or ZooKeeper is away.
     """
     names = ", ".join(f"('{table}')" for table in SAMPLED)
-    with connected(origin.dsn) as postgres:
+    with open_transaction(origin.dsn) as postgres:
         query = f"SELECT sum(pg_table_size(name::regclass))::bigint FROM (VALUES {names}) AS tables (name)"  # noqa: S608 - of constants
         [(size,)] = postgres.rows(query)
     if size > BYTES:
@@ -69,7 +69,7 @@ def java_options() -> list[str]:
     return [_QUICK_COMPILER] if _COLLECTOR.search(_given()) else [_QUICK_COMPILER, _SERIAL_COLLECTOR]
 
 
-def joined(options: Sequence[str]) -> str:
+def join_java_options(options: Sequence[str]) -> str:
     """Return options of Java as one text, which Spark's launcher divides at blanks outside of quotes."""
     return " ".join('"{}"'.format(each.replace("\\", "\\\\").replace('"', '\\"')) for each in options)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 
-def carrying(source: type[DataSource], **values: Any) -> type[DataSource]:
+def bind_values(source: type[DataSource], **values: Any) -> type[DataSource]:
     """Return a data source that has values as attributes of its class, and a name of its own.
 
     Args:
@@ -32,9 +32,9 @@ def register(spark: SparkSession, source: type[DataSource], **values: Any) -> st
 
     Args:
         spark: The session, which keeps the values for as long as it lasts.
-        source: As of :func:`carrying`.
-        **values: As of :func:`carrying`.
+        source: As of :func:`bind_values`.
+        **values: As of :func:`bind_values`.
     """
-    made = carrying(source, **values)
+    made = bind_values(source, **values)
     spark.dataSource.register(made)
     return made.name()

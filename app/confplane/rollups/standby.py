@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from confplane.audit.dsn import merged
 from confplane.domain.errors import UnavailableError
-from confplane.rollups.sources.postgres import connected, literal
+from confplane.rollups.sources.postgres import literal, open_transaction
 
 WAIT_S: Final = 10.0
 """Seconds for which a run waits for its standby."""
@@ -34,7 +34,7 @@ def standby_dsn(given: str, primary: SecretStr) -> SecretStr:
     return SecretStr(merged(given, primary.get_secret_value()))
 
 
-def behind(standby: SecretStr, primary: SecretStr) -> datetime | None:
+def wait_for_replay(standby: SecretStr, primary: SecretStr) -> datetime | None:
     """Wait until a standby has all that its primary has now, for :data:`WAIT_S` at most.
 
     Returns:
@@ -44,9 +44,9 @@ def behind(standby: SecretStr, primary: SecretStr) -> datetime | None:
         UnavailableError: One of the two is away, or the standby has replayed no commit since its start.
         ValueError: The server is no standby.
     """
-    with connected(primary) as there:
+    with open_transaction(primary) as there:
         [(committed,)] = there.rows("SELECT pg_current_wal_flush_lsn()::text")
-    with connected(standby) as here:
+    with open_transaction(standby) as here:
         [(is_standby,)] = here.rows("SELECT pg_is_in_recovery()")
         if not is_standby:
             raise ValueError("--read-dsn names a server that is no standby")

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StructType
 
 from confplane.rollups import past, schemas, standby
-from confplane.rollups.carrying import register
 from confplane.rollups.history import PostgresHistory
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError, reading_of
-from confplane.rollups.registered import EVENT_COLUMNS
+from confplane.rollups.registrations import EVENT_COLUMNS
+from confplane.rollups.source_binding import register
 from confplane.rollups.sources import trail, znodes
-from confplane.rollups.sources.postgres import connected, literal
-from confplane.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at
+from confplane.rollups.sources.postgres import literal, open_transaction
+from confplane.rollups.sources.tables import TABLES, KeyRange, TableScope, first_id_at
 from confplane.services.ports.applied import KEPT_S
 from confplane.store.scan import Scanner
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from confplane.rollups.job import Job
     from confplane.rollups.reading import Reading
-    from confplane.rollups.sources.postgres import Connection
-    from confplane.rollups.sources.trail import Moment
+    from confplane.rollups.sources.postgres import ReadOnlyTransaction
+    from confplane.rollups.sources.trail import PostgresSnapshot
 
 _ZNODES: Final = "znodes"
 _OTHER_ZNODES: Final = "other_znodes"
@@ -77,12 +77,15 @@ def read(
         UnavailableError: Postgres or ZooKeeper is away.
         ValueError: ``as_of`` or ``other`` is in the future, or later than all that a standby has.
     """
-    with opened(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage, most_parts=most_parts) as (reading, _):
+    with open_reading(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage, most_parts=most_parts) as (
+        reading,
+        _,
+    ):
         yield reading
 
 
 @contextmanager
-def opened(
+def open_reading(
     spark: SparkSession,
     origin: Origin,
     *,
@@ -104,10 +107,10 @@ def opened(
             read_there = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name))
             beside, other_release = read_there.frame, read_there.release
         # After the znodes were read, so that a standby that keeps up has the trail of them all.
-        known = None if origin.primary is None else standby.behind(origin.dsn, origin.primary)
-        postgres = stack.enter_context(connected(origin.dsn))
+        known = None if origin.primary is None else standby.wait_for_replay(origin.dsn, origin.primary)
+        postgres = stack.enter_context(open_transaction(origin.dsn))
         moment, now = _moment(postgres, origin.name, as_of, known)
-        options: dict[str, Any] = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
+        options: dict[str, Any] = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.scope)}
         if other is not None:
             options["other"] = other.name if isinstance(other, Origin) else other.astimezone(UTC).isoformat()
             options["other_release"] = other_release
@@ -123,10 +126,10 @@ def opened(
         frames = StoreFrames(
             spark, source, postgres, moment, found, beside, usage, _passes(jobs or (), other), most_parts
         )
-        yield reading_of(origin.name, options, moment.cut.last_registration, frames), frames
+        yield reading_of(origin.name, options, moment.scope.last_registration, frames), frames
 
 
-def _check_known(postgres: Connection, cluster: str, at: datetime, now: datetime) -> None:
+def _check_known(postgres: ReadOnlyTransaction, cluster: str, at: datetime, now: datetime) -> None:
     """Check that the trail has every write since a time."""
     if at > now:
         raise ValueError(f"{at.isoformat()} is to come: it is {now.isoformat()}")
@@ -160,7 +163,7 @@ def _passes(jobs: Sequence[Job], other: Side | None) -> dict[str, list[Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class _Znodes:
+class _ZnodeScan:
     """The znodes as read."""
 
     scanner: Scanner
@@ -174,7 +177,7 @@ class _Znodes:
 @contextmanager
 def _znodes(
     spark: SparkSession, origin: Origin, columns: Sequence[str], *, fingerprinted_as: str | None = None
-) -> Iterator[_Znodes]:
+) -> Iterator[_ZnodeScan]:
     scanner = Scanner.of(origin.name, origin.cluster)
     floor = scanner.revision()
     release = scanner.release(floor)
@@ -191,15 +194,15 @@ def _znodes(
         version = F.max(_VERSION) if _VERSION in columns else F.lit(None)
         [(newest, newest_version)] = frame.agg(F.max(_MZXID), version).collect()
         # Intents are durable before their transactions: all commits so far have their intents in the snapshot below.
-        yield _Znodes(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0), newest_version)
+        yield _ZnodeScan(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0), newest_version)
     finally:
         with contextlib.suppress(Py4JError):  # Java may be gone, and the rows with it
             frame.unpersist()
 
 
 def _moment(
-    postgres: Connection, cluster: str, as_of: datetime | None, known: datetime | None
-) -> tuple[Moment, datetime]:
+    postgres: ReadOnlyTransaction, cluster: str, as_of: datetime | None, known: datetime | None
+) -> tuple[PostgresSnapshot, datetime]:
     """Return the snapshot of a transaction, and its time: by Postgres's clock, or the time up to which it has all."""
     [(snapshot, now)] = postgres.rows("SELECT pg_export_snapshot(), clock_timestamp()")
     if known is not None:
@@ -215,20 +218,20 @@ def _moment(
         query = f"SELECT coalesce((SELECT min(id) - 1 {events} AND recorded_at > {literal(as_of)}), ({query}))"
     [(last,)] = postgres.rows(query)
     now = now.astimezone(UTC)
-    return trail.Moment(snapshot, Cut(cluster, as_of, last, now - timedelta(seconds=KEPT_S))), now
+    return trail.PostgresSnapshot(snapshot, TableScope(cluster, as_of, last, now - timedelta(seconds=KEPT_S))), now
 
 
-def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
+def _revisions(postgres: ReadOnlyTransaction, scope: TableScope) -> dict[str, int | None]:
     """Return the first revision of the trail, the recorder's watermark, and the revision since which it is complete."""
-    cluster = literal(cut.cluster)
-    until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
+    cluster = literal(scope.cluster)
+    until = "" if scope.as_of is None else f" AND recorded_at <= {literal(scope.as_of)}"
     [(begin,)] = postgres.rows(f"SELECT min(revision) FROM outcomes WHERE cluster = {cluster} AND committed{until}")  # noqa: S608 - literals, quoted
     found = postgres.rows(f"SELECT revision, since FROM watermarks WHERE cluster = {cluster} AND complete")  # noqa: S608 - a literal, quoted
-    watermark, since = found[0] if found and cut.as_of is None else (None, None)
+    watermark, since = found[0] if found and scope.as_of is None else (None, None)
     return {"begin": begin, "recorded_since": since, "watermark": watermark}
 
 
-def _newest_revision(postgres: Connection, cluster: str) -> int:
+def _newest_revision(postgres: ReadOnlyTransaction, cluster: str) -> int:
     """Return the highest revision of which a snapshot has the outcome, or what the recorder found; 0 for none.
 
     A change's outcome is committed after the intents of all changes before it in ZooKeeper, and the recorder's
@@ -248,10 +251,10 @@ class StoreFrames:
 
     _spark: SparkSession
     _source: str
-    postgres: Connection
+    postgres: ReadOnlyTransaction
     """A transaction at the moment."""
-    _moment: Moment
-    _znodes: _Znodes | None
+    _moment: PostgresSnapshot
+    _znodes: _ZnodeScan | None
     _other: DataFrame | datetime | None
     _usage: DataFrame | None
     _passes: Mapping[str, list[Sequence[str]]]
@@ -272,9 +275,9 @@ class StoreFrames:
             if self._usage is None:
                 raise NotInReadingError("There are no measurements: --usage names a file of them")
             return self._usage.select(*columns)
-        if name == "states" and self._moment.cut.as_of is not None:
+        if name == "states" and self._moment.scope.as_of is not None:
             raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
-        if name == "reports" and self._moment.cut.as_of is not None:
+        if name == "reports" and self._moment.scope.as_of is not None:
             return self._spark.createDataFrame([], schemas.REPORTS).select(*columns)
         passes = self._passes[name]
         if columns in passes:
@@ -296,7 +299,7 @@ class StoreFrames:
     def _bounds_of(self, name: str, low: str | None) -> list[str]:
         if (name, low) not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
-            pages = trail.TablePages(self.postgres, TABLES[name], self._moment.cut)
+            pages = trail.TablePages(self.postgres, TABLES[name], self._moment.scope)
             self._bounds[name, low] = trail.bounds(pages, parallelism, low)
         return self._bounds[name, low]
 
@@ -311,7 +314,7 @@ class StoreFrames:
         newest = len(begins) - 1
         while newest and begins[newest] - begins[newest - 1] == _DAY:
             newest -= 1
-        bounds = [key for each in ranges[:newest] for key in trail.cuts(self.postgres, TABLES["changes"], each)]
+        bounds = [key for each in ranges[:newest] for key in trail.index_bounds(self.postgres, TABLES["changes"], each)]
         bounds += self._bounds_of("changes", ranges[newest].low)
         return self._ranges("changes", schemas.CHANGES.names, bounds, *ranges)
 
@@ -324,7 +327,7 @@ class StoreFrames:
         )
 
     def _of_znodes(self, columns: Sequence[str]) -> DataFrame:
-        if self._moment.cut.as_of is not None:
+        if self._moment.scope.as_of is not None:
             raise NotInReadingError("Znodes are known as they are now, and not of any time before")
         if self._znodes is None:
             raise NotInReadingError("Znodes were not read: none of the jobs that were named needs them")
@@ -341,4 +344,4 @@ class StoreFrames:
     @property
     def history(self) -> PostgresHistory:
         """The changes' history, up to the moment."""
-        return PostgresHistory(self.postgres, self._moment.cut)
+        return PostgresHistory(self.postgres, self._moment.scope)

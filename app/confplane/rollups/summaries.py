@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 
 from confplane.domain.rollups import ROLLUPS
-from confplane.rollups.charts import MOST, WIDTH, Picture, bars, chart, colour, of, stacked
+from confplane.rollups.charts import MOST, WIDTH, Picture, bars, chart, colour, describe_count, stacked
 from confplane.rollups.units import LEVELS, amount, error_name, percent
 
 if TYPE_CHECKING:
@@ -60,11 +60,15 @@ def _activity(rows: Iterable[Mapping[str, Any]]) -> Summary:
     principals, keys, teams = (counted[of_what] for of_what in ("principal", "config_key", "team"))
     pictures = [
         Picture("Changes over time", "Changed keys on each UTC day, by how the change ended.", _over_time(days)),
-        Picture("Principals with the most changes", of("principals", principals), bars(principals, "changed keys")),
-        Picture("What is changed most", of("keys", keys), bars(keys, "changes")),
+        Picture(
+            "Principals with the most changes",
+            describe_count("principals", principals),
+            bars(principals, "changed keys"),
+        ),
+        Picture("What is changed most", describe_count("keys", keys), bars(keys, "changes")),
     ]
     if teams:
-        pictures.insert(1, Picture("Teams", of("teams", teams), bars(teams, "changed keys")))
+        pictures.insert(1, Picture("Teams", describe_count("teams", teams), bars(teams, "changed keys")))
     if refusals:
         pictures.append(Picture("Refused changes", "By Kafka's error.", bars(refusals, "changes of keys")))
     return Summary(facts, tuple(pictures))
@@ -105,12 +109,12 @@ def _compatibility(rows: Iterable[Mapping[str, Any]]) -> Summary:
         f"{reporting:,} running clients report what they have taken over.",
     )
     pictures = [
-        Picture("Software in use", of("versions", software), bars(software, "clients")),
+        Picture("Software in use", describe_count("versions", software), bars(software, "clients")),
         Picture("What clients take over", f"Of {count:,} registrations, how many support each config.",
                 bars(supported, "registrations")),
     ]  # fmt: skip
     if refused:
-        caption = f"Registrations some of whose running clients refuse the config. {of('configs', refused)}"
+        caption = f"Registrations some of whose running clients refuse the config. {describe_count('configs', refused)}"
         pictures.append(Picture("What running clients refuse", caption, bars(refused, "registrations")))
     return Summary(facts, tuple(pictures))
 
@@ -127,7 +131,7 @@ def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:
     pictures = [
         Picture(
             f"{kind.capitalize()}s that deviate",
-            f"Number of {kind}s that have another effective value than most. {of('configs', counts)}",
+            f"Number of {kind}s that have another effective value than most. {describe_count('configs', counts)}",
             bars(counts, f"{kind}s"),
         )
         for kind, counts in sorted(deviating.items())
@@ -226,7 +230,7 @@ def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
         (total,),
         (
             Picture("Differences", "By kind.", bars(kinds, "differences")),
-            Picture("Keys that differ most", of("keys", keys), bars(keys, "differences")),
+            Picture("Keys that differ most", describe_count("keys", keys), bars(keys, "differences")),
         ),
     )
 
@@ -248,7 +252,7 @@ def _usage(rows: Iterable[Mapping[str, Any]]) -> Summary:
             throttled[f"{key} of {row['budget']}"] = row["throttled_share"]
     pictures = [Picture("Quotas and their use", "Budgets by how near their clients come.", bars(states, "budgets"))]
     if throttled:
-        caption = f"Part of the time at the quota. {of('throttled budgets', throttled)}"
+        caption = f"Part of the time at the quota. {describe_count('throttled budgets', throttled)}"
         pictures.append(Picture("Throttled budgets", caption, bars(throttled, "of the time", is_share=True)))
     return Summary(tuple(facts), tuple(pictures))
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from confplane.security.admin_token import AdminToken
+from confplane.security.authenticator import Authenticator
 from confplane.security.certificates import Certificates
-from confplane.security.door import Door
 from confplane.security.mapping import PrincipalMapper
-from confplane.security.tokens import AdminToken
 from confplane.services.upkeep.files import FileWatch, WatchedFiles
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from confplane.security.credentials import TokenAuthenticator
     from confplane.security.oidc.provider import Provider
-    from confplane.security.principals import Authenticator
     from confplane.services.access import AccessControl
     from confplane.settings import Settings
 
 
-class Entrance:
+class AuthenticationSetup:
     """The sources of identities of a process.
 
     Args:
@@ -40,7 +40,11 @@ class Entrance:
     """
 
     def __init__(
-        self, settings: Settings, api_tokens: Authenticator, control: AccessControl, files: Sequence[WatchedFiles] = ()
+        self,
+        settings: Settings,
+        api_tokens: TokenAuthenticator,
+        control: AccessControl,
+        files: Sequence[WatchedFiles] = (),
     ) -> None:
         authenticators, watched = [api_tokens], list(files)
         providers: list[Provider] = []
@@ -56,12 +60,12 @@ class Entrance:
             admin = AdminToken.from_file(path)
             authenticators.append(admin)
             watched.append(WatchedFiles("file of the admin token", [path], lambda: admin.reload(path)))
-        self.door = Door(authenticators, control, _certificates(settings))
+        self.authenticator = Authenticator(authenticators, control, _certificates(settings))
         self.background: list[Provider | FileWatch] = [*providers, FileWatch(watched)]
 
 
 def _certificates(settings: Settings) -> Certificates | None:
-    if not settings.http.takes_certificates:
+    if not settings.http.accepts_certificates:
         return None
     try:
         mapper = PrincipalMapper(settings.http.ssl_principal_mapping_rules)

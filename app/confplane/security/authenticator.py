@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confplane.security.certificates import Certificates
-    from confplane.security.principals import Authenticator, Credentials
+    from confplane.security.credentials import Credentials, TokenAuthenticator
     from confplane.services.access import Access, AccessControl
 
 
@@ -26,7 +26,7 @@ _LONGEST: Final = 1_024
 """Characters of the longest name of a user."""
 
 
-class Door:
+class Authenticator:
     """Admits requests. Nothing here waits: all that a decision needs is in memory.
 
     Args:
@@ -36,13 +36,16 @@ class Door:
     """
 
     def __init__(
-        self, authenticators: Sequence[Authenticator], control: AccessControl, certificates: Certificates | None = None
+        self,
+        authenticators: Sequence[TokenAuthenticator],
+        control: AccessControl,
+        certificates: Certificates | None = None,
     ) -> None:
         self._authenticators = authenticators
         self._control = control
         self._certificates = certificates
 
-    def admit(self, credentials: Credentials, cluster: str | None, source: str, request_id: str) -> Access:
+    def authenticate(self, credentials: Credentials, cluster: str | None, source: str, request_id: str) -> Access:
         """Return the access of a request.
 
         Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_SUBJECT: Final = 1024
 """The most characters of a subject."""
-_KEPT: Final = 4096
+_CACHE_SIZE: Final = 4096
 _RESERVED: Final = frozenset({ADMIN, EVERYBODY})
 
 
@@ -28,10 +28,10 @@ class Certificates:
         others: The prefixes of the issuers of access tokens, none of whose principals a certificate may make.
     """
 
-    def __init__(self, mapper: PrincipalMapper, others: Collection[str] = ()) -> None:
+    def __init__(self, mapper: PrincipalMapper, reserved_prefixes: Collection[str] = ()) -> None:
         self._mapper = mapper
-        self._others = tuple(others)
-        self._identities = lru_cache(maxsize=_KEPT)(self._identity)
+        self._reserved_prefixes = tuple(reserved_prefixes)
+        self._identities = lru_cache(maxsize=_CACHE_SIZE)(self._identity)
 
     def identify(self, subject: str) -> Identity:
         """Return the identity of a subject; the empty subject is that of a certificate that can't be read.
@@ -53,6 +53,6 @@ class Certificates:
                 f"No principal is made of the client certificate: {error}; see http.ssl_principal_mapping_rules"
             ) from None
         principal = USER + name
-        if not name or not name.isprintable() or principal in _RESERVED or name.startswith(self._others):
+        if not name or not name.isprintable() or principal in _RESERVED or name.startswith(self._reserved_prefixes):
             raise UnauthenticatedError("The client certificate names a principal that no certificate can have")
         return Identity(principal, Authentication.CERTIFICATE)

@@ -22,7 +22,7 @@ class Credentials(NamedTuple):
     """The header ``Confplane-On-Behalf-Of``."""
 
 
-class Authenticator(Protocol):
+class TokenAuthenticator(Protocol):
     """Turns one kind of bearer token into an identity. Each kind is an implementation; none of them waits."""
 
     def authenticate(self, given: bytes) -> Identity | None:

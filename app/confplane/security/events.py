@@ -20,7 +20,7 @@ from uuid_utils.compat import uuid7
 from confplane.domain.access.identities import ADMIN
 from confplane.domain.errors import UnavailableError
 from confplane.domain.texts import clipped
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
 from confplane.services.ports.access import AccessChange
 
@@ -44,7 +44,7 @@ ADMIN_TOKEN_USED: Final = "admin-token-used"  # noqa: S105 - the name of an even
 KINDS: Final = (DENIED, UNAUTHENTICATED, ADMIN_TOKEN_USED)
 NOBODY: Final = "User:ANONYMOUS"
 """The principal of callers without a valid credential, as Kafka names them."""
-OTHERS: Final = "*"
+OVERFLOW: Final = "*"
 """The principal, source and subject of the sum of events beyond the bound of sums."""
 LINES: Final = 10
 """Lines of the log in a minute for one kind, principal and source; further events are counted alone."""
@@ -61,7 +61,7 @@ _Key = tuple[str, str, str, str]
 """Kind, principal, source and subject."""
 
 
-class EventLog(Running):
+class EventLog(BackgroundService):
     """Takes note of security events. Implements :class:`confplane.services.ports.access.SecurityEvents`; nothing waits.
 
     Args:
@@ -79,14 +79,14 @@ class EventLog(Running):
         self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self._sums: dict[_Key, int] = {}
         self._lines: Counter[tuple[str, str, str]] = Counter()
-        self._quiet: set[str] = set()
+        self._quiet_sources: set[str] = set()
         """Sources whose further uses of the admin token are in no line of this minute."""
-        self._silent = 0
+        self._suppressed = 0
         """Events of the minute that are in no line."""
         self._minute_ends = clock() + _MINUTE_S
         self._waiting: list[AccessChange] = []
         self._adding = asyncio.Lock()
-        self._background = Background(self._run, name="sums of security events")
+        self._background = BackgroundTask(self._run, name="sums of security events")
 
     async def stop(self) -> None:
         """Stop, and add what is left."""
@@ -98,7 +98,7 @@ class EventLog(Running):
 
         The sum is by operation and type of resource, the line of the log has the resource itself.
         """
-        self._note(
+        self._record(
             (DENIED, identity.principal, source, f"{operation} {resource.partition('=')[0].partition(',')[0]}"),
             request_id,
             operation=str(operation),
@@ -108,39 +108,39 @@ class EventLog(Running):
 
     def unauthenticated(self, kind: str, source: str, request_id: str) -> None:
         """Note a refused credential."""
-        self._note((UNAUTHENTICATED, NOBODY, source, kind), request_id, reason=kind)
+        self._record((UNAUTHENTICATED, NOBODY, source, kind), request_id, reason=kind)
 
     def admitted_admin(self, source: str, request_id: str) -> None:
         """Note a use of the admin token."""
         # Every request with the admin token comes here: one that adds to a sum, and to no line, is only counted.
         key = (ADMIN_TOKEN_USED, ADMIN, source, "admin-token")
-        if source in self._quiet and key in self._sums and self._clock() < self._minute_ends:
+        if source in self._quiet_sources and key in self._sums and self._clock() < self._minute_ends:
             self._counts[ADMIN_TOKEN_USED] += 1
             self._sums[key] += 1
-            self._silent += 1
+            self._suppressed += 1
             return
-        self._note(key, request_id)
+        self._record(key, request_id)
         if self._lines[key[:3]] > LINES:
-            self._quiet.add(source)
+            self._quiet_sources.add(source)
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         for kind, count in self._counts.items():
             yield Sample("security_events", count, (kind,))
 
-    def _note(self, key: _Key, request_id: str, **more: str | None) -> None:
+    def _record(self, key: _Key, request_id: str, **more: str | None) -> None:
         kind, principal, source, subject = key
         self._counts[kind] += 1
         key = (kind, principal[:_LENGTH], source[:_LENGTH], subject[:_LENGTH])
         if key not in self._sums and len(self._sums) >= SUMS:
-            key = (kind, OTHERS, OTHERS, OTHERS)
+            key = (kind, OVERFLOW, OVERFLOW, OVERFLOW)
         self._sums[key] = self._sums.get(key, 0) + 1
         if self._clock() >= self._minute_ends:
             self._next_minute()
         place = key[:3]
         self._lines[place] += 1
         if self._lines[place] > LINES:
-            self._silent += 1
+            self._suppressed += 1
             return
         line = {"event": kind, "principal": principal, "source": source, "requestId": request_id, **more}
         shown = {name: clipped(text, _LENGTH) for name, text in line.items() if text is not None}
@@ -149,11 +149,11 @@ class EventLog(Running):
         _log.warning("%s", json.dumps(shown))
 
     def _next_minute(self) -> None:
-        if self._silent:
-            _log.warning("%s", json.dumps({"event": "not-shown", "count": self._silent}))
+        if self._suppressed:
+            _log.warning("%s", json.dumps({"event": "not-shown", "count": self._suppressed}))
         self._lines.clear()
-        self._quiet.clear()
-        self._silent = 0
+        self._quiet_sources.clear()
+        self._suppressed = 0
         self._minute_ends = self._clock() + _MINUTE_S
 
     async def flush(self) -> None:

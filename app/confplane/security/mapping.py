@@ -31,7 +31,7 @@ class UnmappedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _MappingRule:
     """One rule; ``DEFAULT`` has no pattern."""
 
     pattern: re.Pattern[str] | None = None
@@ -80,16 +80,16 @@ class PrincipalMapper:
         raise UnmappedError("no rule applies to the subject")
 
 
-def _parsed(text: str) -> _Rule | None:
+def _parsed(text: str) -> _MappingRule | None:
     """Return a rule; None for an empty one."""
     match = _PARSER.match(text)
     if match is None or match.end() != len(text):
         raise ValueError(f"{text!r} is no rule of the form RULE:pattern/replacement/[LU], and not DEFAULT")
     if match[1] is not None:
-        return _Rule()
+        return _MappingRule()
     if match[2] is None:
         return None
-    return _Rule(_compiled(match[2]), match[3], match[4])
+    return _MappingRule(_compiled(match[2]), match[3], match[4])
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
 from confplane.security import api_tokens
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.access.grants import Grant
-    from confplane.services.ports.access import AccessStore, Loaded, Token
+    from confplane.services.ports.access import AccessDelta, AccessStore, Token
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ INTERVAL_S: Final = 0.5
 """Seconds between two looks at the version."""
 USES_S: Final = 30.0
 """Seconds between two notes of the last use of tokens."""
-_AGED_S: Final = 10.0
+_STALE_WARNING_S: Final = 10.0
 """Seconds of age from which the book is a warning."""
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
 
 
-class Book(Running):
+class TokenCache(BackgroundService):
     """Tokens and grants as of a moment not long ago.
 
     Args:
@@ -55,24 +55,24 @@ class Book(Running):
         self._version: int | None = None
         self._identities: dict[bytes, Identity] = {}
         """By the SHA-256 of the token's text."""
-        self._ends: dict[UUID, float] = {}
+        self._expiry_times: dict[UUID, float] = {}
         """The ends of tokens in seconds of Unix time; 0 for a revoked one."""
         self._grants: dict[UUID, Grant] = {}
         self._by_principal: dict[str, dict[UUID, Grant]] = {}
         self._confirmed_at: float | None = None
-        self._good_until = -math.inf
-        self._doubtful = False
+        self._valid_until = -math.inf
+        self._needs_full_load = False
         """True after a loss of Postgres, which may have been restored: its rows are loaded whole."""
-        self._used: dict[UUID, float] = {}
+        self._unrecorded_uses: dict[UUID, float] = {}
         """The last uses that are not noted yet, in seconds of Unix time."""
-        self._looks = asyncio.Lock()
-        self._background = Background(self._run, name="look at tokens and grants")
+        self._refresh_lock = asyncio.Lock()
+        self._background = BackgroundTask(self._run, name="look at tokens and grants")
         self.version = 0
 
     async def stop(self) -> None:
         """Stop, after a last note of the uses of tokens."""
         await self._background.stop()
-        await self._note_uses()
+        await self._record_uses()
 
     # -- what the book says
 
@@ -84,13 +84,13 @@ class Book(Running):
         """Refuse a credential that is no longer valid: see :class:`confplane.services.ports.access.AccessCopy`."""
         if identity.is_admin:
             return
-        if time.monotonic() > self._good_until:
+        if time.monotonic() > self._valid_until:
             raise self._too_old()
         if identity.token_id is not None:
             now = time.time()
-            if self._ends.get(identity.token_id, 0) <= now:
+            if self._expiry_times.get(identity.token_id, 0) <= now:
                 raise UnauthenticatedError(_REVOKED)
-            self._used[identity.token_id] = now
+            self._unrecorded_uses[identity.token_id] = now
 
     def authenticate(self, given: bytes) -> Identity | None:
         """Return the identity of an API token; None for a text that is no API token.
@@ -104,7 +104,7 @@ class Book(Running):
         # Whether the token is still valid is checked with its access, as for every credential.
         identity = self._identities.get(hashlib.sha256(given).digest())
         if identity is None:
-            raise self._too_old() if time.monotonic() > self._good_until else UnauthenticatedError(_REVOKED)
+            raise self._too_old() if time.monotonic() > self._valid_until else UnauthenticatedError(_REVOKED)
         return identity
 
     def age_s(self) -> float | None:
@@ -127,26 +127,26 @@ class Book(Running):
         Raises:
             UnavailableError: Postgres is away.
         """
-        async with self._looks:
+        async with self._refresh_lock:
             asked_at = time.monotonic()
             try:
-                loaded = await self._store.load(None if self._doubtful else self._version)
+                loaded = await self._store.load(None if self._needs_full_load else self._version)
             except UnavailableError:
-                self._doubtful = True
+                self._needs_full_load = True
                 raise
             if loaded is not None:
-                self._take(loaded)
-            self._doubtful = False
+                self._apply(loaded)
+            self._needs_full_load = False
             self._confirmed_at = asked_at
-            self._good_until = asked_at + self._max_age_s
+            self._valid_until = asked_at + self._max_age_s
 
-    def _take(self, loaded: Loaded) -> None:
+    def _apply(self, loaded: AccessDelta) -> None:
         """Take changes in, without a pause: no caller sees a half of them."""
         if loaded.whole:
-            self._identities, self._ends, self._grants, self._by_principal = {}, {}, {}, {}
+            self._identities, self._expiry_times, self._grants, self._by_principal = {}, {}, {}, {}
         for digest, token in loaded.tokens.items():
             self._identities[digest] = _identity(token)
-            self._ends[token.id] = token.expires_at.timestamp() if token.revoked_at is None else 0
+            self._expiry_times[token.id] = token.expires_at.timestamp() if token.revoked_at is None else 0
         for grant_id in loaded.removed:
             self._drop(grant_id)
         for stored in loaded.grants:
@@ -175,28 +175,28 @@ class Book(Running):
                 _log.exception("Tokens and grants could not be read; they stay as they are")
             if time.monotonic() - noted_at >= USES_S:
                 noted_at = time.monotonic()
-                await self._note_uses()
+                await self._record_uses()
             await asyncio.sleep(INTERVAL_S)
 
-    async def _note_uses(self) -> None:
-        used, self._used = self._used, {}
+    async def _record_uses(self) -> None:
+        used, self._unrecorded_uses = self._unrecorded_uses, {}
         if used:
             try:
                 await self._store.note_use({key: datetime.fromtimestamp(at, UTC) for key, at in used.items()})
             except UnavailableError:
-                self._used = used | self._used
+                self._unrecorded_uses = used | self._unrecorded_uses
 
     # -- for operators
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return a notice while the book is missing or old."""
         age = self.age_s()
         if age is None:
-            return [Notice("Tokens and grants were not read yet: only the admin token is decided")]
-        if age <= _AGED_S:
+            return [OperatorWarning("Tokens and grants were not read yet: only the admin token is decided")]
+        if age <= _STALE_WARNING_S:
             return []
         return [
-            Notice(
+            OperatorWarning(
                 f"Tokens and grants are as of {age:.0f} seconds ago; from {self._max_age_s:.0f} seconds on only the"
                 " admin token is decided"
             )

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from confplane.domain.access.grants import ANY, Grant, Rules, narrowed
+from confplane.domain.access.grants import ANY, Grant, GrantRules, narrowed
 from confplane.domain.access.identities import Authentication, Identity
-from confplane.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden
-from confplane.domain.access.ranges import EVERYTHING, Ranges
+from confplane.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden_error
+from confplane.domain.access.ranges import EVERYTHING, NameRanges
 from confplane.domain.entities import desanitize
 from confplane.domain.errors import WriteOutcome
 
@@ -44,7 +44,7 @@ class Rights:
         """True where every operation on every resource is allowed, now and later."""
         self._copy = copy
         self._behalf = None if identity.behalf_of is None else Rights(identity.behalf_of, copy)
-        self._made: dict[tuple[str | None, Operation], Ranges] = {}
+        self._made: dict[tuple[str | None, Operation], NameRanges] = {}
         self._version = -1
 
     @property
@@ -52,7 +52,7 @@ class Rights:
         """The grants that count for the caller; none where it needs none."""
         return () if self.identity.is_admin else self._copy.grants_of(self.identity)
 
-    def allowed(self, cluster: str | None, operation: Operation) -> Ranges:
+    def allowed(self, cluster: str | None, operation: Operation) -> NameRanges:
         """Return the resources on which the caller may do something.
 
         Args:
@@ -76,12 +76,12 @@ class Rights:
         """Refuse a credential that is not valid any more; see :meth:`Access.check`."""
         self._copy.check(self.identity)
 
-    def _make(self, cluster: str | None, operation: Operation) -> Ranges:
+    def _make(self, cluster: str | None, operation: Operation) -> NameRanges:
         identity = self.identity
         if identity.is_admin:
             found = EVERYTHING
         else:
-            found = Rules.of((*self._copy.grants_of(identity), *own_grants(identity)), cluster)[operation]
+            found = GrantRules.of((*self._copy.grants_of(identity), *own_grants(identity)), cluster)[operation]
         if identity.narrowing is not None:
             found &= narrowed(identity.narrowing, cluster)[operation]
         return found if self._behalf is None else found & self._behalf.allowed(cluster, operation)
@@ -126,7 +126,7 @@ class Access:
         """
         self.rights.check()
 
-    def allowed(self, cluster: str | None, operation: Operation) -> Ranges:
+    def allowed(self, cluster: str | None, operation: Operation) -> NameRanges:
         """Return the resources on which the caller may do something; see :meth:`Rights.allowed`."""
         return self.rights.allowed(cluster, operation)
 
@@ -160,7 +160,7 @@ class Access:
         where = "all clusters" if cluster is None else f"cluster {cluster}"
         what = where if kind is ResourceType.CLUSTER else f"{spelling} of {where}"
         instead = f", or on the resource cluster of {where}" if kind in OF_CLUSTER else ""
-        raise forbidden(kind)(
+        raise forbidden_error(kind)(
             f"{self.identity.principal} lacks the grant {operation} on {what}{instead}; an administrator gives it with"
             f" `{_command(self.identity.principal, cluster, operation, spelling)}`, unless a deny takes it away",
             pointer=pointer,

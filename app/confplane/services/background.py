@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-class Background:
+class BackgroundTask:
     """A background task. A stopped task can be started again."""
 
     def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
@@ -40,10 +40,10 @@ class Background:
             self._task = None
 
 
-class Running:
+class BackgroundService:
     """A part of the process that works in one background task."""
 
-    _background: Background
+    _background: BackgroundTask
 
     def start(self) -> None:
         """Start in the background."""

@@ -1,6 +1,6 @@
 """A collection: one facet of one cluster, with the tree that holds its keys.
 
-A collection that is bound to an access (:meth:`Collection.seen_by`) reads what the caller may describe, and nothing
+A collection that is bound to an access (:meth:`ClusterFacet.visible_to`) reads what the caller may describe, and nothing
 else: it refuses a hidden entity before any look-up, and its walks leave hidden entities out without a visit.
 """
 
@@ -23,14 +23,14 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName, full_path
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.etags import etag_of
-from confplane.services.pace import in_slices
 from confplane.services.ports.cluster_states import LayoutCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
     from confplane.domain.definitions import Catalog
     from confplane.domain.facets import Facet, JsonValue, Tree
@@ -48,7 +48,7 @@ _CLIENT_CONFIGS: Final = FacetName.CLIENT_CONFIGS
 
 
 @dataclass(eq=False, slots=True)
-class Collection:
+class ClusterFacet:
     """A facet of one cluster: its rules, and the tree that holds its keys there. Nothing changes it once it is made.
 
     It is not frozen, because each read of a caller with grants makes one; and compared by identity, because each poll
@@ -71,7 +71,7 @@ class Collection:
     """The layout that the collection's writes rest on; see :meth:`placed`."""
     access: Access | None = None
     """The access that bounds the reads; None: everything is read."""
-    unbound: Collection | None = None
+    unbound: ClusterFacet | None = None
     """The collection without bounds, of a bound one."""
 
     @property
@@ -91,25 +91,25 @@ class Collection:
 
     # -- the bounds of a caller's access
 
-    def seen_by(self, access: Access) -> Collection:
+    def visible_to(self, access: Access) -> ClusterFacet:
         """Return the collection as a caller may read it: itself where the caller needs no grant."""
         if access.unlimited:
             return self
         # By position: each read of a caller with grants makes one, and replace() takes twice the time.
         laid_out = self.laid_out, self.layout_chosen, self.layout
-        return Collection(self.facet, self.root, self.store, self.redact, self.fingerprinter, *laid_out, access, self)
+        return ClusterFacet(self.facet, self.root, self.store, self.redact, self.fingerprinter, *laid_out, access, self)
 
     @property
-    def whole(self) -> Collection:
+    def whole(self) -> ClusterFacet:
         """The collection without bounds. Whatever is kept for later requests is kept by this one."""
         return self if self.unbound is None else self.unbound
 
     @property
-    def visible(self) -> Ranges | None:
+    def visible(self) -> NameRanges | None:
         """The ids that the caller may describe; None: all."""
         return None if self.access is None else self.access.allowed(self.store.name, _DESCRIBE)
 
-    def around(self, entity: Entity) -> Collection:
+    def around(self, entity: Entity) -> ClusterFacet:
         """Return the collection without bounds, for the effective values of one entity.
 
         These are shown with all of their levels, defaults too. Client configs need only the right to resolve the
@@ -236,7 +236,7 @@ class Collection:
         broker = entity.get(EntityType.BROKER)
         return await asyncio.to_thread(fingerprinter.fingerprints, None if broker is None else int(broker), secrets)
 
-    def placed(self) -> Collection:
+    def placed(self) -> ClusterFacet:
         """Return the collection for one change: its current tree, and the check of the layout for its transaction.
 
         Raises:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from confplane.domain.facets import FacetName
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.store import ClusterStore
     from confplane.services.reads.config_describe import ConfigReader
 
@@ -22,12 +22,12 @@ class Cluster:
 
     name: str
     store: ClusterStore
-    collections: Mapping[FacetName, Collection]
+    facets: Mapping[FacetName, ClusterFacet]
     configs: ConfigReader
     """The effective configs of the cluster's topics and brokers."""
 
 
-class Clusters:
+class ClusterRegistry:
     """The clusters of this process by name."""
 
     def __init__(self, clusters: Mapping[str, Cluster]) -> None:

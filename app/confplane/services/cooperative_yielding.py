@@ -20,7 +20,7 @@ PIECE: Final = 500
 """Objects freed between two looks at the time."""
 
 
-class Pace:
+class TimeSlice:
     """Timer of a slice of work."""
 
     def __init__(self) -> None:
@@ -31,33 +31,33 @@ class Pace:
         """True once the slice has used its time."""
         return time.monotonic() >= self._since + SLICE_S
 
-    async def rest(self) -> None:
+    async def pause(self) -> None:
         """Let other tasks run, and begin the next slice."""
         await asyncio.sleep(0)
         self._since = time.monotonic()
 
-    async def end(self) -> None:
+    async def finish(self) -> None:
         """Let other tasks run after the last slice, unless it was short: the work behind it may begin with a slice."""
         if time.monotonic() >= self._since + _SHORT_S:
-            await self.rest()
+            await self.pause()
 
 
 async def in_slices(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return the results of ``work`` for all items, in order. ``work`` must rest on nothing that other tasks change."""
     done: list[R] = []
-    pace = Pace()
+    time_slice = TimeSlice()
     for item in items:
         done.append(work(item))
-        if pace.due:
-            await pace.rest()
-    await pace.end()
+        if time_slice.due:
+            await time_slice.pause()
+    await time_slice.finish()
     return done
 
 
 async def free_in_slices(objects: list[Any]) -> None:
     """Free objects by emptying a list with their last references: a hundred thousand at once take some 50 ms."""
-    pace = Pace()
+    time_slice = TimeSlice()
     while objects:
         del objects[-PIECE:]
-        if pace.due:
-            await pace.rest()
+        if time_slice.due:
+            await time_slice.pause()

@@ -61,7 +61,7 @@ _UNITS: Final[Mapping[LimitClass, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """The pace of one class: units a second, and the most that may be used at once after a pause."""
 
     per_second: float
@@ -74,19 +74,19 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RateLimits:
     """The limits of one principal; a class that is absent has none."""
 
-    classes: Mapping[LimitClass, Limit]
+    classes: Mapping[LimitClass, RateLimit]
     waiting: int
     """The most requests of the principal that wait for a revision at one time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class LimitOverride:
     """Other limits for a principal or group, in place of the defaults; absent parts leave them as they are."""
 
-    classes: Mapping[LimitClass, Limit]
+    classes: Mapping[LimitClass, RateLimit]
     waiting: int | None = None
 
 
@@ -100,7 +100,7 @@ class Bucket:
 
     __slots__ = ("_full_at", "_headers", "_interval", "_patience", "_price_s", "_shown", "kind", "limit")
 
-    def __init__(self, kind: LimitClass, limit: Limit) -> None:
+    def __init__(self, kind: LimitClass, limit: RateLimit) -> None:
         self.kind = kind
         self.limit = limit
         self._full_at = 0.0
@@ -159,7 +159,9 @@ class Allowance:
 
     __slots__ = ("_buckets", "_clock", "_limits", "_refused", "groups", "principal", "waiting")
 
-    def __init__(self, identity: Identity, limits: Limits, refused: dict[str, int], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, identity: Identity, limits: RateLimits, refused: dict[str, int], clock: Callable[[], float]
+    ) -> None:
         self.principal = identity.principal
         self.groups = identity.groups
         self.waiting = 0
@@ -221,7 +223,7 @@ class Allowance:
         finally:
             self.waiting -= 1
 
-    def regroup(self, groups: frozenset[str], limits: Limits) -> None:
+    def regroup(self, groups: frozenset[str], limits: RateLimits) -> None:
         """Take other limits, because the principal comes with other groups; its debts stay."""
         self.groups = groups
         self._limits = limits
@@ -261,8 +263,8 @@ class Limiter:
 
     def __init__(
         self,
-        defaults: Limits,
-        overrides: Mapping[str, Override] | None = None,
+        defaults: RateLimits,
+        overrides: Mapping[str, LimitOverride] | None = None,
         *,
         most: int = MOST,
         clock: Callable[[], float] = time.monotonic,
@@ -307,7 +309,7 @@ class Limiter:
             if not oldest.is_idle() and len(self._known) < self._most - 1:
                 self._known[principal] = oldest
 
-    def _limits(self, identity: Identity) -> Limits:
+    def _limits(self, identity: Identity) -> RateLimits:
         """Return the limits of a caller: its own override, or else the most generous of its groups, or the defaults."""
         own = self._overrides.get(identity.principal)
         groups = [self._overrides[group] for group in identity.groups if group in self._overrides]
@@ -318,15 +320,15 @@ class Limiter:
             if found:
                 classes[kind] = max(found, key=lambda limit: (limit.per_second, limit.burst))
         waiting = [each.waiting for each in given if each.waiting is not None]
-        return Limits(classes, max(waiting, default=self._defaults.waiting))
+        return RateLimits(classes, max(waiting, default=self._defaults.waiting))
 
 
-def _headers(kind: LimitClass, limit: Limit, missing: int, missing_s: int) -> Headers:
+def _headers(kind: LimitClass, limit: RateLimit, missing: int, missing_s: int) -> Headers:
     """Return the headers of a bucket by the units that are missing, and the seconds until none is."""
     left = max(0, limit.burst - missing)
     return _policy(kind, limit), (b"ratelimit", b'"%s";r=%d;t=%d' % (kind.encode(), left, missing_s))
 
 
 @lru_cache(maxsize=1024)
-def _policy(kind: LimitClass, limit: Limit) -> tuple[bytes, bytes]:
+def _policy(kind: LimitClass, limit: RateLimit) -> tuple[bytes, bytes]:
     return b"ratelimit-policy", b'"%s";q=%d;w=%d' % (kind.encode(), limit.burst, limit.window_s)

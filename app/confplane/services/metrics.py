@@ -64,7 +64,7 @@ def of_cluster(name: str, metrics: Iterable[Sample]) -> Iterator[Sample]:
         yield sample._replace(labels=(name, *sample.labels))
 
 
-class Measured(Protocol):
+class MetricsSource(Protocol):
     """A part that has metrics."""
 
     def metrics(self) -> Iterable[Sample]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class OperatorWarning:
     """A notice in both forms.
 
     Attributes:
@@ -25,10 +25,10 @@ class Notice:
         """Return the form with names, or the form for everybody."""
         return self.detailed if named and self.detailed is not None else self.public
 
-    def about(self, cluster: str) -> Notice:
+    def about(self, cluster: str) -> OperatorWarning:
         """Return the notice with the name of its cluster in front."""
         detailed = None if self.detailed is None else f"{cluster}: {self.detailed}"
-        return Notice(f"{cluster}: {self.public}", detailed)
+        return OperatorWarning(f"{cluster}: {self.public}", detailed)
 
     def __str__(self) -> str:
         """Return the form with names."""

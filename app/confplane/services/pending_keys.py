@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ALTERED: Final = "altered"
+PENDING_KEYS: Final = "altered"
 TOPIC_ID: Final = "topic_id"
 """The member with the id of the topic whose configs these are."""
 
 
 @lru_cache(4096)
-def altered(extra: bytes | None) -> tuple[str, ...]:
+def pending_keys(extra: bytes | None) -> tuple[str, ...]:
     """Return the keys in a znode's foreign members, in order; a member of another form names none."""
     if extra is None:
         return ()
-    match json.loads(extra).get(ALTERED):
+    match json.loads(extra).get(PENDING_KEYS):
         case [*keys] if all(isinstance(key, str) for key in keys):
             return tuple(keys)
     return ()
 
 
-def with_altered(extra: bytes | None, keys: Iterable[str], topic_id: str | None = None) -> bytes:
+def with_pending_keys(extra: bytes | None, keys: Iterable[str], topic_id: str | None = None) -> bytes:
     """Return a znode's foreign members with more altered keys.
 
     Args:
@@ -42,8 +42,8 @@ def with_altered(extra: bytes | None, keys: Iterable[str], topic_id: str | None 
             it is left out, because these may have been written for an earlier topic of the name.
     """
     members = {} if extra is None else json.loads(extra)
-    before = altered(extra)
+    before = pending_keys(extra)
     if topic_id is not None and not before:
         members.setdefault(TOPIC_ID, topic_id)
-    members[ALTERED] = sorted({*before, *keys})
+    members[PENDING_KEYS] = sorted({*before, *keys})
     return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.domain.client_configs import ClientConfigs
-    from confplane.domain.configs import Configs
+    from confplane.domain.client_configs import ClientConfigsFacet
+    from confplane.domain.configs import ConfigsFacet
     from confplane.domain.facets import Facet
 
 Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
@@ -22,14 +22,14 @@ Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
 _CACHED: Final = 10_000
 
 
-def facets_by_tree(client_configs: ClientConfigs, configs: Configs) -> dict[Tree, tuple[Facet, ...]]:
+def facets_by_tree(client_configs: ClientConfigsFacet, configs: ConfigsFacet) -> dict[Tree, tuple[Facet, ...]]:
     """Return, for each tree, the facets whose keys its znodes may hold under any layout.
 
     Args:
         client_configs: The cluster's rules of client configs.
         configs: The cluster's rules of topics and brokers.
     """
-    return {Tree.CONFIG: (ClientQuotas(), client_configs, configs), Tree.CLIENT_CONFIGS: (client_configs,)}
+    return {Tree.CONFIG: (ClientQuotasFacet(), client_configs, configs), Tree.CLIENT_CONFIGS: (client_configs,)}
 
 
 def redactor(facets: Mapping[Tree, Sequence[Facet]], release: Callable[[], str]) -> Redact:

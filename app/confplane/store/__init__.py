@@ -1,8 +1,8 @@
 """ZooKeeper: znode codecs, session, conditional transactions, mirror. The only package that imports kazoo."""
 
 from confplane.store.mirror.nodes import FacetIndex
-from confplane.store.session.access import Access
+from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.tls import ZooKeeperTls
 from confplane.store.store import ZooKeeperStore
 
-__all__ = ["Access", "FacetIndex", "ZooKeeperStore", "ZooKeeperTls"]
+__all__ = ["FacetIndex", "ZooKeeperAccess", "ZooKeeperStore", "ZooKeeperTls"]

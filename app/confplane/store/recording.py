@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from confplane.store import znodes
-from confplane.store.session.keeper import answered
+from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Tree
     from confplane.services.ports.store import Marker
-    from confplane.store.mirror.follower import Follower
-    from confplane.store.session.keeper import Keeper
-    from confplane.store.write.markers import Markers
+    from confplane.store.mirror.follower import MirrorFollower
+    from confplane.store.session.session_manager import SessionManager
+    from confplane.store.write.markers import CommitMarkers
     from confplane.store.write.purge import Purger
-    from confplane.store.write.unnotified import Unnotified
+    from confplane.store.write.unnotified import UnnotifiedWrites
 
 
 _CALL_S: Final = 10.0
 
 
-class Recording:
-    """Implements :class:`confplane.services.recorder.recorded.Recording`."""
+class StoreRecording:
+    """Implements :class:`confplane.services.recorder.ports.Recording`."""
 
     def __init__(
         self,
         name: str,
-        keeper: Keeper,
-        follower: Follower,
+        session_manager: SessionManager,
+        follower: MirrorFollower,
         purger: Purger,
-        unnotified: Unnotified,
-        markers: Markers,
+        unnotified: UnnotifiedWrites,
+        markers: CommitMarkers,
     ) -> None:
         self._name = name
-        self._keeper = keeper
+        self._session_manager = session_manager
         self._follower = follower
         self._purger = purger
         self._unnotified = unnotified
@@ -62,13 +62,13 @@ class Recording:
 
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
         """Return a revision at which ZooKeeper has no node for an entity; see the port."""
-        session = self._keeper.current
-        async with answered(self._name, deadline):
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, deadline):
             touched = session.touch()
 
             def taken(value: Any, error: Exception | None) -> None:
                 if error is None or isinstance(error, NoNodeError):
-                    self._follower.take(session, tree, entity.path, value)
+                    self._follower.apply_read(session, tree, entity.path, value)
 
             reply = session.get(znodes.path_of(tree, entity)).then(taken)
             stat = await touched

@@ -17,11 +17,11 @@ from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER, newest
 from confplane.store import znodes
 from confplane.store.mirror.loader import Walk
-from confplane.store.observation import release_in
-from confplane.store.session.access import Access
-from confplane.store.session.bridge import Mailbox
-from confplane.store.session.keeper import Session, answered, place_of, unavailable
+from confplane.store.session.access import ZooKeeperAccess
+from confplane.store.session.asyncio_adapter import Mailbox
 from confplane.store.session.reads import FORBIDDEN
+from confplane.store.session.session_manager import Session, split_connect_string, unavailable, zookeeper_calls
+from confplane.store.watched_nodes import release_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -38,11 +38,11 @@ _STOP_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 3
 """Tries of a call: connections get lost, and all reads of a lost one are repeated."""
 
-LISTS: Final = tuple((tree, kind) for tree in Tree for kind in znodes.CONFIG_TYPES)
+ENTITY_PARENTS: Final = tuple((tree, kind) for tree in Tree for kind in znodes.CONFIG_TYPES)
 """The nodes whose children are entities, except ``<user, client-id>`` pairs: those are below their users."""
 
 
-class Found(NamedTuple):
+class EntityZnode(NamedTuple):
     """A znode of an entity."""
 
     tree: Tree
@@ -61,7 +61,7 @@ class Scanner:
     name: str
     hosts: str
     chroot: str
-    access: Access
+    access: ZooKeeperAccess
     timeout_ms: int
 
     @classmethod
@@ -71,8 +71,8 @@ class Scanner:
         Raises:
             UnusableSettingsError: The file of ZooKeeper's credentials can't be used here.
         """
-        access = Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl)
-        return cls(name, *place_of(cluster.zookeeper), access, cluster.session_timeout_ms)
+        access = ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl)
+        return cls(name, *split_connect_string(cluster.zookeeper), access, cluster.session_timeout_ms)
 
     def revision(self, least: int = 0) -> int:
         """Return a zxid that is no older than this call.
@@ -85,7 +85,7 @@ class Scanner:
         """
 
         async def ask(session: Session) -> int:
-            async with answered(self.name, time.monotonic() + _CALL_SECONDS):
+            async with zookeeper_calls(self.name, time.monotonic() + _CALL_SECONDS):
                 await session.sync()
                 await session.exists("/config")
                 return session.zxid
@@ -96,7 +96,7 @@ class Scanner:
         """Return the release of the cluster's Kafka, as the service knows it: :meth:`ZooKeeperStore.kafka_release`."""
 
         async def ask(session: Session) -> str:
-            async with answered(self.name, time.monotonic() + _CALL_SECONDS):
+            async with zookeeper_calls(self.name, time.monotonic() + _CALL_SECONDS):
                 replies = [session.get(path) for path in (znodes.TARGET, znodes.OBSERVATION)]
                 target, report = [await _data(reply) for reply in replies]
             return (release_in(report) or newest()) if target else ON_ZOOKEEPER
@@ -104,46 +104,48 @@ class Scanner:
         return self._run(ask, least)
 
     def names(self, least: int = 0) -> dict[tuple[Tree, str], list[str]]:
-        """Return the names of the nodes below each of :data:`LISTS`, in order.
+        """Return the names of the nodes below each of :data:`ENTITY_PARENTS`, in order.
 
         Raises:
             UnavailableError: ZooKeeper is away, or the nodes may not be listed.
         """
 
         async def ask(session: Session) -> dict[tuple[Tree, str], list[str]]:
-            async with answered(self.name, time.monotonic() + _SCAN_SECONDS):
-                replies = [session.children(f"{tree.value}/{kind}") for tree, kind in LISTS]
-                return {place: await _names(reply) for place, reply in zip(LISTS, replies, strict=True)}
+            async with zookeeper_calls(self.name, time.monotonic() + _SCAN_SECONDS):
+                replies = [session.children(f"{tree.value}/{kind}") for tree, kind in ENTITY_PARENTS]
+                return {place: await _names(reply) for place, reply in zip(ENTITY_PARENTS, replies, strict=True)}
 
         return self._run(ask, least)
 
     def count(self, least: int = 0) -> int:
-        """Return the number of nodes below all of :data:`LISTS`, without their names."""
+        """Return the number of nodes below all of :data:`ENTITY_PARENTS`, without their names."""
 
         async def ask(session: Session) -> int:
-            async with answered(self.name, time.monotonic() + _CALL_SECONDS):
-                stats = [await reply for reply in [session.exists(f"{tree.value}/{kind}") for tree, kind in LISTS]]
+            async with zookeeper_calls(self.name, time.monotonic() + _CALL_SECONDS):
+                stats = [
+                    await reply for reply in [session.exists(f"{tree.value}/{kind}") for tree, kind in ENTITY_PARENTS]
+                ]
                 return sum(stat.numChildren for stat in stats if stat is not None)
 
         return self._run(ask, least)
 
-    def read(self, tree: Tree, paths: Sequence[str], least: int = 0) -> list[Found]:
+    def read(self, tree: Tree, paths: Sequence[str], least: int = 0) -> list[EntityZnode]:
         """Read nodes below a tree's root, and the pairs below the users among them. Absent ones are left out."""
 
-        async def ask(session: Session) -> list[Found]:
-            found: list[Found] = []
+        async def ask(session: Session) -> list[EntityZnode]:
+            found: list[EntityZnode] = []
 
             def take(paths: Sequence[str], values: Sequence[Any]) -> None:
                 below = len(tree.value) + 1
                 found.extend(
-                    _found(tree, path[below:], value)
+                    _entity_znode(tree, path[below:], value)
                     for path, value in zip(paths, values, strict=True)
                     if value is not None
                 )
 
             walk = Walk(session, tree, take)
             walk.read(paths)
-            async with answered(self.name, time.monotonic() + _SCAN_SECONDS):
+            async with zookeeper_calls(self.name, time.monotonic() + _SCAN_SECONDS):
                 await walk.run()
             return found
 
@@ -203,8 +205,8 @@ async def _names(reply: Awaitable[Any]) -> list[str]:
     return sorted(names)
 
 
-def _found(tree: Tree, path: str, value: Any) -> Found:
+def _entity_znode(tree: Tree, path: str, value: Any) -> EntityZnode:
     entity_id = znodes.entity_id(path)
     if value is FORBIDDEN:
-        return Found(tree, path, entity_id, None)
-    return Found(tree, path, entity_id, znodes.node_of(entity_id or "", *value))
+        return EntityZnode(tree, path, entity_id, None)
+    return EntityZnode(tree, path, entity_id, znodes.node_of(entity_id or "", *value))

@@ -19,34 +19,47 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
 from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER
-from confplane.services.altered import altered
 from confplane.services.metrics import Sample, of_cluster
-from confplane.services.notices import Notice
-from confplane.services.ports.cluster_states import Freeze, Layout, Stored, Target
+from confplane.services.operator_warnings import OperatorWarning
+from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.cluster_states import Freeze, Layout, StoredState, Target
 from confplane.services.ports.store import StoreStatus
-from confplane.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Unknown
-from confplane.store import counts, warnings, znodes
-from confplane.store.mirror.follower import Follower
-from confplane.store.observation import AppliedNode, ObservationNode
-from confplane.store.recording import Recording
-from confplane.store.session.access import Access
-from confplane.store.session.bridge import Mailbox
-from confplane.store.session.keeper import Keeper, Session, answered, place_of, unavailable
-from confplane.store.session.leader import Leadership
-from confplane.store.session.reads import FORBIDDEN, Reads, Size
+from confplane.services.ports.transactions import (
+    Committed,
+    Conflict,
+    Guarded,
+    SessionEnded,
+    StateWrite,
+    TransactionUnknown,
+)
+from confplane.store import metrics, warnings, znodes
+from confplane.store.mirror.follower import MirrorFollower
+from confplane.store.recording import StoreRecording
+from confplane.store.session.access import ZooKeeperAccess
+from confplane.store.session.asyncio_adapter import Mailbox
+from confplane.store.session.leadership import ZooKeeperLeadership
+from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
+from confplane.store.session.session_manager import (
+    Session,
+    SessionManager,
+    split_connect_string,
+    unavailable,
+    zookeeper_calls,
+)
+from confplane.store.watched_nodes import AppliedWatermarkNode, ObservationReportNode
 from confplane.store.write import compaction, transactions
-from confplane.store.write.admission import Admission, mended
+from confplane.store.write.admission import Admission, best_effort
 from confplane.store.write.guard import Guard
 from confplane.store.write.layout import LayoutNode
-from confplane.store.write.markers import Markers
+from confplane.store.write.markers import CommitMarkers
 from confplane.store.write.purge import Purger
-from confplane.store.write.unnotified import Unnotified
+from confplane.store.write.unnotified import UnnotifiedWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
     from confplane.services.ports.cluster_states import LayoutCheck, Place, S
     from confplane.services.ports.transactions import CommitResult, Removal, Transaction, Write
@@ -91,24 +104,24 @@ class ZooKeeperStore:
         notifications_max: int,
         jute_maxbuffer: int,
         facets: Mapping[str, FacetIndex],
-        access: Access | None = None,
+        access: ZooKeeperAccess | None = None,
         layout: Tree | None = None,
     ) -> None:
         self.name = name
-        self._hosts, self._chroot = place_of(connect)
+        self._hosts, self._chroot = split_connect_string(connect)
         self._session_timeout_ms = session_timeout_ms
-        self._access = access or Access()
-        self._limits = transactions.Limits(max_packet, self._chroot, self._access)
+        self._access = access or ZooKeeperAccess()
+        self._limits = transactions.PacketLimits(max_packet, self._chroot, self._access)
         self._notifications_max = notifications_max
         self._jute_maxbuffer = jute_maxbuffer
-        self.transactions = counts.Transactions()
+        self.transactions = metrics.TransactionMetrics()
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
             for tree in (index.tree, *(() if index.also is None else (index.also,))):
                 self._trees.setdefault(tree, {})[facet] = index
         self._chosen = layout
-        self._size = Size()
-        self._applied = AppliedNode()
+        self._size = SizeEstimate()
+        self._applied = AppliedWatermarkNode()
 
     # -- life
 
@@ -117,8 +130,8 @@ class ZooKeeperStore:
         mailbox = Mailbox(asyncio.get_running_loop())
         self._layout = LayoutNode(self.name, self._chosen)
         self._guard = Guard(self.name, self._layout)
-        self._observation = ObservationNode()
-        self._keeper = Keeper(
+        self._observation = ObservationReportNode()
+        self._session_manager = SessionManager(
             mailbox,
             self._hosts,
             self._chroot,
@@ -128,35 +141,37 @@ class ZooKeeperStore:
             on_ready=self._on_ready,
             on_down=self._on_down,
         )
-        self._follower = Follower(self.name, self._trees, self._keeper.replace, self._layout.order)
+        self._follower = MirrorFollower(self.name, self._trees, self._session_manager.replace, self._layout.order)
         self.journal = self._follower.journal
-        self._layout.guide(self._follower)
+        self._layout.attach_mirror(self._follower)
         self._admission = Admission(
             self.name,
             self._limits,
             self._notifications_max,
             self._jute_maxbuffer,
-            keeper=self._keeper,
+            session_manager=self._session_manager,
             guard=self._guard,
             follower=self._follower,
         )
-        self._purger = Purger(self.name, self._keeper, self._follower, self._guard, self._notifications_max)
-        self.markers = Markers(self.name, self._keeper)
-        self.leadership = Leadership(self.name, self._keeper)
-        unnotified = Unnotified(
-            self.name, self._keeper, self._follower, self._guard, notifications_max=self._notifications_max
+        self._purger = Purger(self.name, self._session_manager, self._follower, self._guard, self._notifications_max)
+        self.markers = CommitMarkers(self.name, self._session_manager)
+        self.leadership = ZooKeeperLeadership(self.name, self._session_manager)
+        unnotified = UnnotifiedWrites(
+            self.name, self._session_manager, self._follower, self._guard, notifications_max=self._notifications_max
         )
-        self.recording = Recording(self.name, self._keeper, self._follower, self._purger, unnotified, self.markers)
+        self.recording = StoreRecording(
+            self.name, self._session_manager, self._follower, self._purger, unnotified, self.markers
+        )
         self._follower.start()
         self._purger.start()
-        self._keeper.start()
+        self._session_manager.start()
 
     async def stop(self) -> None:
         """End the session; waits a few seconds at most. Reads of the mirror continue."""
         await self._purger.stop()
         await self._follower.stop()
         await self._guard.stop()
-        await self._keeper.stop()
+        await self._session_manager.stop()
 
     def _on_ready(self, session: Session) -> None:
         self._guard.begin(session)
@@ -173,7 +188,7 @@ class ZooKeeperStore:
     def status(self) -> StoreStatus:
         """Return the current state."""
         follower = self._follower
-        session, seconds = self._keeper.state
+        session, seconds = self._session_manager.state
         return StoreStatus(
             session=session,
             session_ms=int(seconds * 1000),
@@ -183,18 +198,18 @@ class ZooKeeperStore:
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
             warnings=(
-                *self._keeper.warnings(),
+                *self._session_manager.warnings(),
                 *self._layout.warnings(),
                 *self._guard.warnings(),
-                *warnings.of(follower),
+                *warnings.mirror_warnings(follower),
                 *self._lists(),
             ),
-            frozen=None if self._guard.freeze is None else Notice(_FROZEN, self._guard.freeze.reason),
+            frozen=None if self._guard.freeze is None else OperatorWarning(_FROZEN, self._guard.freeze.reason),
         )
 
-    def _lists(self) -> Iterator[Notice]:
+    def _lists(self) -> Iterator[OperatorWarning]:
         if self._guard.brokers and self._follower.mirror is not None:
-            yield from warnings.of_lists(self._follower.mirror, self._jute_maxbuffer)
+            yield from warnings.list_size_warnings(self._follower.mirror, self._jute_maxbuffer)
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics; see :mod:`confplane.telemetry`."""
@@ -203,9 +218,9 @@ class ZooKeeperStore:
     def _metrics(self) -> Iterator[Sample]:
         yield from self.transactions.metrics()
         yield from self.markers.metrics()
-        yield from counts.of_session(self._keeper)
-        yield from self._keeper.clock.metrics()
-        yield from counts.of_mirror(self._follower)
+        yield from metrics.session_metrics(self._session_manager)
+        yield from self._session_manager.clock.metrics()
+        yield from metrics.mirror_metrics(self._follower)
         yield Sample("leader", self.leadership.held)
         yield Sample("frozen", self._guard.freeze is not None)
         yield Sample("brokers_registered", self._guard.brokers > 0)
@@ -223,12 +238,12 @@ class ZooKeeperStore:
         return self._follower.loaded().trees[tree].nodes.get(entity_id)
 
     def with_keys(
-        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
     ) -> Iterator[Node]:
         """Iterate over the nodes with keys of a facet; see the port."""
         return self._follower.loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
-    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
+    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
         """Return the nodes with keys of a facet as they were when the call began; see the port."""
         return await self._follower.loaded().trees[tree].moment(facet, prefix=prefix, within=within)
 
@@ -247,7 +262,7 @@ class ZooKeeperStore:
         return None if names is None else name in names
 
     def with_client_id(
-        self, tree: Tree, facet: str, client_id: str | None, *, within: Ranges | None = None
+        self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
     ) -> list[Node]:
         """Return the nodes whose client-id has this name; see the port."""
         return self._follower.loaded().trees[tree].with_client_id(facet, client_id, within=within)
@@ -259,7 +274,7 @@ class ZooKeeperStore:
         revision = await self._follower.catch_up(deadline)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                await self._layout.quiet()
+                await self._layout.wait_idle()
         except TimeoutError:
             raise unavailable(f"Cluster {self.name}: ZooKeeper did not answer in time") from None
         return revision
@@ -270,7 +285,7 @@ class ZooKeeperStore:
 
     def writer(self) -> str:
         """Return the current session's writer; see the port."""
-        return self._keeper.current.writer
+        return self._session_manager.current.writer
 
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
         """Read one node from ZooKeeper, behind all writes committed before the call; see the port.
@@ -292,7 +307,7 @@ class ZooKeeperStore:
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline; nothing was changed.
         """
-        session, place = self._keeper.current, self.place()
+        session, place = self._session_manager.current, self.place()
         # An entity that has left this tree is in the other one, and must be in the mirror first.
         trees = (place.tree, tree) if place.source is not None and tree is place.source else (tree,)
         places = {znodes.path_of(each, entity): (each, entity) for entity in entities for each in trees}
@@ -302,14 +317,14 @@ class ZooKeeperStore:
             for path, value in zip(paths, values, strict=True):
                 each, entity = places[path]
                 if value is not FORBIDDEN:
-                    self._follower.take(session, each, entity.path, value)
+                    self._follower.apply_read(session, each, entity.path, value)
                 if each is tree:
                     found[entity.id] = value
 
         # A read is from one server, which may be behind, but within one session never behind that session's writes.
         touched = session.touch()
-        reads = Reads(session)
-        reads.data(taken, self._size).ask(places)
+        reads = ReadWindow(session)
+        reads.data(taken, self._size).request(places)
         reads.start()
         await self._answer(touched, deadline, session)
         await self._answer(reads.done(), deadline, None)
@@ -322,7 +337,7 @@ class ZooKeeperStore:
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
         """Read any znode; see the port."""
-        found = await self._read(self._keeper.current, path, deadline)
+        found = await self._read(self._session_manager.current, path, deadline)
         return None if found is None else found[0] or b""
 
     async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
@@ -356,7 +371,7 @@ class ZooKeeperStore:
         Versions hold at the revision itself; an absence was seen right after it.
         """
         await self._admission.check_topics((entity for _, entity, _ in expectations), deadline)
-        session = self._keeper.current
+        session = self._session_manager.current
         if session.writer != writer:
             raise unavailable(f"Cluster {self.name}: the ZooKeeper session was replaced")
         operations: list[tuple[Any, ...]] = [("set", znodes.writer_path(writer), b"", -1)]
@@ -375,10 +390,10 @@ class ZooKeeperStore:
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
                 if index == 0:
-                    self._keeper.replace(session)
+                    self._session_manager.replace(session)
                 elif isinstance(result, (BadVersionError, NoNodeError)):
                     if layout is not None:
-                        await mended(self._guard.refresh(), deadline)
+                        await best_effort(self._guard.refresh(), deadline)
                     return None
                 raise unavailable(f"Cluster {self.name}: ZooKeeper refused with {type(result).__name__}")
         for absence in absences:
@@ -402,12 +417,12 @@ class ZooKeeperStore:
             ObservedError: The target changed since then; nothing was submitted.
             BodyTooLargeError: With its marker the transaction is above the limit; nothing was submitted.
         """
-        session = self._keeper.current
+        session = self._session_manager.current
         if transaction.writer != session.writer:
             return SessionEnded(_REPLACED)
         if transaction.guarded is not Guarded.NONE and not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
-        missing, topics = await self._admission.surroundings(session, transaction, deadline)
+        missing, topics = await self._admission.prerequisites(session, transaction, deadline)
         guard = self._guard.checks(transaction.guarded, transaction.writes)
         made = transactions.operations_of(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
@@ -415,10 +430,10 @@ class ZooKeeperStore:
         if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in transaction.writes):
             # Read at once, so that this process shows the new state; other processes see it by their watches, or by a
             # failed check.
-            await mended(self._guard.refresh(), deadline)
+            await best_effort(self._guard.refresh(), deadline)
         return result
 
-    async def read_state(self, kind: type[S], deadline: float) -> Stored[S]:
+    async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:
         """Read the freeze, the layout or the target; see the port."""
         [found] = await self._owned([_PATHS[kind]], deadline)
         return _stored(kind, *found)
@@ -427,7 +442,7 @@ class ZooKeeperStore:
         """Return the target as followed; see the port."""
         return self._guard.target
 
-    async def read_target_and_freeze(self, deadline: float) -> tuple[Stored[Target], Stored[Freeze]]:
+    async def read_target_and_freeze(self, deadline: float) -> tuple[StoredState[Target], StoredState[Freeze]]:
         """Read both with one write to ZooKeeper; see the port."""
         target, freeze = await self._owned([znodes.TARGET, znodes.FREEZE], deadline)
         return _stored(Target, *target), _stored(Freeze, *freeze)
@@ -456,17 +471,17 @@ class ZooKeeperStore:
         await self._publish(znodes.APPLIED, b"%d" % revision, deadline)
 
     async def _publish(self, path: str, data: bytes, deadline: float) -> None:
-        [result] = await self._answer(self._keeper.current.multi([("set", path, data, -1)]), deadline, None)
+        [result] = await self._answer(self._session_manager.current.multi([("set", path, data, -1)]), deadline, None)
         if isinstance(result, Exception):
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused {path} with {type(result).__name__}")
 
     async def _owned(self, paths: Sequence[str], deadline: float) -> list[tuple[bytes | None, Any]]:
         """Read nodes of this service, behind one write; every session makes them anew where they are absent."""
-        session = self._keeper.current
+        session = self._session_manager.current
         found = []
         for path, each in zip(paths, await self._read_some(session, paths, deadline), strict=True):
             if each is None:
-                await mended(session.ensure_roots(), deadline)
+                await best_effort(session.ensure_roots(), deadline)
                 raise unavailable(f"Cluster {self.name}: the znode {path} was deleted, and is made again")
             found.append(each)
         return found
@@ -475,16 +490,16 @@ class ZooKeeperStore:
         """Return the entities that are empty by the mirror; see :mod:`confplane.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._follower.loaded())
 
-    def altered(self) -> list[str]:
-        """Return ids of the entities whose znodes name altered keys; see :mod:`confplane.services.altered`."""
+    def entities_with_pending_keys(self) -> list[str]:
+        """Return the ids of the entities with pending keys; see :mod:`confplane.services.pending_keys`."""
         nodes = self._follower.loaded().trees[Tree.CONFIG].nodes
-        return [entity_id for entity_id, node in nodes.items() if altered(node.extra)]
+        return [entity_id for entity_id, node in nodes.items() if pending_keys(node.extra)]
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
         """Check that an entity is empty in ZooKeeper; see :mod:`confplane.services.upkeep.compact`."""
-        session = self._keeper.current
-        async with answered(self.name, deadline):
-            return await compaction.look(session, tree, Entity.from_id(entity_id), age_s)
+        session = self._session_manager.current
+        async with zookeeper_calls(self.name, deadline):
+            return await compaction.find_removals(session, tree, Entity.from_id(entity_id), age_s)
 
     async def _run(self, session: Session, made: transactions.Operations, deadline: float) -> CommitResult:
         """Submit a transaction and wait for its end."""
@@ -493,19 +508,19 @@ class ZooKeeperStore:
         reply = session.multi(made.operations)
         follower = self._follower
         follower.in_flight += 1
-        verdict: transactions.Verdict | None = None
+        result: transactions.TransactionResult | None = None
 
         def delivered(results: Any, error: Exception | None) -> None:
             # Here and not below: the commit keeps its place among all replies, and is applied even if the caller is
             # gone.
-            nonlocal verdict
+            nonlocal result
             follower.in_flight -= 1
             if error is None:
-                verdict = transactions.judge(made, results)
-                if isinstance(verdict, transactions.Applied):
-                    self._keeper.clock.note(verdict.result.time_ms)
-                    follower.committed(session, verdict.result.revision, verdict.sequences, verdict.entities)
-                    self._purger.noticed()
+                result = transactions.classify_reply(made, results)
+                if isinstance(result, transactions.TransactionApplied):
+                    self._session_manager.clock.record(result.result.time_ms)
+                    follower.apply_commit(session, result.result.revision, result.sequences, result.entities)
+                    self._purger.purge_early()
 
         reply.then(delivered)
         began = time.monotonic()
@@ -513,29 +528,31 @@ class ZooKeeperStore:
             async with asyncio.timeout(deadline - began):
                 await reply
         except (TimeoutError, ZookeeperError):
-            self.transactions.ended(None, time.monotonic() - began)
-            return Unknown()
-        self.transactions.ended(verdict, time.monotonic() - began)
-        return await self._result(session, verdict, deadline)
+            self.transactions.record(None, time.monotonic() - began)
+            return TransactionUnknown()
+        self.transactions.record(result, time.monotonic() - began)
+        return await self._result(session, result, deadline)
 
-    async def _result(self, session: Session, verdict: transactions.Verdict | None, deadline: float) -> CommitResult:
-        if isinstance(verdict, transactions.Applied):
-            return verdict.result
-        if isinstance(verdict, SessionEnded):
-            if verdict.reason == transactions.WRITER_GONE:
-                self._keeper.replace(session)
-            return verdict
-        if isinstance(verdict, transactions.GuardConflict):
-            await mended(self._guard.refresh(), deadline)
+    async def _result(
+        self, session: Session, result: transactions.TransactionResult | None, deadline: float
+    ) -> CommitResult:
+        if isinstance(result, transactions.TransactionApplied):
+            return result.result
+        if isinstance(result, SessionEnded):
+            if result.reason == transactions.WRITER_GONE:
+                self._session_manager.replace(session)
+            return result
+        if isinstance(result, transactions.GuardConflict):
+            await best_effort(self._guard.refresh(), deadline)
             return Conflict()
-        if isinstance(verdict, transactions.RootsMissing):
-            await mended(session.ensure_roots(), deadline)
+        if isinstance(result, transactions.RootsMissing):
+            await best_effort(session.ensure_roots(), deadline)
             return Conflict()
-        if isinstance(verdict, transactions.Refused):
-            if verdict.change_id is not None:
-                return Conflict(verdict.change_id)  # alone it is told why
-            raise unavailable(f"Cluster {self.name}: ZooKeeper refused the transaction: {verdict.reason}")
-        return verdict or Unknown()
+        if isinstance(result, transactions.TransactionRefused):
+            if result.change_id is not None:
+                return Conflict(result.change_id)  # alone it is told why
+            raise unavailable(f"Cluster {self.name}: ZooKeeper refused the transaction: {result.reason}")
+        return result or TransactionUnknown()
 
     async def _answer(self, reply: Any, deadline: float, touched: Session | None) -> Any:
         """Wait for a reply whose call changes nothing of importance.
@@ -557,19 +574,19 @@ class ZooKeeperStore:
         except NoNodeError:
             if touched is None:
                 raise
-            self._keeper.replace(touched)
+            self._session_manager.replace(touched)
             raise unavailable(f"Cluster {self.name}: the ZooKeeper session ended") from None
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
 
     def new_change_id(self) -> UUID:
         """Return the id of a new change; see the port."""
-        return self._keeper.clock.new_id()
+        return self._session_manager.clock.new_id()
 
 
-def _stored(kind: type[S], data: bytes | None, stat: Any) -> Stored[S]:
+def _stored(kind: type[S], data: bytes | None, stat: Any) -> StoredState[S]:
     path, decode = _PATHS[kind], _DECODERS[kind]
     try:
-        return Stored(stat.version, decode(data, stat.mtime), stat.czxid)
+        return StoredState(stat.version, decode(data, stat.mtime), stat.czxid)
     except ValueError as error:
         raise CorruptZnodeError(path, f"can't be read: {error}") from None

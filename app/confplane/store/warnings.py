@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.texts import shown
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 from confplane.store import znodes
-from confplane.store.mirror.listings import ALL_PAIRS
+from confplane.store.mirror.list_sizes import ALL_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from confplane.store.mirror.follower import Follower
+    from confplane.store.mirror.follower import MirrorFollower
     from confplane.store.mirror.nodes import Mirror
 
 _LONG: Final = 0.7
@@ -22,16 +22,16 @@ _NAMED: Final = 5
 """Names given one by one; the rest is a number."""
 
 
-def of(follower: Follower) -> Iterator[Notice]:
+def mirror_warnings(follower: MirrorFollower) -> Iterator[OperatorWarning]:
     """Return the warnings about what a follower has seen."""
-    if follower.oddities.strays:
+    if follower.anomalies.strays:
         strays = f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
-        yield _counted(f"{strays} changes", follower.oddities.strays)
-    if follower.oddities.nameless:
+        yield _counted(f"{strays} changes", follower.anomalies.strays)
+    if follower.anomalies.nameless:
         nameless = f"Notifications below {znodes.CHANGES} name no config entity, so brokers pass them over, and what"
-        yield _counted(f"{nameless} their writer changed is effective nowhere yet", follower.oddities.nameless)
+        yield _counted(f"{nameless} their writer changed is effective nowhere yet", follower.anomalies.nameless)
     if follower.trouble is not None and (follower.stale_ms or 0) > _STUCK_MS:
-        yield Notice(
+        yield OperatorWarning(
             f"The copy of the configs can't be brought up to date, though ZooKeeper is connected: {follower.trouble};"
             " the log has more"
         )
@@ -40,19 +40,21 @@ def of(follower: Follower) -> Iterator[Notice]:
         return
     for tree, copy in mirror.trees.items():
         for node in copy.defects(_NAMED):
-            yield Notice(
+            yield OperatorWarning(
                 f"A znode below {tree.value} can't be read or written back",
                 f"A znode below {tree.value}, of {node.id}, {node.defect}",
             )
         if copy.defective > _NAMED:
-            yield Notice(f"{copy.defective - _NAMED} more znodes below {tree.value} can't be read or written back")
+            yield OperatorWarning(
+                f"{copy.defective - _NAMED} more znodes below {tree.value} can't be read or written back"
+            )
     if mirror.forbidden:
         yield _counted("Znodes that may not be read with this identity are not shown", mirror.forbidden)
     if mirror.unaddressed:
         yield _counted("Znodes whose names are not spelled as Kafka spells them are not shown", mirror.unaddressed)
 
 
-def of_lists(mirror: Mirror, limit: int) -> Iterator[Notice]:
+def list_size_warnings(mirror: Mirror, limit: int) -> Iterator[OperatorWarning]:
     """Return a notice for each list of names that brokers soon can't read any more.
 
     Args:
@@ -60,8 +62,8 @@ def of_lists(mirror: Mirror, limit: int) -> Iterator[Notice]:
         limit: The limit of a list in bytes.
     """
     for tree, copy in mirror.trees.items():
-        longest = copy.listings.longest_of_users()
-        for path, size in (*copy.listings.sizes(), *(() if longest is None else (longest,))):
+        longest = copy.list_sizes.longest_of_users()
+        for path, size in (*copy.list_sizes.sizes(), *(() if longest is None else (longest,))):
             if size >= _LONG * limit:
                 of_user = longest is not None and path == longest[0]
                 text = (
@@ -69,18 +71,18 @@ def of_lists(mirror: Mirror, limit: int) -> Iterator[Notice]:
                     " entity can be created there: remove what is not needed, or raise jute.maxbuffer of all brokers"
                     " and then the setting"
                 )
-                yield Notice(
+                yield OperatorWarning(
                     f"The names below {tree.value}/{ALL_PAIRS if of_user else path} {text}",
                     f"The names below {shown(f'{tree.value}/{path}')} {text}",
                 )
 
 
-def _counted(what: str, names: Collection[str]) -> Notice:
+def _counted(what: str, names: Collection[str]) -> OperatorWarning:
     """Return a notice with the number of names, and the first names in its detailed form."""
-    return Notice(f"{what}: {len(names)} of them", f"{what}: {some(names)}")
+    return OperatorWarning(f"{what}: {len(names)} of them", f"{what}: {abbreviate(names)}")
 
 
-def some(names: Iterable[str]) -> str:
+def abbreviate(names: Iterable[str]) -> str:
     """Return the first few names, quoted, and the number of the rest."""
     every = list(names)
     listed = ", ".join(repr(name) for name in every[:_NAMED])

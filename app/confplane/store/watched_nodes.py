@@ -18,7 +18,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
 
 def release_in(report: bytes | None) -> str | None:
@@ -27,7 +27,7 @@ def release_in(report: bytes | None) -> str | None:
     return None if found is None else found.release or None
 
 
-class _Followed:
+class _WatchedNode:
     """A process's copy of a znode that each session follows.
 
     Args:
@@ -41,25 +41,25 @@ class _Followed:
     def begin(self, session: Session) -> None:
         """Follow the node on this session, new or reconnected."""
         self._session = session
-        self._watch = session.watcher(self._ask)
-        self._ask()
+        self._watch = session.watcher(self._read)
+        self._read()
 
-    def _ask(self) -> None:
+    def _read(self) -> None:
         session = self._session
         if session is not None:
             with contextlib.suppress(UnavailableError):  # read again after the reconnect
-                session.get(self._path, self._watch).then(partial(self._replied, session))
+                session.get(self._path, self._watch).then(partial(self._on_reply, session))
 
-    def _replied(self, session: Session, value: Any, error: Exception | None) -> None:
+    def _on_reply(self, session: Session, value: Any, error: Exception | None) -> None:
         # A replaced session's reply may be late. Without a node there is no watch; the next session makes the node.
         if session is self._session and error is None:
-            self._taken(value[0])
+            self._update(value[0])
 
-    def _taken(self, data: bytes | None) -> None:
+    def _update(self, data: bytes | None) -> None:
         raise NotImplementedError
 
 
-class ObservationNode(_Followed):
+class ObservationReportNode(_WatchedNode):
     """A process's copy of the report."""
 
     def __init__(self) -> None:
@@ -69,12 +69,12 @@ class ObservationNode(_Followed):
         self.release = newest()
         """The release of the Kafka cluster by that report; the newest one before the first report."""
 
-    def _taken(self, data: bytes | None) -> None:
+    def _update(self, data: bytes | None) -> None:
         self.report = data or None
         self.release = release_in(self.report) or self.release
 
 
-class AppliedNode(_Followed):
+class AppliedWatermarkNode(_WatchedNode):
     """A process's copy of the revision up to which callers' changes are applied."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class AppliedNode(_Followed):
         self.callbacks: list[Callable[[], None]] = []
         """Called after each write of the node."""
 
-    def _taken(self, data: bytes | None) -> None:
+    def _update(self, data: bytes | None) -> None:
         if data:
             self.revision = int(data)
             for each in self.callbacks:

@@ -24,7 +24,7 @@ from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.facets import Tree
 from confplane.domain.topics import check_topic_name
 from confplane.services.ports.cluster_states import Freeze, Layout, Target, TargetMode
-from confplane.services.ports.kafka import Area
+from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -513,7 +513,7 @@ def decode_target(data: bytes | None) -> Target | None:
         } if mode in set(TargetMode):
             modes = more.get("modes", {})
             if isinstance(modes, dict):
-                by_area = {Area(area): TargetMode(each) for area, each in modes.items()}
+                by_area = {KraftEntityType(area): TargetMode(each) for area, each in modes.items()}
                 return Target(cluster_id, TargetMode(mode), imported, paused, by_area)
     raise ValueError("it is not of a form that this version knows")
 

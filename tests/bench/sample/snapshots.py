@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.rollups import schemas
-from confplane.rollups.kept import KeptFrames
+from confplane.rollups.file_frames import FileFrames
 from confplane.rollups.reading import NotInReadingError, reading_of
 
 if TYPE_CHECKING:
@@ -95,4 +95,4 @@ def read_snapshot(spark: SparkSession, path: str) -> Iterator[Reading]:
             raise NotInReadingError(f"There are no {name} in the snapshot {path}")
         return spark.read.schema(_FRAMES[name]).parquet(f"{path}/{name}")
 
-    yield reading_of(about["cluster"], options, int(about["registration_id"]), KeptFrames(read))
+    yield reading_of(about["cluster"], options, int(about["registration_id"]), FileFrames(read))

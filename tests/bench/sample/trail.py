@@ -11,8 +11,8 @@ from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
 from confplane.services.changes.states import FREEZE_KEY, FREEZE_PATH
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
 from confplane.services.ports.trail import EXTERNAL
-from confplane.services.recorder.recorded import FACET as WHOLE_NODE
-from confplane.services.recorder.recorded import PRINCIPAL, SOURCE
+from confplane.services.recorder.ports import FACET as WHOLE_NODE
+from confplane.services.recorder.ports import PRINCIPAL, SOURCE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.services.recorder import recorded
+from confplane.services.recorder import ports
 from tests.faults.checks.facts import told
 from tests.faults.checks.timeline import plain
 from tests.faults.history import Kind, Mode
@@ -35,7 +35,7 @@ def check(facts: Facts) -> None:
                     facts.add(OTHER_KEYS, f"change {change.id} of {entity.path}: {entity.keys}", *change.lines())
             call = calls.get(intent.request_id)
             if change.external or change.put_back:
-                if (intent.principal, intent.request_id) != (recorded.PRINCIPAL, ""):
+                if (intent.principal, intent.request_id) != (ports.PRINCIPAL, ""):
                     facts.add(OTHER_CALLER, f"change {change.id} of others: {intent.principal}", *change.lines())
                 if change.external and any(entity.ops for entity in intent.entities):
                     facts.add(OTHER_REQUEST, f"change {change.id} of others has ops", *change.lines())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tests.interop.differential.stage import Started, started
+from tests.interop.differential.both_sides import BothSides, run_both_sides
 from tests.support import tools
 from tests.support.servers import run_postgres, run_zookeeper
 
@@ -39,7 +39,7 @@ def main(
     raise typer.Exit(int(failed))
 
 
-async def _run(both: Started, seeds: list[int], cases: int, step: int | None) -> bool:
+async def _run(both: BothSides, seeds: list[int], cases: int, step: int | None) -> bool:
     failed = False
     async with both.runner() as runner:
         for seed in seeds:
@@ -64,12 +64,12 @@ def _print(result: Result) -> None:
 
 
 @contextmanager
-def _started(directory: Path) -> Iterator[Started]:
+def _started(directory: Path) -> Iterator[BothSides]:
     class_path = tools.kafka_class_path().read_text()
     with (
         contextmanager(run_zookeeper)(directory / "zookeeper") as zookeeper,
         contextmanager(run_postgres)(directory / "postgres") as postgres,
-        started(directory, hosts=zookeeper.hosts, postgres=postgres, class_path=class_path) as both,
+        run_both_sides(directory, hosts=zookeeper.hosts, postgres=postgres, class_path=class_path) as both,
     ):
         yield both
 

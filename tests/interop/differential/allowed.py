@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Altered:
+class AlterPair:
     """One part of an alter, and what became of it on both sides."""
 
     method: Method
@@ -86,7 +86,7 @@ class Difference:
     """A row of the page, and when it applies."""
 
     row: str
-    applies: Callable[[Altered], bool]
+    applies: Callable[[AlterPair], bool]
     codes: frozenset[tuple[int, int]] = frozenset()
     """Kafka's error code and ours."""
 
@@ -98,15 +98,15 @@ def _codes(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
 # ---------------------------------------------------------------- quotas
 
 
-def _never_finite(altered: Altered) -> bool:
+def _never_finite(altered: AlterPair) -> bool:
     return altered.quotas and any(not math.isfinite(value) or value < 0 for _, value in altered.given)
 
 
-def _above_2_53(altered: Altered) -> bool:
+def _above_2_53(altered: AlterPair) -> bool:
     return altered.quotas and any(isinstance(value, int) and value > 2**53 for _, value in altered.given)
 
 
-def _no_names(altered: Altered) -> bool:
+def _no_names(altered: AlterPair) -> bool:
     return any(name in {".", ".."} or unsound(name) for _, name in altered.names)
 
 
@@ -115,15 +115,15 @@ def unsound(name: str | None) -> bool:
     return name is not None and ("\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name))
 
 
-def _ip_names(altered: Altered) -> bool:
+def _ip_names(altered: AlterPair) -> bool:
     return any(kind == "ip" and name in {"::1", "127.1", "localhost"} for kind, name in altered.names)
 
 
-def _scram_set(altered: Altered) -> bool:
+def _scram_set(altered: AlterPair) -> bool:
     return altered.quotas and words.SCRAM in altered.sets
 
 
-def _scram_removed(altered: Altered) -> bool:
+def _scram_removed(altered: AlterPair) -> bool:
     return altered.quotas and words.SCRAM in altered.removes
 
 
@@ -133,7 +133,7 @@ def poisoned(tree: Tree) -> bool:
     return any(not isinstance(value, str) or value == "abc" for value in values)
 
 
-def _unparsable(altered: Altered) -> bool:
+def _unparsable(altered: AlterPair) -> bool:
     config: dict[str, Any] | None = config_of(altered.before)
     return config is None or any(not isinstance(value, str) for value in config.values()) or _trails(altered.before)
 
@@ -142,13 +142,13 @@ def _trails(data: bytes | None) -> bool:
     return data is not None and not data.rstrip().endswith(b"}")
 
 
-def _foreign_quota(altered: Altered) -> bool:
+def _foreign_quota(altered: AlterPair) -> bool:
     """The node holds keys that are no quotas of its kind, and the ops do not remove them."""
     known = {words.IP_KEY} if (altered.path or "").startswith("ips/") else {*words.QUOTA_KEYS, words.SCRAM}
     return altered.quotas and bool((config_of(altered.before) or {}).keys() - known - altered.removes)
 
 
-def _bad_quota(altered: Altered) -> bool:
+def _bad_quota(altered: AlterPair) -> bool:
     """The node holds a quota that is none, and the ops leave it."""
     if not altered.quotas:
         return False
@@ -156,7 +156,7 @@ def _bad_quota(altered: Altered) -> bool:
     return any(value in _BAD_QUOTAS for key, value in left if key not in altered.removes | altered.sets.keys())
 
 
-def _wrong(altered: Altered) -> bool:
+def _wrong(altered: AlterPair) -> bool:
     """The request itself sets a quota that is none, whatever the node holds: both refuse, each by what it finds first."""
     known = {words.IP_KEY} if (altered.path or "").startswith("ips/") else words.QUOTA_KEYS
     return altered.quotas and any(
@@ -175,11 +175,11 @@ _BAD_QUOTAS: Final = {"abc", "50000.0", "5.0", "-5", "NaN"}
 # ---------------------------------------------------------------- topics and brokers
 
 
-def _op_of(altered: Altered, *operations: int) -> list[str]:
+def _op_of(altered: AlterPair, *operations: int) -> list[str]:
     return [op["name"] for op in altered.part["configs"] if op["configOperation"] in operations]
 
 
-def _list_op_on_unknown(altered: Altered) -> bool:
+def _list_op_on_unknown(altered: AlterPair) -> bool:
     if altered.quotas:
         return False
     known = words.TOPIC_KEYS if altered.topic else None
@@ -190,11 +190,11 @@ def _list_op_on_unknown(altered: Altered) -> bool:
     )
 
 
-def _unknown_operation(altered: Altered) -> bool:
+def _unknown_operation(altered: AlterPair) -> bool:
     return altered.topic and bool(_op_of(altered, 4, -1, 127))
 
 
-def _ops_before_unknown_one(altered: Altered) -> bool:
+def _ops_before_unknown_one(altered: AlterPair) -> bool:
     """Kafka runs a topic's ops in turn, so that one that is refused comes before one that is none."""
     if not _unknown_operation(altered):
         return False
@@ -206,37 +206,37 @@ def _ops_before_unknown_one(altered: Altered) -> bool:
     )
 
 
-def _dotted_topic(altered: Altered) -> bool:
+def _dotted_topic(altered: AlterPair) -> bool:
     return altered.topic and altered.part["resourceName"] in {".", ".."}
 
 
-def _not_in_zookeeper(altered: Altered) -> bool:
+def _not_in_zookeeper(altered: AlterPair) -> bool:
     return not altered.quotas and altered.part["resourceType"] in {8, 16}
 
 
-def _other_broker(altered: Altered) -> bool:
+def _other_broker(altered: AlterPair) -> bool:
     return altered.broker and altered.part["resourceName"] not in {"", "0"}
 
 
-def _other_spelling(altered: Altered) -> bool:
+def _other_spelling(altered: AlterPair) -> bool:
     return altered.broker and altered.part["resourceName"] in {"00", "+0"}
 
 
-def _beyond_long(altered: Altered) -> bool:
+def _beyond_long(altered: AlterPair) -> bool:
     return altered.quotas and any(
         isinstance(value, int) and 2**63 <= value < 2**63 + 1024 for _, value in altered.given
     )
 
 
-def _minus_zero(altered: Altered) -> bool:
+def _minus_zero(altered: AlterPair) -> bool:
     return altered.quotas and any(value == 0 and math.copysign(1, value) < 0 for _, value in altered.given)
 
 
-def _set_value(altered: Altered, *values: str, of: str = "") -> bool:
+def _set_value(altered: AlterPair, *values: str, of: str = "") -> bool:
     return not altered.quotas and any(value in values and of in key for key, value in altered.given)
 
 
-def _foreign_config(altered: Altered) -> bool:
+def _foreign_config(altered: AlterPair) -> bool:
     """The node of a topic holds what can't be set on one, and the ops leave it."""
     if not altered.topic:
         return False
@@ -245,7 +245,7 @@ def _foreign_config(altered: Altered) -> bool:
     return any(key not in words.TOPIC_KEYS or value == "planted" for key, value in left if key not in touched)
 
 
-def _never_flushed(altered: Altered) -> bool:
+def _never_flushed(altered: AlterPair) -> bool:
     """No broker can read what the topic's flush.ms comes to, and the ops leave that to the broker."""
     own = ((config_of(altered.before) or {}).keys() - altered.removes) | altered.sets.keys()
     return altered.topic and "flush.ms" not in own and flush_below_zero(altered.brokers)
@@ -263,13 +263,13 @@ BROKERS: Final = ("brokers/0", "brokers/<default>")
 _FLUSH: Final = "log.flush.interval.ms"
 
 
-def _replicas(altered: Altered) -> bool:
+def _replicas(altered: AlterPair) -> bool:
     return altered.topic and any(
         value in {"0:0, 1:0", "*,", "0:2147483648"} for key, value in altered.given if "throttled" in key
     )
 
 
-def _rates(altered: Altered) -> bool:
+def _rates(altered: AlterPair) -> bool:
     return altered.broker and any(
         value is not None and value != value.strip() for key, value in altered.given if key in _RATES
     )
@@ -278,15 +278,15 @@ def _rates(altered: Altered) -> bool:
 _RATES: Final = {name for name, config in ZOOKEEPER.broker.items() if config.dynamic_only}
 
 
-def _not_loaded(altered: Altered) -> bool:
+def _not_loaded(altered: AlterPair) -> bool:
     return altered.broker and any("class" in key or "reporters" in key or "location" in key for key, _ in altered.given)
 
 
-def _jaas(altered: Altered) -> bool:
+def _jaas(altered: AlterPair) -> bool:
     return altered.broker and any(key.endswith("sasl.jaas.config") for key in altered.sets)
 
 
-def _secret_as_default(altered: Altered) -> bool:
+def _secret_as_default(altered: AlterPair) -> bool:
     return altered.broker and altered.part["resourceName"] == "" and any(map(is_password, altered.sets))
 
 
@@ -335,7 +335,7 @@ CODES: Final = (
 """Differences in error codes. The state is then that of the side that refused."""
 
 
-def _dropped(altered: Altered) -> bool:
+def _dropped(altered: AlterPair) -> bool:
     """Kafka has left out what the broker can't use, and nothing else differs."""
     theirs, ours = config_of(altered.their_data), config_of(altered.our_data)
     if not altered.broker or theirs is None or ours is None:
@@ -344,17 +344,17 @@ def _dropped(altered: Altered) -> bool:
     return bool(gone) and gone <= _PLANTED_ON_BROKERS and all(ours[key] == value for key, value in theirs.items())
 
 
-def _rewritten(altered: Altered) -> bool:
+def _rewritten(altered: AlterPair) -> bool:
     """Kafka has written what was there in its own form."""
     return altered.our_data == altered.before and config_of(altered.their_data) == config_of(altered.before)
 
 
-def _members_lost(altered: Altered) -> bool:
+def _members_lost(altered: AlterPair) -> bool:
     """Kafka has left out what was there beside the config."""
     return b'"owner"' in (altered.our_data or b"") and config_of(altered.their_data) == config_of(altered.our_data)
 
 
-def _foreign_removed(altered: Altered) -> bool:
+def _foreign_removed(altered: AlterPair) -> bool:
     """Kafka has removed keys that are no quotas, as it was told to, and nothing else differs."""
     theirs, ours = config_of(altered.their_data), config_of(altered.our_data)
     if not altered.quotas or theirs is None or ours is None:

@@ -27,7 +27,7 @@ _COPIED: Final = ("/config", "/brokers", "/controller", "/controller_epoch")
 
 
 @contextmanager
-def started(directory: Path, *, hosts: str, postgres: Postgres, class_path: str) -> Iterator[Started]:
+def run_both_sides(directory: Path, *, hosts: str, postgres: Postgres, class_path: str) -> Iterator[BothSides]:
     """Run both sides, ready to be asked."""
     their_chroot, our_chroot = make_chroot(hosts), make_chroot(hosts)
     with ExitStack() as stack:
@@ -57,10 +57,10 @@ def started(directory: Path, *, hosts: str, postgres: Postgres, class_path: str)
             "server_properties": {str(BROKER_ID): str(broker.properties_file)},
         }
         service = stack.enter_context(Service(directory, connect=our_chroot, dsn=database.service_dsn, cluster=cluster))
-        yield Started(broker, rpc, service, theirs, ours)
+        yield BothSides(broker, rpc, service, theirs, ours)
 
 
-class Started:
+class BothSides:
     """Both sides, running."""
 
     def __init__(

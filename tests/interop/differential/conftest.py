@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.differential.stage import Started, started
+from tests.interop.differential.both_sides import BothSides, run_both_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def both(
     zookeeper: ZooKeeper, postgres: Postgres, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Started]:
+) -> Iterator[BothSides]:
     """Kafka and Confplane, each on a chroot of its own."""
     directory = tmp_path_factory.mktemp("differential")
-    with started(directory, hosts=zookeeper.hosts, postgres=postgres, class_path=kafka_class_path) as running:
+    with run_both_sides(directory, hosts=zookeeper.hosts, postgres=postgres, class_path=kafka_class_path) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def broker(both: Started) -> Broker:
+def broker(both: BothSides) -> Broker:
     """The broker that these tests ask."""
     return both.broker

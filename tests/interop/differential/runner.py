@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.interop.differential import answers
-from tests.interop.differential.allowed import BROKERS, Altered
+from tests.interop.differential.allowed import BROKERS, AlterPair
+from tests.interop.differential.comparison import Comparison, compare_alter, compare_describe, compare_notifications
 from tests.interop.differential.generator import paths_of, sequence
-from tests.interop.differential.judge import Verdict, judge_alter, judge_describe, judge_notifications
 from tests.interop.differential.sides import describe_broker
 from tests.interop.differential.steps import STEPS, Step
 from tests.interop.differential.stored import same
@@ -42,7 +42,7 @@ class Played:
 
     theirs: Body
     ours: Body
-    verdict: Verdict
+    comparison: Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Failure:
                 f"  request  {json.dumps(self.request.body)}",
                 f"  Kafka    {_clipped(self.played.theirs)}",
                 f"  Confplane {_clipped(self.played.ours)}",
-                *(f"  differs  {line}" for line in self.played.verdict.unexplained),
+                *(f"  differs  {line}" for line in self.played.comparison.unexplained),
             ]
         )
 
@@ -119,8 +119,8 @@ class Runner:
             start = self._kafka.znodes.walk() if step.method.alters else None
             outcome = await self.play(step)
             result.cases += 1
-            result.met += outcome.verdict.met
-            if outcome.verdict.unexplained:
+            result.met += outcome.comparison.met
+            if outcome.comparison.unexplained:
                 state = start if start is not None else self._kafka.znodes.walk()
                 failure = Failure(played.seed, played.number * STEPS + index, step, outcome, state)
                 result.failures.append(await self._smaller(failure))
@@ -140,16 +140,16 @@ class Runner:
         if any(path.startswith("brokers/") for path in changed):
             await self._settled()
 
-    async def _settled(self) -> Verdict:
+    async def _settled(self) -> Comparison:
         """Wait until what is stored is effective on the broker, as far as its answers tell."""
         deadline = time.monotonic() + self._bound_s
         while True:
-            verdict = Verdict()
+            comparison = Comparison()
             for name in ("", "0"):
                 step = describe_broker(name)
-                verdict.unexplained += judge_describe(step, *await self._ask(step), {}).unexplained
-            if not verdict.unexplained or time.monotonic() > deadline:
-                return verdict
+                comparison.unexplained += compare_describe(step, *await self._ask(step), {}).unexplained
+            if not comparison.unexplained or time.monotonic() > deadline:
+                return comparison
             await asyncio.sleep(0.02)
 
     async def _ask(self, step: Step) -> tuple[Body, Body]:
@@ -160,7 +160,7 @@ class Runner:
         """Send one request to both sides and judge what comes of it."""
         if not step.method.alters:
             theirs, ours = await self._ask(step)
-            return Played(theirs, ours, judge_describe(step, theirs, ours, self._kafka.znodes.walk()))
+            return Played(theirs, ours, compare_describe(step, theirs, ours, self._kafka.znodes.walk()))
         paths = paths_of(step)
         known = {path for path in paths if path is not None}
         before = self._kafka.znodes.read(known | set(BROKERS))
@@ -168,7 +168,7 @@ class Runner:
         their_news, our_news = self._kafka.znodes.news(), self._confplane.znodes.news()
         their_data, our_data = self._kafka.znodes.read(known), self._confplane.znodes.read(known)
         altered = [
-            Altered(
+            AlterPair(
                 method=step.method,
                 part=part,
                 path=path,
@@ -189,18 +189,18 @@ class Runner:
                 strict=True,
             )
         ]
-        verdict = judge_alter(altered)
-        if not verdict.unexplained:
-            news = judge_notifications(altered, their_news, our_news)
-            verdict.met += news.met
-            verdict.unexplained += news.unexplained
-        if not verdict.unexplained:
+        comparison = compare_alter(altered)
+        if not comparison.unexplained:
+            news = compare_notifications(altered, their_news, our_news)
+            comparison.met += news.met
+            comparison.unexplained += news.unexplained
+        if not comparison.unexplained:
             self._reconcile(altered)
             if any(path.startswith("brokers/") for path in known):
-                verdict.unexplained += (await self._settled()).unexplained
-        return Played(theirs, ours, verdict)
+                comparison.unexplained += (await self._settled()).unexplained
+        return Played(theirs, ours, comparison)
 
-    def _reconcile(self, altered: list[Altered]) -> None:
+    def _reconcile(self, altered: list[AlterPair]) -> None:
         """Have both sides store the same again: what the one that refused has, else what Kafka has."""
         refused = {each.path for each in altered if each.theirs == 0 and each.ours != 0}
         for path, (theirs, ours) in {each.path: (each.their_data, each.our_data) for each in altered}.items():
@@ -245,7 +245,7 @@ class Runner:
     async def _tried(self, failure: Failure, start: Tree, request: Step) -> Failure | None:
         await self.reset(start)
         played = await self.play(request)
-        if not played.verdict.unexplained:
+        if not played.comparison.unexplained:
             return None
         return Failure(failure.seed, failure.step, request, played, start)
 

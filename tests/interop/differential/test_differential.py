@@ -13,8 +13,8 @@ from tests.interop.differential.generator import sequence
 from tests.interop.differential.steps import STEPS, Method
 
 if TYPE_CHECKING:
+    from tests.interop.differential.both_sides import BothSides
     from tests.interop.differential.runner import Result
-    from tests.interop.differential.stage import Started
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 
@@ -53,18 +53,18 @@ def test_sequences_come_from_their_seed_alone() -> None:
     assert methods == set(Method)
 
 
-async def test_the_first_cases(both: Started) -> None:
+async def test_the_first_cases(both: BothSides) -> None:
     await played(both, SEED, SHORT)
 
 
 @pytest.mark.long
-async def test_many_cases(both: Started) -> None:
+async def test_many_cases(both: BothSides) -> None:
     result = await played(both, SEED + 1, LONG)
     never_met = ROWS - result.met.keys()
     assert not never_met
 
 
-async def played(both: Started, seed: int, cases: int) -> Result:
+async def played(both: BothSides, seed: int, cases: int) -> Result:
     async with both.runner() as runner:
         result = await runner.run(seed, cases)
     sys.stdout.write(f"seed {seed}: {result.cases} cases\n{result.counts()}\n")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from confplane.kraft.views import Resource, ResourceType
-from confplane.services.kraft.asking import Asking
-from confplane.services.ports.applying import Applied
+from confplane.kraft.views import ConfigResourceType, Resource
+from confplane.services.kraft.dry_run import DryRunValidator
+from confplane.services.ports.applying import AlterApplied
 from tests.interop.admin import JavaCalls
 from tests.interop.differential.sides import SOURCE
-from tests.kraft.verdicts.cases import RARE, ROUND, TOPICS, Cases
-from tests.kraft.verdicts.differences import MEANT, SEVERAL, UNASKED
-from tests.kraft.verdicts.sides import Confplane, Kafka, verdicts
+from tests.kraft.decisions.cases import RARE, ROUND, TOPICS, Cases
+from tests.kraft.decisions.differences import MEANT, SEVERAL, UNASKED
+from tests.kraft.decisions.sides import Confplane, Kafka, decisions
 from tests.support import kafka_classes
 from tests.support.commands import Commands
 from tests.support.inside import running_inside
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
-    from tests.kraft.verdicts.cases import Case
-    from tests.kraft.verdicts.differences import Difference
+    from tests.kraft.decisions.cases import Case
+    from tests.kraft.decisions.differences import Difference
     from tests.support.kraft import KraftCluster
     from tests.support.servers import Database
 
@@ -74,7 +74,7 @@ def _explained(case: Case, theirs: int, ours: int, differences: Sequence[Differe
     return next(found, None)
 
 
-class Stage:
+class BothSides:
     """Both sides, running.
 
     Args:
@@ -91,35 +91,35 @@ class Stage:
         self._writer = writer
         self._there: Mapping[tuple[int, str], Mapping[str, str]] = {}
 
-    async def judged(self, seed: int, count: int) -> Result:
+    async def compare(self, seed: int, count: int) -> Result:
         """Judge a seed's first cases, and the rare ones."""
         cases, result = Cases(seed), Result()
         while result.cases < count:
             await self._have(cases.present())
-            await self._judge([cases.next() for _ in range(min(ROUND, count - result.cases))], result)
-        await self._judge(RARE, result)
+            await self._compare([cases.next() for _ in range(min(ROUND, count - result.cases))], result)
+        await self._compare(RARE, result)
         await self._have({})
         return result
 
-    async def _judge(self, some: Sequence[Case], result: Result) -> None:
-        for case, codes in zip(some, await self._verdicts(some), strict=True):
+    async def _compare(self, some: Sequence[Case], result: Result) -> None:
+        for case, codes in zip(some, await self._decisions(some), strict=True):
             result.note(case, *codes)
         for case, found in result.several:
             result.unexplained += await self._strange(case, found)
         result.several.clear()
 
-    async def _verdicts(self, some: Sequence[Case]) -> list[tuple[int, int, int]]:
+    async def _decisions(self, some: Sequence[Case]) -> list[tuple[int, int, int]]:
         """Return the codes of Kafka, of the service, and of its own rules alone."""
-        theirs = await verdicts(self._kafka.ask, some)
-        ours = await verdicts(self._confplane.ask, some)
+        theirs = await decisions(self._kafka.ask, some)
+        ours = await decisions(self._confplane.ask, some)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Asking, "_request", _taken)
-            alone = await verdicts(self._confplane.ask, some)
+            patch.setattr(DryRunValidator, "_request", _taken)
+            alone = await decisions(self._confplane.ask, some)
         return list(zip(theirs, ours, alone, strict=True))
 
     async def _strange(self, case: Case, codes: Mapping[int, int]) -> list[str]:
         """Return a line if an alter with several faults has a code that is that of none of its parts."""
-        parts = await self._verdicts(case.parts)
+        parts = await self._decisions(case.parts)
         of_whole = {_INVALID_REQUEST} if case.repeats else set()
         strange = {side: code for side, code in codes.items() if code not in of_whole | {each[side] for each in parts}}
         return [f"{strange} is of no part, whose codes are {parts}: {case.part}"] if strange else []
@@ -129,7 +129,7 @@ class Stage:
         for kind, name in {**self._there, **configs}:
             ops: dict[str, str | None] = dict.fromkeys(self._there.get((kind, name), {}))
             ops |= configs.get((kind, name), {})
-            await self._writer.configs((Resource(ResourceType(kind), name), ops))
+            await self._writer.configs((Resource(ConfigResourceType(kind), name), ops))
         self._there = configs
 
         async def followed() -> bool:
@@ -141,18 +141,18 @@ class Stage:
         await until(followed)
 
 
-async def _taken(asking: Asking, name: str, asked: list[Any]) -> None:
+async def _taken(asking: DryRunValidator, name: str, asked: list[Any]) -> None:
     """Answer for the cluster, which is not asked."""
     del asking, name
     for question in asked:
-        if not question.end.done():
-            question.end.set_result(Applied())
+        if not question.outcome.done():
+            question.outcome.set_result(AlterApplied())
 
 
 @asynccontextmanager
-async def staged(
+async def run_both_sides(
     kraft: KraftCluster, class_path: str, chroot: str, database: Database, directory: Path
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[BothSides]:
     """Run both sides until the end of the context."""
     (node,) = kraft.nodes
     secret = directory / "encoder-secret"
@@ -182,6 +182,6 @@ async def staged(
                         return bool(answer.json()["target"]["release"])
 
                     await until(known)
-                    yield Stage(Kafka(rpc), Confplane(inside.client), inside.client, writer)
+                    yield BothSides(Kafka(rpc), Confplane(inside.client), inside.client, writer)
             finally:
                 await writer.delete_topics(*TOPICS)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tests.interop.differential import vocabulary as words
-from tests.kraft.verdicts.cases import GROUPS, METRICS, TOPICS
+from tests.kraft.decisions.cases import GROUPS, METRICS, TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.kraft.verdicts.cases import Case
+    from tests.kraft.decisions.cases import Case
 
 _NAMED: Final = {*TOPICS, *GROUPS, *METRICS, *words.NAMES, "1"}
 _APPEND, _SUBTRACT = 2, 3

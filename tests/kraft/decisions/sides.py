@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.interop.differential import answers
 from tests.interop.differential.sides import wired
-from tests.kraft.verdicts.cases import step_of
+from tests.kraft.decisions.cases import step_of
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.interop.admin import JavaCalls
     from tests.interop.differential.steps import Step
-    from tests.kraft.verdicts.cases import Case
+    from tests.kraft.decisions.cases import Case
 
 Codes = list[int]
 _AT_ONCE: Final = 25
@@ -67,7 +67,7 @@ class Confplane:
         return answers.our_codes(step, await until(answered))
 
 
-async def verdicts(ask: Callable[[Step], Awaitable[Codes]], cases: Sequence[Case]) -> Codes:
+async def decisions(ask: Callable[[Step], Awaitable[Codes]], cases: Sequence[Case]) -> Codes:
     """Return the code of each case; cases share requests where none can spoil another."""
     found: dict[int, int] = {}
     for positions in _requests(cases):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kraft.verdicts.cases import Cases
-from tests.kraft.verdicts.differences import ROWS
-from tests.kraft.verdicts.stage import staged
+from tests.kraft.decisions.both_sides import run_both_sides
+from tests.kraft.decisions.cases import Cases
+from tests.kraft.decisions.differences import ROWS
 
 if TYPE_CHECKING:
-    from tests.kraft.verdicts.cases import Case
-    from tests.kraft.verdicts.stage import Result
+    from tests.kraft.decisions.both_sides import Result
+    from tests.kraft.decisions.cases import Case
     from tests.support.kraft import KraftCluster
     from tests.support.servers import Database
 
@@ -42,21 +42,21 @@ def _first(seed: int) -> list[Case]:
     return [cases.next() for _ in range(200)]
 
 
-async def test_verdicts_are_those_of_the_cluster(
+async def test_decisions_match_those_of_the_cluster(
     kraft: KraftCluster, kraft_class_path: str, chroot: str, migrated: Database, tmp_path: Path
 ) -> None:
-    async with staged(kraft, kraft_class_path, chroot, migrated, tmp_path) as stage:
-        _expect(SEED, await stage.judged(SEED, SHORT))
+    async with run_both_sides(kraft, kraft_class_path, chroot, migrated, tmp_path) as sides:
+        _expect(SEED, await sides.compare(SEED, SHORT))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [SEED + 1, SEED + 2, SEED + 3])
-async def test_verdicts_on_many_cases_are_those_of_the_cluster(
+async def test_decisions_on_many_cases_match_those_of_the_cluster(
     kraft: KraftCluster, kraft_class_path: str, chroot: str, migrated: Database, tmp_path: Path, seed: int
 ) -> None:
-    async with staged(kraft, kraft_class_path, chroot, migrated, tmp_path) as stage:
-        result = await stage.judged(seed, LONG)
+    async with run_both_sides(kraft, kraft_class_path, chroot, migrated, tmp_path) as sides:
+        result = await sides.compare(seed, LONG)
     _expect(seed, result)
     if seed == SEED + 1:
         # Some are so rare that another seed may not have them.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.client.errors import ClientError, ProblemError
 from confplane.domain.entities import Entity
-from confplane.kraft.views import Resource, ResourceType
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.errors import KraftError
 from tests.support.kraft_writer import KraftWriter, RefusedError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from tests.interop.admin import Admin
-    from tests.kraft.outside.judge import Row
+    from tests.kraft.outside.trail_check import Row
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
@@ -235,7 +235,7 @@ class Callers:
                 (row.entity, key): None if key not in row.after else int(float(row.after[key]))
                 for each in committed
                 for row in by_name[each["changeId"]]
-                for key in row.altered
+                for key in row.changed_keys
             }
             # Removals of absent keys have no effect.
             wanted = {at: value for at, value in asked.values.items() if value is not None or at in values}
@@ -248,7 +248,7 @@ class Callers:
         return [*found, *(f"a change that nobody asked for: {reason}" for reason in made)]
 
 
-class Others:
+class ExternalWriters:
     """Writers of others to the cluster: one by Kafka's AdminClient, one by the wire.
 
     Args:
@@ -325,7 +325,7 @@ async def _by_wire(writer: KraftWriter, key: Key, value: int | None) -> None:
     else:
         kind, name = key.resource
         given = {key.name: None if value is None else str(value)}
-        await writer.configs((Resource(ResourceType[kind], name), given))
+        await writer.configs((Resource(ConfigResourceType[kind], name), given))
 
 
 async def _until(stopped: asyncio.Event, dice: random.Random, step: Callable[[random.Random], Awaitable[None]]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.devstack.java import find_java
 from confplane.domain.entities import Entity
-from tests.kraft.outside.judge import Happening, Kind
+from tests.kraft.outside.trail_check import Happening, Kind
 from tests.support import kafka_classes
 from tests.support.java import java_environment
 from tests.support.waiting import wait_for
@@ -87,7 +87,7 @@ def log_up_to(
         logs = []
         for each in records(class_path, cluster.nodes):
             found = happenings(each, beyond=beyond, unshown=unshown)
-            logs.append(found[0 if begun is None else _behind(found, begun) : _behind(found, last)])
+            logs.append(found[0 if begun is None else _position_after(found, begun) : _position_after(found, last)])
         return logs if all(logs) else None
 
     logs: list[list[Happening]] = wait_for(marked, why="a node does not have the last write")
@@ -100,7 +100,7 @@ def offset_of(found: Iterable[Happening], made: Mark) -> int:
     return next(each.offset for each in found if (each.entity, each.key, each.value) == _written(made))
 
 
-def _behind(found: Sequence[Happening], made: Mark) -> int:
+def _position_after(found: Sequence[Happening], made: Mark) -> int:
     """Return the place behind a mark; 0 where it is not there yet."""
     return next((at for at, each in enumerate(found, 1) if (each.entity, each.key, each.value) == _written(made)), 0)
 

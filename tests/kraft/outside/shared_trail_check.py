@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from tests.kraft.outside.judge import Kind, meaning, meanings
+from tests.kraft.outside.trail_check import Kind, meaning, meanings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from tests.kraft.outside.judge import Happening, Row
+    from tests.kraft.outside.trail_check import Happening, Row
 
     Config = Mapping[str, str]
     Owner = Callable[[str, str, str | None], bool]
@@ -54,7 +54,7 @@ class Shares:
     """Records of this service."""
 
 
-def judge(
+def check_shared_trail(
     happenings: Iterable[Happening],
     rows: Iterable[Row],
     tree: Mapping[str, Config],
@@ -88,12 +88,12 @@ def judge(
     for entity, chosen in sorted(keys.items()):
         of_entity = written.get(entity, [])
         _chain(entity, of_entity, tree.get(entity, {}), shares)
-        strange = {key for row in of_entity if row.kind != "import" for key in row.altered} - set(chosen)
+        strange = {key for row in of_entity if row.kind != "import" for key in row.changed_keys} - set(chosen)
         if strange:
             shares.faults.append(f"{entity}: nobody wrote {strange}, and rows have it")
         for key in chosen:
             one = _Key(entity, key, happened.get((entity, key), []), of_entity, is_ours, shares, enforced=enforced)
-            one.judge(tree.get(entity, {}).get(key), repeats=repeats, shown=shown)
+            one.check(tree.get(entity, {}).get(key), repeats=repeats, shown=shown)
     return shares
 
 
@@ -134,7 +134,7 @@ class _Key:
         self._begin = _written(first[-1]) if first else None
         self._records = happened[len(first) :]
         self._values = [_written(each) for each in self._records]
-        self._rows = [row for row in rows if key in row.altered and row.kind != "import"]
+        self._rows = [row for row in rows if key in row.changed_keys and row.kind != "import"]
         self._imported = any(key in row.after for row in rows if row.kind == "import")
         self._enforced, self._is_ours, self._entity = enforced, is_ours, entity
         # Nobody else writes a value twice: an imported one is put back.
@@ -158,7 +158,7 @@ class _Key:
         told = [each for each in rows if _value(each[-1]) in values]
         self._shares.faults.append(f"{self._name}: {text}; the records are {shown}, their rows {told}")
 
-    def judge(self, tree: str | None, *, repeats: int, shown: Collection[int]) -> None:
+    def check(self, tree: str | None, *, repeats: int, shown: Collection[int]) -> None:
         """Add the key's findings."""
         changes = [row for row in self._rows if row.kind == "change"]
         self._committed = {_value(row.after.get(self._key)): row for row in changes}

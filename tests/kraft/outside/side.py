@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from confplane.domain.entities import Entity
-from tests.kraft.outside.judge import Row
+from tests.kraft.outside.trail_check import Row
 from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.service import Service
@@ -107,7 +107,7 @@ class Side:
         target = self._http.get("default").raise_for_status().json()["target"]
         return None if target["logOffset"] is None else int(target["logOffset"])
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read all that is observed, as new as the cluster; False while it can't be."""
         try:
             answers = [

@@ -73,7 +73,7 @@ class Row:
     """None: no version of the entity."""
 
     @property
-    def altered(self) -> list[str]:
+    def changed_keys(self) -> list[str]:
         """The keys with another meaning than before."""
         before, after = ({key: meaning(value) for key, value in config.items()} for config in (self.before, self.after))
         return sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
@@ -115,12 +115,12 @@ def meanings(config: Mapping[str, str]) -> frozenset[tuple[str, object]]:
     return frozenset((key, meaning(value)) for key, value in config.items())
 
 
-def judge(
+def check_trail(
     happenings: Iterable[Happening],
     rows: Iterable[Row],
     tree: Mapping[str, Mapping[str, str]],
     *,
-    every_write_behind: float = float("inf"),
+    every_write_after: float = float("inf"),
 ) -> Findings:
     """Judge a trail and the tree at its end.
 
@@ -138,7 +138,7 @@ def judge(
         written.setdefault(row.entity, []).append(row)
     findings = Findings()
     for entity in sorted({*happened, *written, *tree}):
-        _Entity(entity, happened.get(entity, []), every_write_behind).judge(
+        _Entity(entity, happened.get(entity, []), every_write_after).check(
             written.get(entity, []), tree.get(entity, {}), findings
         )
     return findings
@@ -175,7 +175,7 @@ class _Entity:
             self._states.append(_State(frozenset(config.items()), topic) if config else _State())
             self._owed.append(self._owed[-1] + owed)
 
-    def judge(self, rows: Sequence[Row], tree: Mapping[str, str], findings: Findings) -> None:
+    def check(self, rows: Sequence[Row], tree: Mapping[str, str], findings: Findings) -> None:
         """Add the entity's findings."""
         faults = findings.faults
         for one, two in pairwise(rows):

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from confplane.domain.entities import Entity
-from confplane.services.ports.kafka import Area, area_of
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.interop.admin import Admin
 from tests.kraft.outside.log import mark
 
@@ -253,7 +253,7 @@ def entity_of(kind: str, name: str) -> Entity:
 
 def is_config(entity: Entity) -> bool:
     """Say whether an entity is a config resource."""
-    return area_of(entity) is not Area.QUOTAS
+    return kraft_type_of(entity) is not KraftEntityType.QUOTAS
 
 
 def resource_of(entity: Entity) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from confplane.domain.broker_levels import Level, Levels, effective_broker, read_level
+from confplane.domain.broker_levels import ConfigLevels, DynamicLevel, effective_broker, read_level
 from confplane.domain.topics import effective_topic
 from tests.rollups.references.integrity import tree_of
 from tests.support.catalogs import ZOOKEEPER
@@ -98,15 +98,15 @@ def _same(entity_id: str, key: str, configs: Sequence[Mapping[str, Any]], defaul
         return None
     told = []
     for config, (default, _, _) in zip(configs, defaults, strict=True):
-        of_all = read_level(ZOOKEEPER, _texts({} if entity_id == "broker" else default), Level.DEFAULT)[0]
+        of_all = read_level(ZOOKEEPER, _texts({} if entity_id == "broker" else default), DynamicLevel.DEFAULT)[0]
         if key in config and config[key] is None:
             return None
         own = {key: config[key]} if key in config else {}
         if kind == "broker":
-            found = effective_broker(key, Levels(ZOOKEEPER, default=of_all, broker=own))
+            found = effective_broker(key, ConfigLevels(ZOOKEEPER, default=of_all, broker=own))
             is_set = key in own or key in of_all
         else:
-            found = effective_topic(key, own, Levels(ZOOKEEPER, default=of_all))
+            found = effective_topic(key, own, ConfigLevels(ZOOKEEPER, default=of_all))
             is_set = key in own
         if found.sensitive and is_set:
             return None

@@ -9,7 +9,7 @@ import pytest
 
 from confplane.api.audit.render import audit_record
 from confplane.domain.ops import Op, OpType
-from confplane.services.ports.trail import AuditRecord, Sighting
+from confplane.services.ports.trail import AuditRecord, ObservedRange
 from tests.audit.rows import entity, intent
 
 
@@ -28,7 +28,7 @@ def test_rows_of_this_release_and_of_earlier_ones_are_answered_alike(facet: str)
 
 
 def test_a_change_that_follows_a_cluster_says_where_in_its_log() -> None:
-    followed = intent(None, kind="observed", observed=Sighting(None, 2**53 + 1, 1_500, writes=2))
+    followed = intent(None, kind="observed", observed=ObservedRange(None, 2**53 + 1, 1_500, writes=2))
     shown = audit_record(AuditRecord(followed, datetime.now(UTC), None, None))
     assert shown["kind"] == "observed"
     assert shown["observed"] == {

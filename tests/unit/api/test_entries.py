@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from confplane.api.rendered import entries as module
-from confplane.api.rendered.entries import Entries
+from confplane.api.rendering import entries as module
+from confplane.api.rendering.entries import EntryRenderer
 from confplane.domain.changes import Node
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.facets import Tree
-from confplane.domain.quotas import ClientQuotas
-from confplane.services.collections import Collection
-from confplane.services.ports.registrations import Registration
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.ports.registrations import ClientRegistration
 from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from confplane.services.reads.describe import Selected
 
 
-def collection(facet: Any) -> Collection:
+def collection(facet: Any) -> ClusterFacet:
     store = cast("ClusterStore", SimpleNamespace(name="c"))
-    return Collection(facet, Tree.CONFIG, store, cast("Any", None))
+    return ClusterFacet(facet, Tree.CONFIG, store, cast("Any", None))
 
 
 def node(entity_id: str, mzxid: int, **config: str) -> Node:
@@ -37,13 +37,13 @@ def node(entity_id: str, mzxid: int, **config: str) -> Node:
 
 
 @pytest.fixture
-def entries() -> Entries:
-    return Entries(DescribeService(cast("RegistrationLog", None)))
+def entries() -> EntryRenderer:
+    return EntryRenderer(DescribeService(cast("RegistrationLog", None)))
 
 
-QUOTAS = collection(ClientQuotas())
+QUOTAS = collection(ClientQuotasFacet())
 CONFIGS = collection(
-    ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+    ClientConfigsFacet(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 )
 
 
@@ -53,14 +53,18 @@ async def slices(*selected: Selected) -> AsyncIterator[list[Selected]]:
 
 
 async def render(
-    entries: Entries, which: Collection, entity_id: str, node: Node | None, known: Sequence[Registration] = ()
+    entries: EntryRenderer,
+    which: ClusterFacet,
+    entity_id: str,
+    node: Node | None,
+    known: Sequence[ClientRegistration] = (),
 ) -> bytes | None:
     found = await entries.render(which, slices((entity_id, node, known)))
     assert found.skipped == []
     return found.entries[0] if found.entries else None
 
 
-async def test_quotas(entries: Entries) -> None:
+async def test_quotas(entries: EntryRenderer) -> None:
     first = node(
         "user=a,client-id=b~20c", 1, producer_byte_rate="9007199254740993", request_percentage="12.50", acks="1"
     )
@@ -84,7 +88,7 @@ async def test_quotas(entries: Entries) -> None:
     assert [await render(entries, QUOTAS, first.id, third) for _ in range(2)] == [None, None]
 
 
-async def test_an_unreadable_node_is_skipped_and_never_kept(entries: Entries) -> None:
+async def test_an_unreadable_node_is_skipped_and_never_kept(entries: EntryRenderer) -> None:
     bad = node("user=a", 1, producer_byte_rate="many")
     fine = node("user=b", 1, producer_byte_rate="5")
     for _ in range(2):
@@ -96,11 +100,11 @@ async def test_an_unreadable_node_is_skipped_and_never_kept(entries: Entries) ->
     assert again["values"] == [{"key": "producer_byte_rate", "value": 5}]
 
 
-KNOWN = Registration("c", "user=a", "librdkafka", "2.6", ("acks",))
+KNOWN = ClientRegistration("c", "user=a", "librdkafka", "2.6", ("acks",))
 SHOWN = {"clientInformation": {"softwareName": "librdkafka", "softwareVersion": "2.6"}, "supportedConfigs": ["acks"]}
 
 
-async def test_client_configs_come_with_the_clients_of_the_moment(entries: Entries) -> None:
+async def test_client_configs_come_with_the_clients_of_the_moment(entries: EntryRenderer) -> None:
     a = node("user=a", 1, acks="1")
     for registrations, wanted in (((), []), ((KNOWN,), [SHOWN]), ((), [])):
         found = json.loads(await render(entries, CONFIGS, a.id, a, registrations) or b"")
@@ -114,26 +118,28 @@ async def test_client_configs_come_with_the_clients_of_the_moment(entries: Entri
             assert (found["values"], found["entityCompatibility"]) == ([], [SHOWN])
 
 
-async def test_of_an_unreadable_node_the_clients_are_shown(entries: Entries) -> None:
+async def test_of_an_unreadable_node_the_clients_are_shown(entries: EntryRenderer) -> None:
     bad = Node("user=a", (), 1, 1, 1, 0, "is no JSON")
     found = await entries.render(CONFIGS, slices((bad.id, bad, (KNOWN,))))
     assert found.skipped == ["/config/users/a"]
     assert [json.loads(each)["entityCompatibility"] for each in found.entries] == [[SHOWN]]
 
 
-async def test_each_facet_keeps_its_own(entries: Entries) -> None:
+async def test_each_facet_keeps_its_own(entries: EntryRenderer) -> None:
     both = node("user=a", 1, producer_byte_rate="5", acks="1")
     assert b"acks" not in (await render(entries, QUOTAS, both.id, both) or b"acks")
     assert b"acks" in (await render(entries, CONFIGS, both.id, both) or b"")
 
 
-async def test_entries_of_absent_entities_are_forgotten(entries: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_of_absent_entities_are_forgotten(
+    entries: EntryRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_SLACK", 2)
     nodes = [node(f"user={name}", 1, producer_byte_rate="1") for name in "abcdef"]
     selected: list[Selected] = [(each.id, each, ()) for each in nodes]
     rendered = (await entries.render(QUOTAS, slices(*selected))).entries
     for present, everything, kept in ((3, False, 6), (4, True, 6), (3, True, 3)):
         await entries.render(QUOTAS, slices(*selected[:present]), everything=everything)
-        assert len(next(iter(entries._kept.values()))) == kept
+        assert len(next(iter(entries._cache.values()))) == kept
     assert await render(entries, QUOTAS, nodes[0].id, nodes[0]) is rendered[0]
     assert await render(entries, QUOTAS, nodes[5].id, nodes[5]) == rendered[5]

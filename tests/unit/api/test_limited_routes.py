@@ -10,15 +10,15 @@ import pytest
 from starlette.requests import Request
 
 from confplane.api.app import FAMILIES
-from confplane.api.incoming import INCOMING, Incoming
 from confplane.api.models import AnswerModel
-from confplane.api.rendered.entries import delayed, described
+from confplane.api.rendering.entries import delayed, described
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import PreparedResponse
 from confplane.api.routing.operations import Effect, read
 from confplane.api.routing.routes import StrictRoute
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.errors import NotFoundError
-from confplane.services.limits import Limit, LimitClass, Limiter, Limits
+from confplane.services.limits import LimitClass, Limiter, RateLimit, RateLimits
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -46,7 +46,7 @@ OPEN = StrictRoute("GET", "/open/{name}", _handler, read("Open", Item, limit=Non
 
 
 def allowance(burst: int) -> Allowance:
-    limits = Limits({LimitClass.READ: Limit(0.1, burst)}, waiting=1)
+    limits = RateLimits({LimitClass.READ: RateLimit(0.1, burst)}, waiting=1)
     found = Limiter(limits, clock=lambda: 0.0).of(Identity("User:alice", Authentication.TOKEN))
     assert found is not None
     return found
@@ -60,7 +60,7 @@ async def answer(route: StrictRoute, name: str, given: Allowance | None) -> Resp
         "path_params": {"name": name},
         "query_string": b"",
         "headers": [],
-        INCOMING: Incoming({}, "r", 0.0, allowance=given),
+        REQUEST_CONTEXT: RequestContext({}, "r", 0.0, allowance=given),
         "app": SimpleNamespace(state=SimpleNamespace()),
     }
 
@@ -114,7 +114,7 @@ def test_every_route_declares_its_class_and_open_ones_alone_have_none() -> None:
     )
 
 
-def test_a_kept_describe_is_told_apart_only_by_its_delay() -> None:
+def test_a_kept_describe_is_distinguished_only_by_its_delay() -> None:
     kept = described([b'{"entity":[]}'], [])
     assert delayed(kept, 0) is kept
     assert json.loads(delayed(kept, 1500)) == {**json.loads(kept), "throttleTimeMs": 1500}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.api.routing.preconditions import Conditions, etag_field, not_modified
+from confplane.api.routing.preconditions import ConditionalHeaders, etag_field, not_modified
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.etags import Precondition
 
@@ -20,24 +20,27 @@ BLANKS = st.sampled_from(["", " ", "\t", "  "])
 @given(ETAGS, BLANKS, BLANKS)
 def test_lists_of_etags_are_read_whatever_the_blanks(etags: list[str], before: str, after: str) -> None:
     text = f"{before},{after}".join(etags)
-    assert Conditions(if_match=text).precondition() == Precondition(if_match=tuple(etags))
+    assert ConditionalHeaders(if_match=text).precondition() == Precondition(if_match=tuple(etags))
     assert etag_field(text, pointer="/etag") == tuple(etags)
 
 
 def test_nothing_demands_nothing() -> None:
-    assert Conditions().precondition() == Precondition()
+    assert ConditionalHeaders().precondition() == Precondition()
 
 
 @pytest.mark.parametrize("text", ["*", " * "])
 def test_any(text: str) -> None:
-    assert Conditions(text, text).precondition() == Precondition(("*",), ("*",))
+    assert ConditionalHeaders(text, text).precondition() == Precondition(("*",), ("*",))
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "a", '"a', 'a"', '"a""b"', '"a" "b"', '"a", *', "W/a", 'w/"a"', '"a b"', '"\x7f"', "0", "**"]
 )
 def test_what_is_no_list_of_etags_is_refused(text: str) -> None:
-    for header, conditions in (("If-Match", Conditions(text, None)), ("If-None-Match", Conditions(None, text))):
+    for header, conditions in (
+        ("If-Match", ConditionalHeaders(text, None)),
+        ("If-None-Match", ConditionalHeaders(None, text)),
+    ):
         with pytest.raises(InvalidRequestError) as refused:
             conditions.precondition()
         assert refused.value.pointer == header
@@ -47,16 +50,16 @@ def test_what_is_no_list_of_etags_is_refused(text: str) -> None:
 
 
 def test_weak_etags_never_match_strongly() -> None:
-    assert Conditions(if_match='W/"a"').precondition().if_match == ('W/"a"',)
-    assert Conditions(if_none_match='W/"a"').precondition().if_none_match == ('"a"',)
+    assert ConditionalHeaders(if_match='W/"a"').precondition().if_match == ('W/"a"',)
+    assert ConditionalHeaders(if_none_match='W/"a"').precondition().if_none_match == ('"a"',)
     assert not_modified('W/"a"', '"a"')
 
 
 def test_header_and_body_must_agree() -> None:
-    assert Conditions(if_match='"a"').precondition(body_etag='"a"').if_match == ('"a"',)
-    assert Conditions().precondition(body_etag="*").if_match == ("*",)
+    assert ConditionalHeaders(if_match='"a"').precondition(body_etag='"a"').if_match == ('"a"',)
+    assert ConditionalHeaders().precondition(body_etag="*").if_match == ("*",)
     with pytest.raises(InvalidRequestError) as refused:
-        Conditions(if_match='"a"').precondition(body_etag='"b"')
+        ConditionalHeaders(if_match='"a"').precondition(body_etag='"b"')
     assert refused.value.pointer == "/etag"
 
 

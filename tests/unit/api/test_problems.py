@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from confplane.api import problems
-from confplane.api.incoming import INCOMING, Incoming
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.domain import errors
 from confplane.domain.errors import ConfplaneError, KafkaCode
 from tests.unit.client.generate import specification
@@ -65,9 +65,9 @@ def _example(cls: type[ConfplaneError]) -> ConfplaneError:
     if cls is errors.LimitExceededError:
         given["throttle_ms"] = 1500
     if cls is errors.RevertConflictError:
-        seen = errors.LaterChange(None, None, None, 8589934635, 1769860800000, ("producer_byte_rate",))
+        seen = errors.ConflictingChange(None, None, None, 8589934635, 1769860800000, ("producer_byte_rate",))
         known = UUID("019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"), "change", "User:olga"
-        given["later"] = seen, errors.LaterChange(*known, *seen[3:])
+        given["later"] = seen, errors.ConflictingChange(*known, *seen[3:])
     return cls(**given)
 
 
@@ -77,13 +77,15 @@ def test_the_tree_is_found() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_error_has_a_row_of_its_own(cls: type[ConfplaneError]) -> None:
-    assert cls in problems.TABLE, f"{cls.__name__} would be answered as {problems.row_of(_example(cls)).title!r}"
+    assert cls in problems.TABLE, (
+        f"{cls.__name__} would be answered as {problems.problem_type_of(_example(cls)).title!r}"
+    )
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_the_status_fits_the_kafka_code(cls: type[ConfplaneError]) -> None:
     error = _example(cls)
-    row = problems.row_of(error)
+    row = problems.problem_type_of(error)
     special = {
         "encoder-secret-missing": {422},
         "idempotency-key-reused": {422},
@@ -94,7 +96,7 @@ def test_the_status_fits_the_kafka_code(cls: type[ConfplaneError]) -> None:
     assert row.status in allowed
 
 
-def test_slugs_tell_errors_apart() -> None:
+def test_slugs_distinguish_errors() -> None:
     slugs = [row.slug for row in problems.TABLE.values()]
     assert len(slugs) == len(set(slugs))
 
@@ -106,7 +108,7 @@ def test_every_problem_is_as_the_specification_says(cls: type[ConfplaneError]) -
     body = problems.problem(error, request_id="r", instance="/v1/clusters/default")
     schema = {"$ref": "#/components/schemas/Problem", "components": SPEC["components"]}
     jsonschema_rs.validate(schema, body)
-    assert body["status"] == problems.row_of(error).status
+    assert body["status"] == problems.problem_type_of(error).status
     assert body["errors"] == [{"pointer": "/entries/0", "detail": error.detail}]
 
 
@@ -114,7 +116,7 @@ def test_a_subclass_without_a_row_takes_its_parents() -> None:
     class NarrowError(errors.NotFoundError):
         """Not in the table."""
 
-    assert problems.row_of(NarrowError("x")) is problems.TABLE[errors.NotFoundError]
+    assert problems.problem_type_of(NarrowError("x")) is problems.TABLE[errors.NotFoundError]
 
 
 @pytest.mark.parametrize(
@@ -154,4 +156,4 @@ def test_findings_of_the_parser_name_their_place() -> None:
 
 def _request(method: str) -> Request:
     scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": []}
-    return Request({**scope, INCOMING: Incoming({}, "r", 0.0)})
+    return Request({**scope, REQUEST_CONTEXT: RequestContext({}, "r", 0.0)})

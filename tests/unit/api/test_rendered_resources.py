@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from confplane.api.resources.routes import _rendered
 from confplane.domain.changes import Node
-from confplane.domain.configs import Configs
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.facets import Tree
-from confplane.services.collections import Collection
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.reads.describe import DescribeService
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ NODE = Node("broker=1", ("log.remote.copy.lag.ms", "5"), 0, 1, 1, 0)
 """A config of Kafka 4.4; unknown to 3.9, so its value may be a secret there."""
 
 
-def test_another_release_reads_the_same_node_anew() -> None:
+def test_another_release_reads_the_same_node_again() -> None:
     release = "3.9"
     store: Any = SimpleNamespace(name="c", kafka_release=lambda: release)
-    collection = Collection(Configs(lambda: catalog_of(release)), Tree.CONFIG, store, cast("Any", None))
+    collection = ClusterFacet(ConfigsFacet(lambda: catalog_of(release)), Tree.CONFIG, store, cast("Any", None))
     describe = DescribeService(cast("RegistrationLog", None))
 
     def shown() -> Any:

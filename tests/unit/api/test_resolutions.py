@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.api.rendered import resolutions as module
-from confplane.api.rendered.polled import Polled
-from confplane.api.rendered.resolutions import Resolutions
+from confplane.api.rendering import effective_values as module
+from confplane.api.rendering.effective_values import EffectiveValueRenderer
+from confplane.api.rendering.polled_response import PolledResponse
 from confplane.domain.changes import Node
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError
 from confplane.domain.facets import Tree
 from confplane.domain.filters import EntityFilter, FilterComponent
-from confplane.services.collections import Collection
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.registrations import RegistrationLog
 
-FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+FACET = ClientConfigsFacet(
+    ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000
+)
 DESCRIBE = DescribeService(cast("RegistrationLog", None))
 MAPS = st.none() | st.dictionaries(
     st.sampled_from(["acks", "session.timeout.ms", "heartbeat.interval.ms"]), st.sampled_from(["1", "10000"])
@@ -38,9 +40,9 @@ MAPS = st.none() | st.dictionaries(
 class Stored(dict[str, Node]):
     """The mirror of a cluster."""
 
-    def collection(self, cluster: str = "c") -> Collection:
+    def collection(self, cluster: str = "c") -> ClusterFacet:
         store: Any = SimpleNamespace(name=cluster, get=lambda _, entity_id: self.get(entity_id))
-        return Collection(FACET, Tree.CONFIG, store, cast("Any", None))
+        return ClusterFacet(FACET, Tree.CONFIG, store, cast("Any", None))
 
     def put(self, entity_id: str, config: dict[str, str] | None) -> None:
         self.pop(entity_id, None)
@@ -55,14 +57,14 @@ def client(user: str = "a", client_id: str | None = "b") -> EntityFilter:
     return EntityFilter.build(components, strict=False, allowed=FACET.entity_types)
 
 
-def told(answer: bytes) -> dict[str, str]:
+def resolved_values(answer: bytes) -> dict[str, str]:
     [entry] = json.loads(answer)["entries"]
     return {value["key"]: value["value"] for value in entry["values"]}
 
 
 @given(st.lists(st.tuples(MAPS, MAPS), min_size=1, max_size=5))
 def test_every_answer_is_that_of_the_nodes_as_they_are(states: list[tuple[Any, Any]]) -> None:
-    stored, resolutions = Stored(), Resolutions(DESCRIBE)
+    stored, resolutions = Stored(), EffectiveValueRenderer(DESCRIBE)
     for user, pair in states:
         stored.put("user=a", user)
         stored.put("user=a,client-id=b", pair)
@@ -74,33 +76,33 @@ def test_every_answer_is_that_of_the_nodes_as_they_are(states: list[tuple[Any, A
             effective, _ = DESCRIBE.effective(stored.collection(), entity, nodes)
             for _ in range(2):
                 answer = resolutions.resolved(stored.collection(), wanted)
-                assert told(answer) == {item.key: item.value for item in effective.values}
+                assert resolved_values(answer) == {item.key: item.value for item in effective.values}
                 polled = resolutions.effective(stored.collection(), entity)
-                fresh = Resolutions(DESCRIBE).effective(stored.collection(), entity)
+                fresh = EffectiveValueRenderer(DESCRIBE).effective(stored.collection(), entity)
                 assert polled == fresh
                 shown = {item["key"]: item["value"] for item in json.loads(polled.body)["configs"]}
-                assert shown == told(answer)
-                assert list(told(answer)) == sorted(told(answer))
+                assert shown == resolved_values(answer)
+                assert list(resolved_values(answer)) == sorted(resolved_values(answer))
                 assert {part["entityName"] for part in json.loads(answer)["entries"][0]["entity"]} == set(
                     dict(entity.components).values()
                 )
 
 
 def test_the_same_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored, resolutions, rendered = Stored(), Resolutions(DESCRIBE), list[str]()
+    stored, resolutions, rendered = Stored(), EffectiveValueRenderer(DESCRIBE), list[str]()
 
     def entry(entity_id: str, _: object) -> bytes:
         rendered.append(entity_id)
         return b"{}"
 
-    class Rendering(Polled):
+    class Rendering(PolledResponse):
         @classmethod
         def of(cls, content: Mapping[str, Any], etag: str) -> Self:
             rendered.append(content["id"])
             return super().of(content, etag)
 
     monkeypatch.setattr(module, "entry", entry)
-    monkeypatch.setattr(module, "Polled", Rendering)
+    monkeypatch.setattr(module, "PolledResponse", Rendering)
 
     def polled(cluster: str = "c") -> int:
         before = len(rendered)
@@ -118,7 +120,7 @@ def test_the_same_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored, resolutions = Stored(), Resolutions(DESCRIBE)
+    stored, resolutions = Stored(), EffectiveValueRenderer(DESCRIBE)
     length = len(resolutions.resolved(stored.collection(), client("u0")))
     # Room for three answers, and some.
     monkeypatch.setattr(module, "_MOST_BYTES", 3 * (length + len("user=u0,client-id=b") + module._OVERHEAD_BYTES) + 100)
@@ -130,7 +132,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert kept() == [f"user=u{number},client-id=b" for number in (6, 7, 8)]
     stored.put("user=u7", {"acks": "1"})
-    assert told(resolutions.resolved(stored.collection(), client("u7"))) == {"acks": "1"}
+    assert resolved_values(resolutions.resolved(stored.collection(), client("u7"))) == {"acks": "1"}
     assert kept() == [f"user=u{number},client-id=b" for number in (6, 8, 7)]
     resolutions.resolved(stored.collection(), client("u" * 600))
     stored.put("user=u8", {"acks": "1" * 5000})
@@ -142,8 +144,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (kept(), resolutions._resolved._bytes) == ([], 0)
 
 
-def test_a_node_that_cannot_be_read_is_told_every_time() -> None:
-    stored, resolutions = Stored(), Resolutions(DESCRIBE)
+def test_a_node_that_cannot_be_read_is_reported_every_time() -> None:
+    stored, resolutions = Stored(), EffectiveValueRenderer(DESCRIBE)
     stored["user=a"] = Node("user=a", (), 0, 1, 1, 0, "is no JSON")
     for _ in range(2):
         with pytest.raises(CorruptZnodeError, match="/config/users/a is no JSON"):
@@ -168,5 +170,5 @@ def test_a_filter_without_one_client_is_refused(components: list[tuple[str, str,
         [FilterComponent(*each) for each in components], strict=False, allowed=FACET.entity_types
     )
     with pytest.raises(InvalidRequestError, match="exact user") as refused:
-        Resolutions(DESCRIBE).resolved(Stored().collection(), wanted)
+        EffectiveValueRenderer(DESCRIBE).resolved(Stored().collection(), wanted)
     assert refused.value.pointer == "/components"

@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 
 from confplane.api.app import _routed
-from confplane.api.incoming import INCOMING, Incoming
 from confplane.api.models import RequestModel
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import PreparedResponse
 from confplane.api.routing.lookup import Lookup
 from confplane.api.routing.operations import read
@@ -73,7 +73,7 @@ async def _answer(
         "path_params": {"name": "t"},
         "query_string": query.encode(),
         "headers": raw,
-        INCOMING: Incoming(dict(raw), "r", 0.0),
+        REQUEST_CONTEXT: RequestContext(dict(raw), "r", 0.0),
         "app": SimpleNamespace(max_body_bytes=1000),
     }
 
@@ -90,7 +90,7 @@ async def test_without_a_query_defaults_are_taken_and_nothing_is_checked() -> No
     assert await _answer() == (200, {}, [((7, None), "t", "n", None)])
 
 
-async def test_values_are_validated_and_reach_whoever_declares_them() -> None:
+async def test_values_are_validated_and_passed_to_the_operation_that_declares_them() -> None:
     status, _, seen = await _answer("kind=x&pageSize=12&flag=true")
     assert (status, seen) == (200, ["x", ((12, None), "t", "n", True)])
 
@@ -161,7 +161,7 @@ def _paths() -> set[str]:
 
 @pytest.mark.parametrize("root", ["", "/behind"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
-def test_the_look_up_leads_where_the_router_would(method: str, root: str) -> None:
+def test_the_lookup_matches_the_router(method: str, root: str) -> None:
     left_to_the_router: set[str] = set()
     for path in _paths():
         scope: dict[str, Any] = {"type": "http", "method": method, "path": root + path, "root_path": root}

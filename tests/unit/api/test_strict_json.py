@@ -177,7 +177,7 @@ async def test_a_large_body_is_parsed_and_validated_in_slices() -> None:
     assert min(parsed, turns) > 2, (parsed, turns)
 
 
-async def test_what_is_wrong_in_a_large_body_is_told_with_its_place() -> None:
+async def test_what_is_wrong_in_a_large_body_is_reported_with_its_place() -> None:
     entries: list[Any] = [*LARGE["entries"], {"entity": 1}]
     with pytest.raises(FindingsError) as caught:
         await validated(models.AlterClientQuotas, {"entries": entries, "more": 1})

@@ -12,9 +12,9 @@ import pytest
 
 from confplane.cli.remote import logins
 from confplane.cli.remote.credentials import token_of
-from confplane.cli.remote.logins import Login
+from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.profiles import Profile, ProfileError
-from confplane.client.device import Tokens
+from confplane.client.device import LoginTokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +27,10 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def login(lifetime_s: float | None, refresh: str | None = "r1") -> Login:
+def login(lifetime_s: float | None, refresh: str | None = "r1") -> StoredLogin:
     """A login whose access token has so many seconds left."""
     expires_at = None if lifetime_s is None else time.time() + lifetime_s
-    return Login(PROFILE.url, "people", "https://i", "https://i/token", None, None, "first", expires_at, refresh)
+    return StoredLogin(PROFILE.url, "people", "https://i", "https://i/token", None, None, "first", expires_at, refresh)
 
 
 def test_a_login_is_for_its_owner_its_service_and_its_client_alone() -> None:
@@ -61,7 +61,7 @@ def test_a_token_with_time_left_is_used_as_it_is(lifetime_s: float | None) -> No
     assert logins.access_token(PROFILE, _never) == "first"
 
 
-def _never(*_: object) -> Tokens:
+def _never(*_: object) -> LoginTokens:
     raise AssertionError("the token was renewed")
 
 
@@ -69,10 +69,10 @@ def test_a_token_near_its_end_is_renewed_once_by_all_who_want_it() -> None:
     logins.write(PROFILE, login(5))
     asked: list[str] = []
 
-    def renew(_: Login, refresh: str) -> Tokens:
+    def renew(_: StoredLogin, refresh: str) -> LoginTokens:
         asked.append(refresh)
         time.sleep(0.2)
-        return Tokens("second", time.time() + 300, "r2")
+        return LoginTokens("second", time.time() + 300, "r2")
 
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(logins.access_token(PROFILE, renew))) for _ in range(8)]

@@ -86,7 +86,7 @@ async def test_progress_is_shown_from_the_patience_on(monkeypatch: pytest.Monkey
         await shown.wait()
         yield 2
 
-    assert [item async for item in progress.counted(items(), "entities")] == [1, 2]
+    assert [item async for item in progress.show_count(items(), "entities")] == [1, 2]
     assert "entities" in terminal.getvalue()
 
 
@@ -94,5 +94,5 @@ async def test_quick_lists_and_pipes_show_no_progress(capsys: pytest.CaptureFixt
     async def items() -> AsyncIterator[int]:
         yield 1
 
-    assert [item async for item in progress.counted(items(), "entities")] == [1]
+    assert [item async for item in progress.show_count(items(), "entities")] == [1]
     assert capsys.readouterr().err == ""

@@ -39,38 +39,38 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_current_profile_counts_unless_another_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Profile("http://first", "payments", directory / "token")
-    assert profiles.chosen(None, None) == first
-    assert profiles.chosen("second", "other").cluster == "other"
+    assert profiles.choose_profile(None, None) == first
+    assert profiles.choose_profile("second", "other").cluster == "other"
     monkeypatch.setenv("CONFPLANE_PROFILE", "second")
-    assert profiles.chosen(None, None).url == "http://second"
-    assert profiles.chosen("first", None) == first
+    assert profiles.choose_profile(None, None).url == "http://second"
+    assert profiles.choose_profile("first", None) == first
     monkeypatch.setenv("CONFPLANE_CLUSTER", "orders")
-    assert profiles.chosen("first", None).cluster == "orders"
+    assert profiles.choose_profile("first", None).cluster == "orders"
 
 
 @pytest.mark.usefixtures("directory")
 def test_a_url_of_the_environment_gets_no_token_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONFPLANE_URL", "http://elsewhere")
-    assert profiles.chosen(None, None) == Profile("http://elsewhere")
-    assert profiles.chosen("first", None).url == "http://first"
+    assert profiles.choose_profile(None, None) == Profile("http://elsewhere")
+    assert profiles.choose_profile("first", None).url == "http://first"
     monkeypatch.setenv("CONFPLANE_TOKEN_FILE", "own-token")
-    assert profiles.chosen(None, "a") == Profile("http://elsewhere", "a", Path("own-token"))
+    assert profiles.choose_profile(None, "a") == Profile("http://elsewhere", "a", Path("own-token"))
 
 
 def test_without_profiles_the_service_of_dev_counts(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONFPLANE_PROFILES", str(directory / "absent.yaml"))
     with pytest.raises(ProfileError, match=r"No service is named\. Set CONFPLANE_URL"):
-        profiles.chosen(None, None)
+        profiles.choose_profile(None, None)
     (directory / "here" / ".confplane").mkdir()
     (directory / "here" / ".confplane" / "endpoints.json").write_text('{"url": "http://127.0.0.1:8080"}')
-    assert profiles.chosen(None, None) == Profile(
+    assert profiles.choose_profile(None, None) == Profile(
         "http://127.0.0.1:8080", token_file=Path(".confplane") / "admin-token"
     )
 
 
 def test_tokens_of_files_and_commands(directory: Path) -> None:
-    assert token_of(profiles.chosen("first", None)) == "from-a-file"
-    assert token_of(profiles.chosen("second", None)) == "from-a-command"
+    assert token_of(profiles.choose_profile("first", None)) == "from-a-file"
+    assert token_of(profiles.choose_profile("second", None)) == "from-a-command"
     assert token_of(Profile("http://x")) is None
     (directory / "token").write_text("two words")
     for broken in (
@@ -123,7 +123,7 @@ def test_wrong_files_are_named(content: str, said: str) -> None:
     profiles.file().parent.mkdir()
     profiles.file().write_text(content)
     with pytest.raises(ProfileError, match=said) as raised:
-        profiles.chosen(None, None)
+        profiles.choose_profile(None, None)
     assert "geheim" not in str(raised.value)
     assert str(profiles.file()) in str(raised.value)
 

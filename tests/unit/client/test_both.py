@@ -323,7 +323,7 @@ class Contested:
         return httpx.Response(200, json={"quotas": self.values})
 
 
-async def test_an_update_is_done_again_after_changes_by_others(kind: Kind, pauses: list[float]) -> None:
+async def test_an_update_is_retried_after_concurrent_changes(kind: Kind, pauses: list[float]) -> None:
     service = Contested(None, conflicts=2)
     async with connected(kind, transport=httpx.MockTransport(service)) as client:
         answer = await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
@@ -361,7 +361,7 @@ async def test_an_update_of_nothing_to_nothing_writes_nothing(kind: Kind) -> Non
     assert service.conditions == []
 
 
-async def test_an_update_ends_when_others_do_not(kind: Kind, pauses: list[float]) -> None:
+async def test_an_update_gives_up_when_concurrent_changes_continue(kind: Kind, pauses: list[float]) -> None:
     service = Contested({}, conflicts=100)
     async with connected(kind, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(PreconditionFailedError) as raised:
@@ -450,7 +450,7 @@ async def test_an_error_of_something_in_between_is_an_error_of_this_library(
     assert all(isinstance(part, dict) for part in error.errors)
 
 
-async def test_an_error_of_tls_amid_an_answer_is_an_error_of_this_library(kind: Kind) -> None:
+async def test_an_error_of_tls_during_an_answer_is_an_error_of_this_library(kind: Kind) -> None:
     service = Flaky(ssl.SSLError("TLSV13_ALERT_CERTIFICATE_REQUIRED"))
     async with connected(kind, transport=service.transport, tries=1) as client:
         with pytest.raises(ConnectionFailedError, match="CERTIFICATE_REQUIRED"):

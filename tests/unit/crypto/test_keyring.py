@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from confplane.crypto import BrokerSecrets, KafkaCipher, Keyring, KeyringError
-from confplane.crypto.fingerprints import fingerprinter, same
+from confplane.crypto.fingerprints import constant_time_equal, fingerprinter
 from confplane.crypto.password_encoder import PasswordEncoder
 from confplane.domain.errors import EncoderSecretMissingError, KafkaCode, UndecodablePasswordError
 from confplane.settings import PasswordEncoderSettings
@@ -97,7 +97,7 @@ def test_parameters_are_the_broker_s_then_the_cluster_s_then_kafka_s(tmp_path: P
 
 
 @pytest.mark.parametrize("secrets", [Keyring("payments"), Keyring.from_settings("payments", None)])
-def test_a_missing_secret_is_told_with_the_settings_to_set(secrets: Keyring) -> None:
+def test_a_missing_secret_is_reported_with_the_settings_to_set(secrets: Keyring) -> None:
     cipher = KafkaCipher(secrets)
     for call in (
         lambda: cipher.encode(7, KEY, "x"),
@@ -183,11 +183,11 @@ def test_stored_values_are_compared(tmp_path: Path) -> None:
     assert cipher.matches(0, KEY, stored, "s\u00e9cret")
     assert not cipher.matches(0, KEY, stored, "secret")
     assert not cipher.matches(0, KEY, stored, "\ud800")
-    assert same("", "")
-    assert not same("", "x")
+    assert constant_time_equal("", "")
+    assert not constant_time_equal("", "x")
 
 
-def test_fingerprints_tell_values_keys_secrets_and_clusters_apart() -> None:
+def test_fingerprints_distinguish_values_keys_secrets_and_clusters() -> None:
     one, two = fingerprinter("secret", "payments"), fingerprinter("secret", "payments")
     fingerprint = one("k", "v")
     assert len(fingerprint) == 16

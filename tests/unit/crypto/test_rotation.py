@@ -100,7 +100,7 @@ def test_a_secret_replaced_by_itself_is_no_work() -> None:
     assert not plan_rotation({"a.password": NEW.encode("x")}, encoded, secrets).needed
 
 
-def test_values_that_the_broker_s_cipher_can_t_read_are_encoded_anew() -> None:
+def test_values_that_the_broker_s_cipher_can_t_read_are_encoded_again() -> None:
     gcm = EncoderParameters(cipher="AES/GCM/NoPadding", iterations=1024)
     secrets = BrokerSecrets.of("payments", "new", parameters=gcm)
     stored = {"a.password": NEW.encode("x"), "b.password": PasswordEncoder("new", gcm).encode("y")}

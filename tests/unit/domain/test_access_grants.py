@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from confplane.domain.access.grants import Grant, Rules, narrowed
-from confplane.domain.access.identities import Authentication, Identity, Narrowing
+from confplane.domain.access.grants import Grant, GrantRules, narrowed
+from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import (
     OF_CLUSTER,
     OPERATIONS,
@@ -21,7 +21,7 @@ from confplane.domain.access.operations import (
     Permission,
     ResourceType,
     Role,
-    forbidden,
+    forbidden_error,
 )
 from confplane.domain.access.ranges import EVERYTHING, spell
 from confplane.domain.errors import ForbiddenError, GroupForbiddenError, TopicForbiddenError
@@ -145,14 +145,14 @@ def deny(
 def test_ranges_decide_as_a_walk_over_all_grants(
     given_grants: list[Grant], cluster: str | None, operation: Operation, asked: list[Resource]
 ) -> None:
-    rules = Rules.of(given_grants, cluster)
+    rules = GrantRules.of(given_grants, cluster)
     for resource in asked:
         assert (resource.spelling in rules[operation]) == allowed(given_grants, cluster, operation, resource), resource
 
 
 @given(st.lists(grants(), max_size=6), st.sampled_from([None, "one"]))
 def test_an_allowed_operation_includes_what_it_implies(given_grants: list[Grant], cluster: str | None) -> None:
-    rules = Rules.of(given_grants, cluster)
+    rules = GrantRules.of(given_grants, cluster)
     for operation, included in INCLUDED.items():
         for each in included:
             assert rules[operation] <= rules[each]
@@ -160,30 +160,30 @@ def test_an_allowed_operation_includes_what_it_implies(given_grants: list[Grant]
 
 @given(st.lists(grants(), max_size=6))
 def test_the_rights_in_all_clusters_are_rights_in_each(given_grants: list[Grant]) -> None:
-    everywhere = Rules.of(given_grants, None)
+    everywhere = GrantRules.of(given_grants, None)
     for cluster in ("one", "two", "three"):
-        rules = Rules.of(given_grants, cluster)
+        rules = GrantRules.of(given_grants, cluster)
         assert all(everywhere[operation] <= rules[operation] for operation in Operation)
 
 
 @pytest.mark.parametrize("kind", [*sorted(OF_CLUSTER), ResourceType.TOPIC, ResourceType.GROUP])
 @pytest.mark.parametrize(("pattern", "name"), [(PatternType.LITERAL, "*"), (PatternType.PREFIXED, "p")])
 def test_no_pattern_covers_a_default_entity(kind: ResourceType, pattern: PatternType, name: str) -> None:
-    rules = Rules.of([allow(Operation.ALTER_CONFIGS, kind, name, pattern)], "one")
+    rules = GrantRules.of([allow(Operation.ALTER_CONFIGS, kind, name, pattern)], "one")
     assert spell(kind, "payments") in rules[Operation.ALTER_CONFIGS]
     assert spell(kind) not in rules[Operation.DESCRIBE_CONFIGS]
 
 
 @pytest.mark.parametrize("kind", list(ResourceType))
 def test_the_clusters_grant_covers_the_types_that_kafka_asks_the_cluster_for(kind: ResourceType) -> None:
-    rules = Rules.of([allow(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)], "one")
+    rules = GrantRules.of([allow(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)], "one")
     covered = kind in {ResourceType.CLUSTER, *OF_CLUSTER}
     for operation in (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS, Operation.RESOLVE):
         assert (spell(kind) in rules[operation]) == (spell(kind, "x") in rules[operation]) == covered
 
 
 def test_a_deny_of_a_name_leaves_the_names_around_it() -> None:
-    rules = Rules.of(
+    rules = GrantRules.of(
         [allow(Operation.ALTER_CONFIGS, ResourceType.USER), deny(Operation.ALTER_CONFIGS, ResourceType.USER, "pay")],
         "one",
     )
@@ -214,18 +214,18 @@ def test_a_grant_is_the_callers(principal: str, expected: bool) -> None:  # noqa
 def test_a_narrowing_leaves_what_it_names() -> None:
     for operation in Operation:
         read = operation in {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.RESOLVE}
-        assert (narrowed(Narrowing(read_only=True), None)[operation] == EVERYTHING) == read
-    only = Narrowing(clusters=frozenset({"one"}))
+        assert (narrowed(CredentialNarrowing(read_only=True), None)[operation] == EVERYTHING) == read
+    only = CredentialNarrowing(clusters=frozenset({"one"}))
     assert narrowed(only, "one")[Operation.ALL] == EVERYTHING
     assert not narrowed(only, "two")[Operation.DESCRIBE]
     assert not narrowed(only, None)[Operation.DESCRIBE], "a right in one cluster is none in all clusters"
-    some = narrowed(Narrowing(operations=frozenset({Operation.ALTER_CONFIGS})), "one")
+    some = narrowed(CredentialNarrowing(operations=frozenset({Operation.ALTER_CONFIGS})), "one")
     assert {each for each in Operation if some[each]} == {
         Operation.ALTER_CONFIGS,
         Operation.DESCRIBE_CONFIGS,
         Operation.RESOLVE,
     }
-    both = narrowed(Narrowing(read_only=True, operations=frozenset({Operation.ALTER_CONFIGS})), "one")
+    both = narrowed(CredentialNarrowing(read_only=True, operations=frozenset({Operation.ALTER_CONFIGS})), "one")
     assert {each for each in Operation if both[each]} == {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE}
 
 
@@ -237,7 +237,7 @@ def test_roles_name_operations_that_their_resources_have() -> None:
 
 
 def test_the_error_of_a_resource_is_kafkas() -> None:
-    assert {kind: forbidden(kind) for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TOKENS)} == {
+    assert {kind: forbidden_error(kind) for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TOKENS)} == {
         ResourceType.TOPIC: TopicForbiddenError,
         ResourceType.GROUP: GroupForbiddenError,
         ResourceType.TOKENS: ForbiddenError,

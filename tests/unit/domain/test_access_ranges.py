@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confplane.domain.access.operations import PatternType, ResourceType
-from confplane.domain.access.ranges import EVERYTHING, LAST, NOTHING, Ranges, named, spell, whole
+from confplane.domain.access.ranges import EVERYTHING, LAST, NOTHING, NameRanges, named, spell, whole
 from confplane.domain.entities import Entity, EntityType
 from tests.unit.domain.strategies import odd_names
 
@@ -24,14 +24,14 @@ def members(ranges: list[tuple[str, str]]) -> set[str]:
     return {each for each in SPELLINGS if any(start <= each < end for start, end in ranges)}
 
 
-def inside(ranges: Ranges) -> set[str]:
+def inside(ranges: NameRanges) -> set[str]:
     """The spellings of the small world that ranges are asked for."""
     return {each for each in SPELLINGS if each in ranges}
 
 
 @given(many)
 def test_a_union_has_the_members_of_all(given_ranges: list[tuple[str, str]]) -> None:
-    made = Ranges.of(given_ranges)
+    made = NameRanges.of(given_ranges)
     assert inside(made) == members(given_ranges)
     assert bool(made) == bool(list(made))
     flat = [end for pair in made for end in pair]
@@ -40,7 +40,7 @@ def test_a_union_has_the_members_of_all(given_ranges: list[tuple[str, str]]) -> 
 
 @given(many, many)
 def test_ranges_are_calculated_with_as_sets(left: list[tuple[str, str]], right: list[tuple[str, str]]) -> None:
-    one, other = Ranges.of(left), Ranges.of(right)
+    one, other = NameRanges.of(left), NameRanges.of(right)
     assert inside(one | other) == members(left) | members(right)
     assert inside(one & other) == members(left) & members(right)
     assert inside(one - other) == members(left) - members(right)
@@ -54,7 +54,7 @@ def test_ranges_are_calculated_with_as_sets(left: list[tuple[str, str]], right: 
 def test_ranges_within_others_are_those_that_leave_nothing_over(
     left: list[tuple[str, str]], right: list[tuple[str, str]]
 ) -> None:
-    one, other = Ranges.of(left), Ranges.of(right)
+    one, other = NameRanges.of(left), NameRanges.of(right)
     assert (one <= other) == (not one - other)
     assert one & other <= one <= one | other
     assert NOTHING <= one <= EVERYTHING
@@ -62,7 +62,7 @@ def test_ranges_within_others_are_those_that_leave_nothing_over(
 
 @given(many, st.sampled_from(["", "a", "ab", "b", "c", "zz"]))
 def test_the_part_with_a_common_begin(given_ranges: list[tuple[str, str]], begin: str) -> None:
-    found = Ranges.of(given_ranges).within(begin)
+    found = NameRanges.of(given_ranges).within(begin)
     assert inside(found) == {each for each in members(given_ranges) if each.startswith(begin)}
 
 

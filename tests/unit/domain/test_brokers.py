@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.domain.broker_levels import Level, Levels
+from confplane.domain.broker_levels import ConfigLevels, DynamicLevel
 from confplane.domain.brokers import check_level, validate
 from confplane.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError
 from tests.support.catalogs import ZOOKEEPER
@@ -15,11 +15,11 @@ LONG_DAY = "86400000"
 
 
 def broker(after: dict[str, str], before: dict[str, str] | None = None, **levels: dict[str, str] | None) -> list[str]:
-    return validate(after, level=Level.BROKER, levels=Levels(ZOOKEEPER, broker=before or {}, **levels))  # type: ignore[arg-type]  # static and default alone
+    return validate(after, level=DynamicLevel.BROKER, levels=ConfigLevels(ZOOKEEPER, broker=before or {}, **levels))  # type: ignore[arg-type]  # static and default alone
 
 
 def default(after: dict[str, str], before: dict[str, str] | None = None, **levels: dict[str, str] | None) -> list[str]:
-    return validate(after, level=Level.DEFAULT, levels=Levels(ZOOKEEPER, default=before or {}, **levels))  # type: ignore[arg-type]  # static and broker alone
+    return validate(after, level=DynamicLevel.DEFAULT, levels=ConfigLevels(ZOOKEEPER, default=before or {}, **levels))  # type: ignore[arg-type]  # static and broker alone
 
 
 # ---------------------------------------------------------------- names and scopes
@@ -46,7 +46,7 @@ def test_other_prefixed_keys_are_a_broker_s_own(name: str) -> None:
 
 def test_all_offenders_are_named() -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        check_level(ZOOKEEPER, {"zookeeper.connect": "x", "broker.id": "1", "custom": "y"}, level=Level.BROKER)
+        check_level(ZOOKEEPER, {"zookeeper.connect": "x", "broker.id": "1", "custom": "y"}, level=DynamicLevel.BROKER)
     assert caught.value.detail == "Cannot update these configs dynamically: Set(broker.id, zookeeper.connect)"
 
 
@@ -75,7 +75,7 @@ def test_prefixed_values_are_checked_as_their_base() -> None:
 # ---------------------------------------------------------------- what is stored already
 
 
-def test_what_others_left_is_not_this_change_s() -> None:
+def test_existing_errors_are_not_attributed_to_this_change() -> None:
     junk = {"broker.id": "7", "num.io.threads": "lots", "ssl.keystore.location": "/x", "sasl.jaas.config": "planted"}
     warnings = broker({**junk, "log.preallocate": "true"}, junk, static={})
     assert warnings == [
@@ -120,7 +120,7 @@ def test_references_to_providers() -> None:
     ],
 )
 def test_accepted_with_a_remark(name: str, value: str, remark: str) -> None:
-    (warning,) = check_level(ZOOKEEPER, {name: value}, level=Level.BROKER)
+    (warning,) = check_level(ZOOKEEPER, {name: value}, level=DynamicLevel.BROKER)
     assert remark in warning
     assert value == "9" or value not in warning
 
@@ -145,9 +145,9 @@ def test_jaas() -> None:
 def test_secrets_are_in_no_error(key: str, text: str) -> None:
     value = f"{text}\u2603planted\u2603"  # in no word of any message
     for name in (key, f"listener.name.x.{key}", f"listener.name.x.plain.{key}", f"my.{key}"):
-        for level in Level:
+        for level in DynamicLevel:
             try:
-                said = " ".join(validate({name: value}, level=level, levels=Levels(ZOOKEEPER)))
+                said = " ".join(validate({name: value}, level=level, levels=ConfigLevels(ZOOKEEPER)))
             except ConfplaneError as error:
                 said = error.detail
             assert "planted" not in said
@@ -170,10 +170,10 @@ def test_pools_within_reach(key: str, old: int, new: int) -> None:
 @pytest.mark.parametrize("key", ["num.io.threads", "log.cleaner.threads", "num.network.threads"])
 def test_pools_out_of_reach(key: str, old: int, new: int) -> None:
     for level, levels, after in (
-        (Level.BROKER, Levels(ZOOKEEPER, static={key: str(old)}), {key: str(new)}),
-        (Level.BROKER, Levels(ZOOKEEPER, default={key: str(old)}), {key: str(new)}),
-        (Level.DEFAULT, Levels(ZOOKEEPER, default={key: str(old)}), {key: str(new)}),
-        (Level.DEFAULT, Levels(ZOOKEEPER, static={key: str(new)}, default={key: str(old)}), {}),
+        (DynamicLevel.BROKER, ConfigLevels(ZOOKEEPER, static={key: str(old)}), {key: str(new)}),
+        (DynamicLevel.BROKER, ConfigLevels(ZOOKEEPER, default={key: str(old)}), {key: str(new)}),
+        (DynamicLevel.DEFAULT, ConfigLevels(ZOOKEEPER, default={key: str(old)}), {key: str(new)}),
+        (DynamicLevel.DEFAULT, ConfigLevels(ZOOKEEPER, static={key: str(new)}, default={key: str(old)}), {}),
     ):
         with pytest.raises(InvalidRequestError, match=f"half and double of the {old} that the broker runs with"):
             validate(after, level=level, levels=levels)
@@ -317,7 +317,10 @@ TWO = {
 def test_listeners_that_do_not_fit(after: dict[str, str], error: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         validate(
-            after, level=Level.BROKER, levels=Levels(ZOOKEEPER, static=TWO), pointers=dict.fromkeys(after, "/here")
+            after,
+            level=DynamicLevel.BROKER,
+            levels=ConfigLevels(ZOOKEEPER, static=TWO),
+            pointers=dict.fromkeys(after, "/here"),
         )
     assert error in caught.value.detail
     assert caught.value.pointer == "/here"
@@ -350,8 +353,8 @@ def test_what_a_listener_takes_from_the_file_alone_holds_up_what_all_share() -> 
     with pytest.raises(InvalidRequestError, match="is other than in the broker's own file") as caught:
         validate(
             own | shared,
-            level=Level.BROKER,
-            levels=Levels(ZOOKEEPER, static=TWO, broker=own),
+            level=DynamicLevel.BROKER,
+            levels=ConfigLevels(ZOOKEEPER, static=TWO, broker=own),
             pointers=dict.fromkeys(shared, "/shared"),
         )
     assert caught.value.pointer == "/shared"
@@ -366,7 +369,7 @@ def test_what_a_listener_takes_from_the_file_alone_holds_up_what_all_share() -> 
     assert broker(listeners | own | shared, listeners | own) == []
 
 
-def test_listeners_beside_an_unknown_file() -> None:
+def test_listeners_with_an_unknown_file() -> None:
     (warning,) = broker({"advertised.listeners": "ANY://a:1"})
     assert "can't be checked against each other" in warning
     (warning,) = broker({"sasl.enabled.mechanisms": "PLAIN"})

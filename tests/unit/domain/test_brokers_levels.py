@@ -16,9 +16,9 @@ from confplane.domain.broker_keys import (
     synonyms_of,
 )
 from confplane.domain.broker_levels import (
+    ConfigLevels,
     ConfigSource,
-    Level,
-    Levels,
+    DynamicLevel,
     describe_broker,
     describe_default,
     effective_broker,
@@ -36,7 +36,7 @@ OWN, SHARED, FILE, DEFAULT = (
 )
 
 
-def short(name: str, levels: Levels) -> tuple[str | None, int, list[tuple[str, int]]]:
+def short(name: str, levels: ConfigLevels) -> tuple[str | None, int, list[tuple[str, int]]]:
     found = effective_broker(name, levels)
     return found.value, found.source.number, [(synonym.name, synonym.source.number) for synonym in found.synonyms]
 
@@ -52,35 +52,35 @@ def test_source_numbers() -> None:
 @pytest.mark.parametrize(
     ("name", "levels", "expected"),
     [
-        (HOURS, Levels(ZOOKEEPER, static={HOURS: "2", MS: "5"}), ("2", 4, [(HOURS, 4), (HOURS, 5)])),
-        (MS, Levels(ZOOKEEPER, static={HOURS: "2", MS: "5"}), ("5", 4, [(MS, 4), (HOURS, 4), (HOURS, 5)])),
-        (MS, Levels(ZOOKEEPER, static={HOURS: "2"}), (None, 5, [])),
-        (MS, Levels(ZOOKEEPER, static={HOURS: "2"}, default={MS: "1"}), ("1", 3, [(MS, 3), (HOURS, 4), (HOURS, 5)])),
+        (HOURS, ConfigLevels(ZOOKEEPER, static={HOURS: "2", MS: "5"}), ("2", 4, [(HOURS, 4), (HOURS, 5)])),
+        (MS, ConfigLevels(ZOOKEEPER, static={HOURS: "2", MS: "5"}), ("5", 4, [(MS, 4), (HOURS, 4), (HOURS, 5)])),
+        (MS, ConfigLevels(ZOOKEEPER, static={HOURS: "2"}), (None, 5, [])),
+        (MS, ConfigLevels(ZOOKEEPER, static={HOURS: "2"}, default={MS: "1"}), ("1", 3, [(MS, 3), (HOURS, 4), (HOURS, 5)])),
         # A dynamic value hides what the file says under another name; the list goes on telling of both.
-        (HOURS, Levels(ZOOKEEPER, static={HOURS: "2"}, default={MS: "1"}), ("168", 4, [(HOURS, 4), (HOURS, 5)])),
+        (HOURS, ConfigLevels(ZOOKEEPER, static={HOURS: "2"}, default={MS: "1"}), ("168", 4, [(HOURS, 4), (HOURS, 5)])),
         (
             "num.io.threads",
-            Levels(ZOOKEEPER, static={"num.io.threads": "4"}, default={"num.io.threads": "5"}, broker={"num.io.threads": " 6"}),
+            ConfigLevels(ZOOKEEPER, static={"num.io.threads": "4"}, default={"num.io.threads": "5"}, broker={"num.io.threads": " 6"}),
             ("6", 2, [("num.io.threads", 2), ("num.io.threads", 3), ("num.io.threads", 4), ("num.io.threads", 5)]),
         ),
-        ("num.io.threads", Levels(ZOOKEEPER, static={}), ("8", 5, [("num.io.threads", 5)])),
-        ("ssl.provider", Levels(ZOOKEEPER, static={}), (None, 5, [])),
+        ("num.io.threads", ConfigLevels(ZOOKEEPER, static={}), ("8", 5, [("num.io.threads", 5)])),
+        ("ssl.provider", ConfigLevels(ZOOKEEPER, static={}), (None, 5, [])),
         (
             "log.flush.interval.ms",
-            Levels(ZOOKEEPER, static={"log.flush.scheduler.interval.ms": "9"}, broker={"log.flush.interval.ms": "7"}),
+            ConfigLevels(ZOOKEEPER, static={"log.flush.scheduler.interval.ms": "9"}, broker={"log.flush.interval.ms": "7"}),
             ("7", 2, [("log.flush.interval.ms", 2), ("log.flush.scheduler.interval.ms", 4),
                       ("log.flush.scheduler.interval.ms", 5)]),
         ),
-        ("my.plugin", Levels(ZOOKEEPER, static={}, broker={"my.plugin": "x"}), (None, 2, [("my.plugin", 2)])),
+        ("my.plugin", ConfigLevels(ZOOKEEPER, static={}, broker={"my.plugin": "x"}), (None, 2, [("my.plugin", 2)])),
     ],
 )  # fmt: skip
-def test_effective(name: str, levels: Levels, expected: tuple[str | None, int, list[tuple[str, int]]]) -> None:
+def test_effective(name: str, levels: ConfigLevels, expected: tuple[str | None, int, list[tuple[str, int]]]) -> None:
     assert short(name, levels) == expected
 
 
 def test_a_listener_s_own_value() -> None:
     name, base = "listener.name.external.ssl.keystore.type", "ssl.keystore.type"
-    levels = Levels(ZOOKEEPER, static={name: "PEM", base: "JKS"}, broker={name: "PKCS12"})
+    levels = ConfigLevels(ZOOKEEPER, static={name: "PEM", base: "JKS"}, broker={name: "PKCS12"})
     assert short(name, levels) == ("PKCS12", 2, [(name, 2), (name, 4), (base, 4), (base, 5)])
     found = effective_broker(name, levels)
     assert (found.read_only, found.sensitive, found.type) == (True, False, ConfigType.STRING)
@@ -89,7 +89,7 @@ def test_a_listener_s_own_value() -> None:
 
 
 def test_secrets_are_never_there() -> None:
-    levels = Levels(
+    levels = ConfigLevels(
         ZOOKEEPER,
         static={"ssl.key.password": "planted-1"},
         broker={"listener.name.x.ssl.key.password": "planted-2", "custom": "planted-3"},
@@ -108,7 +108,9 @@ def test_secrets_are_never_there() -> None:
 def test_what_a_describe_lists() -> None:
     names = [
         found.name
-        for found in describe_broker(Levels(ZOOKEEPER, static={"log.initial.task.delay.ms": "1"}, default={"x": "y"}))
+        for found in describe_broker(
+            ConfigLevels(ZOOKEEPER, static={"log.initial.task.delay.ms": "1"}, default={"x": "y"})
+        )
     ]
     documented = {name for name, found in ZOOKEEPER.broker.items() if not found.internal and not found.dynamic_only}
     assert names == sorted(documented | {"log.initial.task.delay.ms", "x"})
@@ -125,7 +127,9 @@ def test_only_what_a_broker_parses_has_the_form_of_its_type() -> None:
     prefixed, rate = "listener.name.x.num.network.threads", "leader.replication.throttled.rate"
     shown = {
         found.name: found
-        for found in describe_broker(Levels(ZOOKEEPER, broker={"num.io.threads": " 08", prefixed: " 08", rate: "08"}))
+        for found in describe_broker(
+            ConfigLevels(ZOOKEEPER, broker={"num.io.threads": " 08", prefixed: " 08", rate: "08"})
+        )
     }
     assert shown["num.io.threads"].value == "8"
     assert [synonym.value for synonym in shown["num.io.threads"].synonyms] == [" 08", "8"]
@@ -134,19 +138,21 @@ def test_only_what_a_broker_parses_has_the_form_of_its_type() -> None:
 
 
 def test_what_an_unknown_file_could_say() -> None:
-    assert effective_broker("num.io.threads", Levels(ZOOKEEPER)).assumed
-    assert not effective_broker("num.io.threads", Levels(ZOOKEEPER, static={})).assumed
-    assert not effective_broker("num.io.threads", Levels(ZOOKEEPER, default={"num.io.threads": "9"})).assumed
+    assert effective_broker("num.io.threads", ConfigLevels(ZOOKEEPER)).assumed
+    assert not effective_broker("num.io.threads", ConfigLevels(ZOOKEEPER, static={})).assumed
+    assert not effective_broker("num.io.threads", ConfigLevels(ZOOKEEPER, default={"num.io.threads": "9"})).assumed
     # A dynamic value hides whatever the file says under its other names.
-    assert not effective_broker(HOURS, Levels(ZOOKEEPER, default={MS: "9"})).assumed
-    assert effective_broker("log.roll.hours", Levels(ZOOKEEPER, default={MS: "9"})).assumed
+    assert not effective_broker(HOURS, ConfigLevels(ZOOKEEPER, default={MS: "9"})).assumed
+    assert effective_broker("log.roll.hours", ConfigLevels(ZOOKEEPER, default={MS: "9"})).assumed
 
 
 def test_printed_as_the_type_is() -> None:
-    levels = Levels(ZOOKEEPER, static={}, broker={"log.preallocate": "TRUE", "log.cleanup.policy": "compact , delete"})
+    levels = ConfigLevels(
+        ZOOKEEPER, static={}, broker={"log.preallocate": "TRUE", "log.cleanup.policy": "compact , delete"}
+    )
     assert effective_broker("log.preallocate", levels).value == "true"
     assert effective_broker("log.cleanup.policy", levels).value == "compact,delete"
-    assert effective_broker("num.io.threads", Levels(ZOOKEEPER, static={"num.io.threads": "x"})).value == "x"
+    assert effective_broker("num.io.threads", ConfigLevels(ZOOKEEPER, static={"num.io.threads": "x"})).value == "x"
 
 
 # ---------------------------------------------------------------- reading a level
@@ -164,20 +170,20 @@ def test_entries_that_brokers_leave_out() -> None:
         "custom": "anything",
         "leader.replication.throttled.rate": "1",
     }
-    kept, warnings = read_level(ZOOKEEPER, stored, Level.DEFAULT)
+    kept, warnings = read_level(ZOOKEEPER, stored, DynamicLevel.DEFAULT)
     assert kept.keys() == {
         "listener.name.x.max.connections", "log.retention.ms", "custom", "leader.replication.throttled.rate",
     }  # fmt: skip
     assert len(warnings) == 5
     assert "planted" not in " ".join(warnings)
-    kept, warnings = read_level(ZOOKEEPER, stored, Level.BROKER)
+    kept, warnings = read_level(ZOOKEEPER, stored, DynamicLevel.BROKER)
     assert stored.keys() - kept.keys() == {"num.io.threads", "zookeeper.connect", "ssl.keystore.password"}
     assert "Brokers leave out the stored zookeeper.connect: it is not dynamic" in warnings
 
 
 @given(st.dictionaries(st.sampled_from([*ZOOKEEPER.broker, "listener.name.x.ssl.protocol", "x"]), st.text()))
 def test_what_is_kept_is_kept_again(stored: dict[str, str]) -> None:
-    for level in Level:
+    for level in DynamicLevel:
         kept, _ = read_level(ZOOKEEPER, stored, level)
         assert read_level(ZOOKEEPER, kept, level) == (kept, [])
 
@@ -190,7 +196,7 @@ def test_what_is_kept_is_kept_again(stored: dict[str, str]) -> None:
 def test_the_first_synonym_is_the_effective_one(
     static: dict[str, str], default: dict[str, str], broker: dict[str, str]
 ) -> None:
-    levels = Levels(ZOOKEEPER, static, default, broker)
+    levels = ConfigLevels(ZOOKEEPER, static, default, broker)
     found = effective_broker(MS, levels)
     assert found.value == (found.synonyms[0].value if found.synonyms else None)
     numbers = [synonym.source.number for synonym in found.synonyms]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from confplane.domain.broker_keys import is_sensitive
-from confplane.domain.broker_levels import Level, Levels
+from confplane.domain.broker_levels import ConfigLevels, DynamicLevel
 from confplane.domain.brokers import check_level, validate
 from confplane.domain.definitions import Scope
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, KafkaCode
@@ -107,12 +107,12 @@ transaction.partition.verification.enable | cluster-wide | true | yes | must be 
 unclean.leader.election.enable | cluster-wide | true | 0 | must be one of true, false
 """
 ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]
-EMPTY_FILE = Levels(ZOOKEEPER, static={})
+EMPTY_FILE = ConfigLevels(ZOOKEEPER, static={})
 AT_DEFAULT = "Cannot update these configs at default cluster level, broker id must be specified: Set({})"
 ONLY_PREFIXED = "These security configs can be dynamically updated only per-listener using the listener prefix: Set({})"
 
 
-def refusal(key: str, value: str, level: Level) -> ConfplaneError:
+def refusal(key: str, value: str, level: DynamicLevel) -> ConfplaneError:
     with pytest.raises(ConfplaneError) as caught:
         validate({key: value}, level=level, levels=EMPTY_FILE, pointers={key: "/here"})
     error = caught.value
@@ -132,20 +132,22 @@ def test_dynamic_broker_config(key: str, scope: str, accepted: str, refused: str
     values = ["", "some text, with a comma", "\u00fc=\"'${x}"] if accepted == "any" else [accepted, f" {accepted}\n"]
     if ZOOKEEPER.broker[key].dynamic_only:
         # Kafka takes these blanks, and its brokers then don't start.
-        assert "must have no blanks around it" in refusal(key, values.pop(), Level.BROKER).detail
+        assert "must have no blanks around it" in refusal(key, values.pop(), DynamicLevel.BROKER).detail
     for value in values:
-        validate({name: value}, level=Level.BROKER, levels=EMPTY_FILE)
+        validate({name: value}, level=DynamicLevel.BROKER, levels=EMPTY_FILE)
         if scope == Scope.CLUSTER_WIDE:
-            validate({name: value}, level=Level.DEFAULT, levels=EMPTY_FILE)
+            validate({name: value}, level=DynamicLevel.DEFAULT, levels=EMPTY_FILE)
         else:
-            at_default = refusal(name, value or "x", Level.DEFAULT)
+            at_default = refusal(name, value or "x", DynamicLevel.DEFAULT)
             assert at_default.detail == AT_DEFAULT.format(name)
             assert at_default.code is KafkaCode.INVALID_REQUEST
     if scope == "prefix only":
-        for level in Level:
+        for level in DynamicLevel:
             assert refusal(key, "/planted/value", level).detail == ONLY_PREFIXED.format(key)
     if refused != "any":
-        for level in [Level.BROKER, Level.DEFAULT] if scope == Scope.CLUSTER_WIDE else [Level.BROKER]:
+        for level in (
+            [DynamicLevel.BROKER, DynamicLevel.DEFAULT] if scope == Scope.CLUSTER_WIDE else [DynamicLevel.BROKER]
+        ):
             found = refusal(name, refused, level)
             assert isinstance(found, InvalidRequestError)
             assert error in found.detail
@@ -154,7 +156,7 @@ def test_dynamic_broker_config(key: str, scope: str, accepted: str, refused: str
 
 @pytest.mark.parametrize("name", sorted(name for name, found in ZOOKEEPER.broker.items() if not found.dynamic))
 def test_what_is_not_dynamic(name: str) -> None:
-    for level in Level:
+    for level in DynamicLevel:
         with pytest.raises(InvalidRequestError) as caught:
             check_level(ZOOKEEPER, {name: "1"}, level=level)
         assert caught.value.detail == f"Cannot update these configs dynamically: Set({name})"

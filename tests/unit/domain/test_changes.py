@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confplane.domain.changes import Node, apply_ops, difference, encode_ops
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.ops import Op, OpType
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from confplane.domain.facets import ClientFacet
 
-QUOTAS: ClientFacet = ClientQuotas()
-CONFIGS: ClientFacet = ClientConfigs(ZOOKEEPER)
+QUOTAS: ClientFacet = ClientQuotasFacet()
+CONFIGS: ClientFacet = ClientConfigsFacet(ZOOKEEPER)
 ALICE = Entity.of(user="alice")
 
 KEYS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage"]
@@ -33,7 +33,7 @@ ops = st.lists(
 
 
 @given(config=stored, given_ops=ops, exact=st.booleans())
-def test_keys_of_others_survive_and_the_last_op_counts(
+def test_other_keys_survive_and_the_last_op_counts(
     config: dict[str, str],
     given_ops: list[Op],
     exact: bool,  # noqa: FBT001 - drawn

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, KafkaCode
 from confplane.domain.facets import ClientFacet, FacetName, JsonValue
 from tests.support.catalogs import ZOOKEEPER
 
-PLAIN = ClientConfigs(ZOOKEEPER)
+PLAIN = ClientConfigsFacet(ZOOKEEPER)
 CONFIGS: ClientFacet = PLAIN
 ALICE = Entity.of(user="alice")
 PAIR = Entity.of(user="alice", client_id="billing")
@@ -69,7 +69,7 @@ def test_other_entities(entity: Entity, detail: str) -> None:
 # ---------------------------------------------------------------- keys
 
 
-def test_dynamic_keys_are_told() -> None:
+def test_dynamic_keys_are_reported() -> None:
     text = refusal("linger.ms", "5")
     assert text.startswith("Invalid configuration key linger.ms: ")
     assert "the setting dynamic_client_configs can add it" in text
@@ -99,11 +99,11 @@ def test_keys_that_can_t_be_dynamic(key: str, reason: str) -> None:
     assert "hunter2" not in text
     assert "dynamic_client_configs" not in text
     with pytest.raises(ValueError, match=re.escape(reason)):
-        ClientConfigs(ZOOKEEPER, extra_keys=frozenset({"linger.ms", key}))
+        ClientConfigsFacet(ZOOKEEPER, extra_keys=frozenset({"linger.ms", key}))
 
 
 def test_extra_keys() -> None:
-    facet = ClientConfigs(ZOOKEEPER, extra_keys=frozenset({"linger.ms", "compression.type", "max.poll.records"}))
+    facet = ClientConfigsFacet(ZOOKEEPER, extra_keys=frozenset({"linger.ms", "compression.type", "max.poll.records"}))
     assert facet.owns(PAIR, "linger.ms")
     assert facet.encode(PAIR, "linger.ms", "5", exact=True) == "5"
     assert refusal("linger.ms", "-1", facet) == "linger.ms must be at least 0"
@@ -114,7 +114,7 @@ def test_extra_keys() -> None:
 
 def test_crossed_bounds() -> None:
     with pytest.raises(ValueError, match="above"):
-        ClientConfigs(ZOOKEEPER, min_session_timeout_ms=2, max_session_timeout_ms=1)
+        ClientConfigsFacet(ZOOKEEPER, min_session_timeout_ms=2, max_session_timeout_ms=1)
 
 
 @pytest.mark.parametrize("value", ["acks", None, 1])
@@ -179,7 +179,7 @@ def test_other_kinds_of_json(value: JsonValue) -> None:
 
 
 def test_bounds_are_the_cluster_s() -> None:
-    facet = ClientConfigs(ZOOKEEPER, min_session_timeout_ms=100, max_session_timeout_ms=200)
+    facet = ClientConfigsFacet(ZOOKEEPER, min_session_timeout_ms=100, max_session_timeout_ms=200)
     assert facet.encode(ALICE, "session.timeout.ms", "100", exact=True) == "100"
     assert "at least 100 and at most 200" in refusal("session.timeout.ms", "6000", facet)
 
@@ -232,13 +232,13 @@ def test_heartbeat_not_below_session(after: dict[str, str], inherited: dict[str,
     assert caught.value.pointer == "/ops/0"
 
 
-def test_a_contradiction_of_others_does_not_stop_a_write() -> None:
+def test_an_existing_contradiction_does_not_stop_a_write() -> None:
     inherited = {HEARTBEAT: "9000", SESSION: "6000"}
     [warning] = CONFIGS.check_whole(PAIR, {"acks": "1"}, inherited=inherited, pointers={})
     assert "must be below" in warning
 
 
-def test_values_of_others_that_don_t_parse_do_not_stop_a_write() -> None:
+def test_existing_values_that_don_t_parse_do_not_stop_a_write() -> None:
     warnings = CONFIGS.check_whole(
         PAIR, {HEARTBEAT: "soon", "acks": "2", "other": "x"}, inherited={SESSION: "6000"}, pointers={}
     )
@@ -269,7 +269,7 @@ def test_defaults_are_warned_of(entity_id: str, told: str | None) -> None:
 def test_every_public_config_can_be_added_or_says_why_not() -> None:
     for name in ZOOKEEPER.producer.keys() | ZOOKEEPER.consumer.keys():
         try:
-            facet = ClientConfigs(ZOOKEEPER, extra_keys=frozenset({name}))
+            facet = ClientConfigsFacet(ZOOKEEPER, extra_keys=frozenset({name}))
         except ValueError as error:
             assert name in str(error)
         else:

@@ -88,7 +88,7 @@ def test_selectors_that_only_brokers_can_read(value: str) -> None:
     assert "not this service" in warning
 
 
-def test_what_others_left_stays() -> None:
+def test_existing_external_values_stay() -> None:
     stored = {"foreign": "1", "interval.ms": "5"}
     warnings = check_client_metrics(NEWEST, {**stored, "metrics": "*"}, stored=stored)
     assert len(warnings) == 2

@@ -7,9 +7,9 @@ import pytest
 from confplane.domain.config_rules import KafkaVersion, ThrottledReplicas
 from confplane.domain.definitions import (
     ConfigDef,
+    ConfigKind,
     ConfigType,
     ConfigValueError,
-    Kind,
     Prefix,
     Scope,
     canonical,
@@ -211,7 +211,7 @@ def test_topic_config(name: str, kind: str, default: str, valid: str, synonyms: 
     assert (found.scope, found.dynamic) == (Scope.PER_TOPIC, True)
 
 
-def test_there_are_no_others() -> None:
+def test_there_are_no_other_definitions() -> None:
     dynamic = {name for name, found in ZOOKEEPER.broker.items() if found.dynamic}
     assert len(names(BROKER)) == 89
     assert dynamic == names(BROKER) | DYNAMIC_ONLY
@@ -268,8 +268,8 @@ def test_prefixes() -> None:
     assert ZOOKEEPER.broker["num.io.threads"].prefix is None
 
 
-@pytest.mark.parametrize("kind", [Kind.TOPIC, Kind.BROKER, Kind.GROUP, Kind.CLIENT_METRICS])
-def test_every_config_that_a_describe_names_is_described(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ConfigKind.TOPIC, ConfigKind.BROKER, ConfigKind.GROUP, ConfigKind.CLIENT_METRICS])
+def test_every_config_that_a_describe_names_is_described(kind: ConfigKind) -> None:
     names = {name for release in releases() for name in catalog_of(release).of(kind)}
     assert names
     for name in names:
@@ -280,23 +280,23 @@ def test_every_config_that_a_describe_names_is_described(kind: Kind) -> None:
 
 
 def test_descriptions_of_clients_and_quotas() -> None:
-    assert {name for name in ("acks", "session.timeout.ms") if description(Kind.PRODUCER, name)} == {"acks"}
+    assert {name for name in ("acks", "session.timeout.ms") if description(ConfigKind.PRODUCER, name)} == {"acks"}
     for name in ("session.timeout.ms", "heartbeat.interval.ms"):
-        assert description(Kind.CONSUMER, name)
+        assert description(ConfigKind.CONSUMER, name)
     for name in QUOTA_KEYS:
         assert quota_description(name).endswith(".")
 
 
 def test_link() -> None:
     assert (
-        documentation_link(Kind.BROKER, "num.partitions", "3.9")
+        documentation_link(ConfigKind.BROKER, "num.partitions", "3.9")
         == "https://kafka.apache.org/39/documentation.html#brokerconfigs_num.partitions"
     )
     assert (
-        documentation_link(Kind.GROUP, "share.isolation.level", "4.4")
+        documentation_link(ConfigKind.GROUP, "share.isolation.level", "4.4")
         == "https://kafka.apache.org/44/documentation.html#groupconfigs_share.isolation.level"
     )
-    assert "KIP-714" in documentation_link(Kind.CLIENT_METRICS, "match", "4.4")
+    assert "KIP-714" in documentation_link(ConfigKind.CLIENT_METRICS, "match", "4.4")
 
 
 @pytest.mark.parametrize(
@@ -357,8 +357,8 @@ def test_canonical(name: str, text: str, printed: str) -> None:
     assert canonical(ZOOKEEPER.broker[name], text) == printed
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_default_is_valid_and_canonical(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ConfigKind)
+def test_every_default_is_valid_and_canonical(kind: ConfigKind) -> None:
     for found in ZOOKEEPER.of(kind).values():
         if found.default is not None:
             assert canonical(found, found.default) == found.default, found.name

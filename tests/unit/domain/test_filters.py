@@ -203,19 +203,19 @@ def reference(components: dict[str, tuple[MatchType, str | None]], strict: bool,
         searched = "ip" not in components and not (strict and not components)
     if not searched:
         return False
-    verdicts = []
+    matches = []
     for kind in ["ip"] if is_ip else ["user", "client-id"]:
         if kind not in components:
-            verdicts.append(not (strict and kind in entity))
+            matches.append(not (strict and kind in entity))
         elif kind not in entity:
-            verdicts.append(False)
+            matches.append(False)
         elif components[kind][0] == EXACT:
-            verdicts.append(entity[kind] is not None and entity[kind] == components[kind][1])
+            matches.append(entity[kind] is not None and entity[kind] == components[kind][1])
         elif components[kind][0] == DEFAULT:
-            verdicts.append(entity[kind] is None)
+            matches.append(entity[kind] is None)
         else:
-            verdicts.append(True)
-    return all(verdicts)
+            matches.append(True)
+    return all(matches)
 
 
 @given(given=filters(), entity=some_entity())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.global_config import LOCAL_ONLY, Fate, check_shared, judge, parse_legacy
+from confplane.domain.global_config import LOCAL_ONLY, ImportDecision, check_shared, decide, parse_legacy
 from tests.support.catalogs import ZOOKEEPER
 
 
@@ -44,61 +44,63 @@ def test_what_is_no_such_znode_is_refused(data: bytes) -> None:
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-def one(key: str, value: str | None, stored: dict[str, str] | None = None, *, overwrite: bool = False) -> Fate:
-    [entry] = judge(ZOOKEEPER, {key: value}, stored or {}, overwrite=overwrite)
+def one(
+    key: str, value: str | None, stored: dict[str, str] | None = None, *, overwrite: bool = False
+) -> ImportDecision:
+    [entry] = decide(ZOOKEEPER, {key: value}, stored or {}, overwrite=overwrite)
     assert entry.key == key
     assert entry.value in {value, None}
-    return entry.fate
+    return entry.decision
 
 
 @pytest.mark.parametrize(
     ("key", "value", "fate"),
     [
-        ("message.max.bytes", "1000", Fate.IMPORT),
-        ("listener.name.a.max.connections", "10", Fate.IMPORT),
-        ("leader.replication.throttled.rate", "10", Fate.IMPORT),
-        ("message.max.bytes", "x", Fate.REFUSED),
-        ("message.max.bytes", None, Fate.REFUSED),
-        ("message.max.bytes", "${file:a:b}", Fate.REFUSED),
-        ("listener.name.a.max.connections", "0", Fate.REFUSED),
-        ("port", None, Fate.STAYS),
-        ("log.dirs", "/data/a", Fate.STAYS),
-        ("zookeeper.connect", "zk:1", Fate.STAYS),
-        ("ssl.keystore.type", "JKS", Fate.STAYS),
-        ("listener.name.a.ssl.keystore.type", "JKS", Fate.STAYS),
-        ("principal.builder.class", "a.B", Fate.STAYS),
-        ("password.encoder.secret", "s", Fate.STAYS),
-        ("custom.ssl.key.password", "s", Fate.STAYS),
-        ("no.such.key", "1", Fate.UNKNOWN),
-        ("listener.name.a.no.such.key", "1", Fate.UNKNOWN),
-        ("", "1", Fate.UNKNOWN),
+        ("message.max.bytes", "1000", ImportDecision.IMPORT),
+        ("listener.name.a.max.connections", "10", ImportDecision.IMPORT),
+        ("leader.replication.throttled.rate", "10", ImportDecision.IMPORT),
+        ("message.max.bytes", "x", ImportDecision.REFUSED),
+        ("message.max.bytes", None, ImportDecision.REFUSED),
+        ("message.max.bytes", "${file:a:b}", ImportDecision.REFUSED),
+        ("listener.name.a.max.connections", "0", ImportDecision.REFUSED),
+        ("port", None, ImportDecision.STAYS),
+        ("log.dirs", "/data/a", ImportDecision.STAYS),
+        ("zookeeper.connect", "zk:1", ImportDecision.STAYS),
+        ("ssl.keystore.type", "JKS", ImportDecision.STAYS),
+        ("listener.name.a.ssl.keystore.type", "JKS", ImportDecision.STAYS),
+        ("principal.builder.class", "a.B", ImportDecision.STAYS),
+        ("password.encoder.secret", "s", ImportDecision.STAYS),
+        ("custom.ssl.key.password", "s", ImportDecision.STAYS),
+        ("no.such.key", "1", ImportDecision.UNKNOWN),
+        ("listener.name.a.no.such.key", "1", ImportDecision.UNKNOWN),
+        ("", "1", ImportDecision.UNKNOWN),
     ],
 )
-def test_fates(key: str, value: str | None, fate: Fate) -> None:
+def test_fates(key: str, value: str | None, fate: ImportDecision) -> None:
     assert one(key, value) is fate
     assert one(key, value, overwrite=True) is fate
 
 
 def test_what_is_set_already() -> None:
     stored = {"log.preallocate": "true", "message.max.bytes": "1000"}
-    assert one("log.preallocate", " TRUE", stored) is Fate.SAME
-    assert one("message.max.bytes", "1001", stored) is Fate.KEPT
-    assert one("message.max.bytes", "1001", stored, overwrite=True) is Fate.IMPORT
-    assert one("message.max.bytes", "x", stored, overwrite=True) is Fate.REFUSED
+    assert one("log.preallocate", " TRUE", stored) is ImportDecision.SAME
+    assert one("message.max.bytes", "1001", stored) is ImportDecision.KEPT
+    assert one("message.max.bytes", "1001", stored, overwrite=True) is ImportDecision.IMPORT
+    assert one("message.max.bytes", "x", stored, overwrite=True) is ImportDecision.REFUSED
 
 
 def test_references_are_left_to_brokers_that_can_resolve_them() -> None:
-    assert one("message.max.bytes", "${file:a:b}", {"config.providers": "file"}) is Fate.IMPORT
+    assert one("message.max.bytes", "${file:a:b}", {"config.providers": "file"}) is ImportDecision.IMPORT
 
 
 @pytest.mark.parametrize(
     "key", ["password.encoder.secret", "ssl.key.password", "no.such.key", "custom.sasl.jaas.config"]
 )
 def test_what_may_be_a_secret_is_not_shown(key: str) -> None:
-    [entry] = judge(ZOOKEEPER, {key: "hidden"}, {})
+    [entry] = decide(ZOOKEEPER, {key: "hidden"}, {})
     assert entry.value is None
     assert "hidden" not in (entry.reason or "")
 
 
 def test_entries_come_by_key() -> None:
-    assert [entry.key for entry in judge(ZOOKEEPER, {"b": "1", "a": "1"}, {"c": "1"})] == ["a", "b"]
+    assert [entry.key for entry in decide(ZOOKEEPER, {"b": "1", "a": "1"}, {"c": "1"})] == ["a", "b"]

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.domain.broker_levels import ConfigSource, Levels
+from confplane.domain.broker_levels import ConfigLevels, ConfigSource
 from confplane.domain.definitions import ConfigType
 from confplane.domain.errors import InvalidConfigError, KafkaCode
 from confplane.domain.groups import check_group, describe_group, effective_group
 from tests.support.catalogs import NEWEST, ZOOKEEPER
 
-KNOWN: Final = Levels(NEWEST, static={})
-UNKNOWN: Final = Levels(NEWEST)
+KNOWN: Final = ConfigLevels(NEWEST, static={})
+UNKNOWN: Final = ConfigLevels(NEWEST)
 
 
-def of(**file: str) -> Levels:
-    return Levels(NEWEST, static={name.replace("__", "."): value for name, value in file.items()})
+def of(**file: str) -> ConfigLevels:
+    return ConfigLevels(NEWEST, static={name.replace("__", "."): value for name, value in file.items()})
 
 
 GOOD = """
@@ -71,7 +71,7 @@ def test_brokers_that_nobody_knows() -> None:
 @pytest.mark.parametrize("protocol", ["consumer", "share", "streams"])
 def test_a_session_outlasts_a_heartbeat(protocol: str) -> None:
     session, heartbeat = f"{protocol}.session.timeout.ms", f"{protocol}.heartbeat.interval.ms"
-    low = Levels(
+    low = ConfigLevels(
         NEWEST,
         static={f"group.{protocol}.min.session.timeout.ms": "1000", f"group.{protocol}.min.heartbeat.interval.ms": "1"},
     )
@@ -131,7 +131,7 @@ def test_an_assignor_that_is_a_class() -> None:
     assert "are not known" in warning
 
 
-def test_what_others_left_stays() -> None:
+def test_existing_external_values_stay() -> None:
     stored = {"foreign": "1", "share.session.timeout.ms": "x"}
     warnings = check_group({**stored, "share.isolation.level": "read_committed"}, levels=KNOWN, stored=stored)
     assert [warning.partition(":")[0] for warning in warnings] == [
@@ -149,7 +149,7 @@ def test_one_error_ever(config: dict[str, str]) -> None:
 
 
 def test_effective() -> None:
-    levels = Levels(NEWEST, static={"group.consumer.session.timeout.ms": "50000"})
+    levels = ConfigLevels(NEWEST, static={"group.consumer.session.timeout.ms": "50000"})
     inherited = effective_group("consumer.session.timeout.ms", {}, levels)
     assert (inherited.value, inherited.source, inherited.assumed) == ("50000", ConfigSource.STATIC_BROKER_CONFIG, False)
     own = effective_group("consumer.session.timeout.ms", {"consumer.session.timeout.ms": " 055000"}, levels)
@@ -163,7 +163,7 @@ def test_effective() -> None:
     default = effective_group("share.isolation.level", {}, levels)
     assert (default.value, default.source) == ("read_uncommitted", ConfigSource.DEFAULT_CONFIG)
     assert effective_group("share.session.timeout.ms", {}, UNKNOWN).assumed
-    dynamic = Levels(NEWEST, default={"group.share.assignment.interval.ms": "2000"})
+    dynamic = ConfigLevels(NEWEST, default={"group.share.assignment.interval.ms": "2000"})
     found = effective_group("share.assignment.interval.ms", {}, dynamic)
     assert (found.value, found.source, found.assumed) == ("2000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, False)
 
@@ -176,4 +176,4 @@ def test_describe() -> None:
     assert "streams.num.warmup.replicas" not in names, "internal to Kafka"
     foreign = next(item for item in found if item.name == "foreign")
     assert (foreign.value, foreign.sensitive, foreign.type) == (None, True, None)
-    assert describe_group({}, Levels(ZOOKEEPER)) == []
+    assert describe_group({}, ConfigLevels(ZOOKEEPER)) == []

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.domain.configs import Configs
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import ConfigType, ConfigValueError, canonical, catalog_of, parse
 from confplane.domain.entities import Entity
-from confplane.domain.observed import Rules, Sight
-from confplane.domain.quotas import QUOTA_KEYS, ClientQuotas
+from confplane.domain.observed import Observation, ObservedRules
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotasFacet
 
 if TYPE_CHECKING:
     from confplane.domain.definitions import ConfigDef
 
 CATALOG: Final = catalog_of("4.4")
-RULES: Final = Rules(ClientQuotas(), Configs(lambda: CATALOG), lambda: CATALOG, lambda: True)
+RULES: Final = ObservedRules(ClientQuotasFacet(), ConfigsFacet(lambda: CATALOG), lambda: CATALOG, lambda: True)
 ALICE, IP = Entity.of(user="alice"), Entity.of(ip="10.0.0.1")
 TOPIC, BROKER = Entity.of(topic="t"), Entity.of(broker="1")
 DEFINITIONS: Final = [
@@ -29,8 +29,8 @@ DEFINITIONS: Final = [
 ]
 
 
-def sight(*hidden: str, **config: str) -> Sight:
-    return Sight(config, frozenset(hidden))
+def observation(*hidden: str, **config: str) -> Observation:
+    return Observation(config, frozenset(hidden))
 
 
 @st.composite
@@ -64,9 +64,11 @@ def test_any_accepted_spelling_observed_twice_is_no_difference(given: tuple[Enti
     # A describe answers the canonical form, whatever was set; the log has what was set.
     for stored, seen in ((text, canonical(definition, text)), (canonical(definition, text), text)):
         before = {definition.name: stored, "foreign": "x"}
-        assert RULES.followed(entity, before, sight(**{definition.name: seen})) == before
-        taken = RULES.followed(entity, {}, sight(**{definition.name: seen}))
-        assert RULES.followed(entity, taken, sight(**{definition.name: seen})) == taken == {definition.name: seen}
+        assert RULES.reconcile(entity, before, observation(**{definition.name: seen})) == before
+        taken = RULES.reconcile(entity, {}, observation(**{definition.name: seen}))
+        assert (
+            RULES.reconcile(entity, taken, observation(**{definition.name: seen})) == taken == {definition.name: seen}
+        )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_any_accepted_spelling_observed_twice_is_no_difference(given: tuple[Enti
     ],
 )
 def test_quotas_are_the_same_where_their_doubles_are(key: str, stored: str, seen: str) -> None:
-    assert RULES.followed(ALICE, {key: stored}, sight(**{key: seen})) == {key: stored}
+    assert RULES.reconcile(ALICE, {key: stored}, observation(**{key: seen})) == {key: stored}
 
 
 @pytest.mark.parametrize(
@@ -96,29 +98,29 @@ def test_quotas_are_the_same_where_their_doubles_are(key: str, stored: str, seen
     ],
 )
 def test_another_value_is_taken_as_the_cluster_spells_it(entity: Entity, key: str, stored: str, seen: str) -> None:
-    assert RULES.followed(entity, {key: stored}, sight(**{key: seen})) == {key: seen}
+    assert RULES.reconcile(entity, {key: stored}, observation(**{key: seen})) == {key: seen}
 
 
 def test_foreign_keys_stay_and_governed_keys_go_with_the_clusters() -> None:
     stored = {"SCRAM-SHA-256": "salt=x", "acks": "all", "producer_byte_rate": "1", "consumer_byte_rate": "2"}
-    assert RULES.followed(ALICE, stored, sight(consumer_byte_rate="2", acks="0")) == {
+    assert RULES.reconcile(ALICE, stored, observation(consumer_byte_rate="2", acks="0")) == {
         "SCRAM-SHA-256": "salt=x", "acks": "all", "consumer_byte_rate": "2"
     }  # fmt: skip
     # A quota of another kind of entity is none of this one's.
-    assert RULES.followed(ALICE, {}, sight(connection_creation_rate="2")) == {}
-    assert RULES.followed(IP, {}, sight(connection_creation_rate="2")) == {"connection_creation_rate": "2"}
+    assert RULES.reconcile(ALICE, {}, observation(connection_creation_rate="2")) == {}
+    assert RULES.reconcile(IP, {}, observation(connection_creation_rate="2")) == {"connection_creation_rate": "2"}
 
 
 def test_passwords_references_and_unknown_keys_are_listed_and_not_followed() -> None:
     stored = {"ssl.key.password": "encoded", "ssl.keystore.location": "${file:/a:b}", "num.io.threads": "8"}
-    seen = Sight(
+    seen = Observation(
         {"ssl.keystore.location": "/resolved", "num.io.threads": "8", "acme.x": "?"}, frozenset({"ssl.key.password"})
     )
-    assert RULES.followed(BROKER, stored, seen) == stored
-    assert RULES.followed(BROKER, stored, sight()) == {"ssl.key.password": "encoded"}
-    found = RULES.uncompared(BROKER, Sight({**seen.config, "ssl.keystore.location": "${file:/a:b}"}, seen.hidden))
+    assert RULES.reconcile(BROKER, stored, seen) == stored
+    assert RULES.reconcile(BROKER, stored, observation()) == {"ssl.key.password": "encoded"}
+    found = RULES.uncompared(BROKER, Observation({**seen.config, "ssl.keystore.location": "${file:/a:b}"}, seen.hidden))
     assert found.keys() == {"ssl.key.password", "ssl.keystore.location", "acme.x"}
-    assert RULES.uncompared(TOPIC, sight(**{"retention.ms": "1"})) == {}
+    assert RULES.uncompared(TOPIC, observation(**{"retention.ms": "1"})) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, KafkaCode
 from confplane.domain.facets import ClientFacet, FacetName, JsonValue
 from confplane.domain.numbers import java_double, parse_java_double
-from confplane.domain.quotas import QUOTA_KEYS, ClientQuotas, QuotaType
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotasFacet, QuotaType
 
-QUOTAS: ClientFacet = ClientQuotas()
+QUOTAS: ClientFacet = ClientQuotasFacet()
 ALICE = Entity.of(user="alice")
 PAIR = Entity.of(user="alice", client_id=None)
 CLIENT = Entity.of(client_id="billing")
@@ -301,7 +301,7 @@ def test_decode_refuses_what_json_can_t_carry(key: str, stored: str) -> None:
         ("SCRAM-SHA-256", "salt=...", True),
     ],
 )
-def test_stored_values_that_brokers_can_t_read_are_told(key: str, stored: str, readable: bool) -> None:  # noqa: FBT001 - a test parameter
+def test_stored_values_that_brokers_can_t_read_are_reported(key: str, stored: str, readable: bool) -> None:  # noqa: FBT001 - a test parameter
     warnings = QUOTAS.check_whole(ALICE, {key: stored}, inherited={}, pointers={})
     assert len(warnings) == (0 if readable else 1)
     assert readable or key in warnings[0]

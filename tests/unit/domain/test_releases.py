@@ -7,8 +7,8 @@ import pytest
 from confplane.domain.config_rules import DistinctElements, OffsetReset
 from confplane.domain.definitions import (
     ConfigDef,
+    ConfigKind,
     ConfigValueError,
-    Kind,
     Scope,
     canonical,
     catalog_of,
@@ -122,12 +122,12 @@ def test_configs_of_groups_and_subscriptions() -> None:
 
 
 def test_the_releases_of_a_config() -> None:
-    assert releases_with(Kind.TOPIC, "retention.ms") == releases()
-    assert releases_with(Kind.TOPIC, "message.format.version") == ("3.9",)
-    assert releases_with(Kind.GROUP, "share.isolation.level") == ("4.1", "4.2", "4.3", "4.4")
+    assert releases_with(ConfigKind.TOPIC, "retention.ms") == releases()
+    assert releases_with(ConfigKind.TOPIC, "message.format.version") == ("3.9",)
+    assert releases_with(ConfigKind.GROUP, "share.isolation.level") == ("4.1", "4.2", "4.3", "4.4")
     # The config came into 4.2 with a later patch release, and into 4.3 not yet.
-    assert releases_with(Kind.TOPIC, "max.decompressed.message.bytes") == ("4.2", "4.4")
-    assert releases_with(Kind.TOPIC, "no.such.config") == ()
+    assert releases_with(ConfigKind.TOPIC, "max.decompressed.message.bytes") == ("4.2", "4.4")
+    assert releases_with(ConfigKind.TOPIC, "no.such.config") == ()
 
 
 def test_a_definition_is_that_of_its_release() -> None:
@@ -140,8 +140,8 @@ def test_a_definition_is_that_of_its_release() -> None:
     assert catalog_of("3.9").producer["linger.ms"].default == "0"
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_default_is_valid(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(ConfigKind))
+def test_every_default_is_valid(kind: ConfigKind) -> None:
     for release in releases():
         for definition in catalog_of(release).of(kind).values():
             if definition.default:

@@ -1,41 +1,41 @@
 from __future__ import annotations
 
 from confplane.domain.broker_keys import is_password
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import Entity
-from confplane.domain.renames import Renamed, missing, renames
+from confplane.domain.renames import RenamedConfig, missing, renames
 from tests.support.catalogs import ZOOKEEPER
 
 TABLE = {
-    Kind.TOPIC: {"old": "new", "older": "newer"},
-    Kind.BROKER: {"old": "new", "old.sasl.jaas.config": "sasl.jaas.config"},
+    ConfigKind.TOPIC: {"old": "new", "older": "newer"},
+    ConfigKind.BROKER: {"old": "new", "old.sasl.jaas.config": "sasl.jaas.config"},
 }
 TOPIC, BROKER, DEFAULT = Entity.of(topic="t"), Entity.of(broker="1"), Entity.of(broker=None)
 
 
 def test_only_what_lacks_its_new_name() -> None:
     config = {"older": "2", "old": "1", "newer": "3", "x": "4"}
-    assert missing(ZOOKEEPER, TOPIC, config, TABLE) == [Renamed("old", "new", "1", secret=False)]
-    assert missing(ZOOKEEPER, BROKER, config, TABLE) == [Renamed("old", "new", "1", secret=False)]
+    assert missing(ZOOKEEPER, TOPIC, config, TABLE) == [RenamedConfig("old", "new", "1", secret=False)]
+    assert missing(ZOOKEEPER, BROKER, config, TABLE) == [RenamedConfig("old", "new", "1", secret=False)]
     assert missing(ZOOKEEPER, DEFAULT, {"new": "1"}, TABLE) == []
-    assert missing(ZOOKEEPER, TOPIC, {"old": "1"}, {Kind.BROKER: {"old": "new"}}) == []
+    assert missing(ZOOKEEPER, TOPIC, {"old": "1"}, {ConfigKind.BROKER: {"old": "new"}}) == []
 
 
 def test_forms_with_a_listener_are_renamed_with_their_base() -> None:
     config = {"listener.name.a.old": "1", "listener.name.b.old": "2", "listener.name.b.new": "3"}
     assert missing(ZOOKEEPER, BROKER, config, TABLE) == [
-        Renamed("listener.name.a.old", "listener.name.a.new", "1", secret=False)
+        RenamedConfig("listener.name.a.old", "listener.name.a.new", "1", secret=False)
     ]
     assert missing(ZOOKEEPER, TOPIC, config, TABLE) == []
 
 
-def test_secrets_are_told_apart() -> None:
+def test_secrets_are_distinguished() -> None:
     [found] = missing(ZOOKEEPER, BROKER, {"old.sasl.jaas.config": "e"}, TABLE)
     assert found.secret
 
 
 def test_the_catalogs_table_names_configs_that_there_are() -> None:
-    assert set(renames()) == {Kind.TOPIC, Kind.BROKER}
+    assert set(renames()) == {ConfigKind.TOPIC, ConfigKind.BROKER}
     for kind, names in renames().items():
         for old, new in names.items():
             assert new in ZOOKEEPER.of(kind)

@@ -60,7 +60,7 @@ def test_ip_levels() -> None:
 @pytest.mark.parametrize(
     "entity", [Entity.of(topic="t"), Entity.of(broker="0"), Entity.of(user="a", ip="1.2.3.4")], ids=str
 )
-def test_others_have_no_levels(entity: Entity) -> None:
+def test_other_types_have_no_levels(entity: Entity) -> None:
     assert quota_levels(entity) == ()
     assert client_config_levels(entity) == ()
     assert resolve_quotas([], {"user=a": {"producer_byte_rate": "1"}}) == {}

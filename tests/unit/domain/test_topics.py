@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.domain.broker_levels import ConfigSource, Levels
+from confplane.domain.broker_levels import ConfigLevels, ConfigSource
 from confplane.domain.errors import InvalidConfigError, InvalidTopicError, KafkaCode
 from confplane.domain.topics import check_topic, check_topic_name, describe_topic, effective_topic
 from tests.support.catalogs import ZOOKEEPER
 
-KNOWN = Levels(ZOOKEEPER, static={})
-UNKNOWN = Levels(ZOOKEEPER)
+KNOWN = ConfigLevels(ZOOKEEPER, static={})
+UNKNOWN = ConfigLevels(ZOOKEEPER)
 LONG_MAX = str(2**63 - 1)
-TIERED = Levels(ZOOKEEPER, static={"remote.log.storage.system.enable": "true"})
+TIERED = ConfigLevels(ZOOKEEPER, static={"remote.log.storage.system.enable": "true"})
 
 # ---------------------------------------------------------------- names
 
@@ -96,7 +96,7 @@ def test_unknown_keys(key: str) -> None:
     assert len(caught.value.detail) < 150
 
 
-def test_what_others_left_stays() -> None:
+def test_existing_external_values_stay() -> None:
     stored = {"foreign": "secret", "segment.ms": "0"}
     warnings = check_topic({**stored, "retention.ms": "1"}, levels=UNKNOWN, stored=stored)
     assert warnings == [
@@ -116,12 +116,12 @@ def test_what_others_left_stays() -> None:
         ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, KNOWN, "must be at most max.compaction.lag.ms"),
         (
             {"min.compaction.lag.ms": "2"},
-            Levels(ZOOKEEPER, default={"log.cleaner.max.compaction.lag.ms": "1"}),
+            ConfigLevels(ZOOKEEPER, default={"log.cleaner.max.compaction.lag.ms": "1"}),
             "(2) must be at",
         ),
         (
             {"max.compaction.lag.ms": "1"},
-            Levels(ZOOKEEPER, static={"log.cleaner.min.compaction.lag.ms": "2"}),
+            ConfigLevels(ZOOKEEPER, static={"log.cleaner.min.compaction.lag.ms": "2"}),
             "lag.ms (1)",
         ),
         ({"remote.storage.enable": "true"}, KNOWN, "needs brokers with"),
@@ -134,7 +134,7 @@ def test_what_others_left_stays() -> None:
         ({"remote.storage.enable": "true", "retention.bytes": "0", "local.retention.bytes": "1"}, TIERED, "bytes (0)"),
     ],
 )
-def test_contradictions(config: dict[str, str], levels: Levels, error: str) -> None:
+def test_contradictions(config: dict[str, str], levels: ConfigLevels, error: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         check_topic(config, levels=levels, pointers=dict.fromkeys(config, "/here"))
     assert error in caught.value.detail
@@ -156,7 +156,7 @@ def test_what_fits(config: dict[str, str]) -> None:
     assert check_topic(config, levels=TIERED) == []
 
 
-def test_without_tiered_storage_local_retention_is_not_looked_at() -> None:
+def test_without_tiered_storage_local_retention_is_not_checked() -> None:
     assert check_topic({"local.retention.ms": "5", "retention.ms": "1"}, levels=KNOWN) == []
 
 
@@ -182,13 +182,15 @@ def test_one_error_ever(config: dict[str, str]) -> None:
 # ---------------------------------------------------------------- effective configs
 
 
-def retention(config: dict[str, str], levels: Levels) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
+def retention(
+    config: dict[str, str], levels: ConfigLevels
+) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
     found = effective_topic("retention.ms", config, levels)
     return found.value, found.source.number, [(name, value, source.number) for name, value, source in found.synonyms]
 
 
 def test_retention_with_values_at_all_levels() -> None:
-    levels = Levels(
+    levels = ConfigLevels(
         ZOOKEEPER,
         static={"log.retention.ms": "4", "log.retention.minutes": "3", "log.retention.hours": "2"},
         default={"log.retention.ms": "5"},
@@ -205,19 +207,19 @@ def test_retention_with_values_at_all_levels() -> None:
     assert retention({"retention.ms": "7"}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
     assert retention({"retention.ms": " 07 "}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
     assert retention({}, levels) == ("6", 2, below)
-    assert retention({}, Levels(ZOOKEEPER, levels.static, levels.default)) == ("5", 3, below[1:])
-    assert retention({}, Levels(ZOOKEEPER, levels.static)) == ("4", 4, below[2:])
+    assert retention({}, ConfigLevels(ZOOKEEPER, levels.static, levels.default)) == ("5", 3, below[1:])
+    assert retention({}, ConfigLevels(ZOOKEEPER, levels.static)) == ("4", 4, below[2:])
 
 
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        (Levels(ZOOKEEPER, static={"log.retention.hours": "2"}), ("7200000", 5, [])),
-        (Levels(ZOOKEEPER, static={"log.retention.minutes": "3", "log.retention.hours": "2"}), ("180000", 5, [])),
-        (Levels(ZOOKEEPER, static={}), ("604800000", 5, [])),
-        (Levels(ZOOKEEPER, static={"log.retention.hours": "-7"}), ("-1", 5, [])),
+        (ConfigLevels(ZOOKEEPER, static={"log.retention.hours": "2"}), ("7200000", 5, [])),
+        (ConfigLevels(ZOOKEEPER, static={"log.retention.minutes": "3", "log.retention.hours": "2"}), ("180000", 5, [])),
+        (ConfigLevels(ZOOKEEPER, static={}), ("604800000", 5, [])),
+        (ConfigLevels(ZOOKEEPER, static={"log.retention.hours": "-7"}), ("-1", 5, [])),
         (
-            Levels(ZOOKEEPER, static={"log.retention.hours": "2"}, default={"log.retention.ms": "1"}),
+            ConfigLevels(ZOOKEEPER, static={"log.retention.hours": "2"}, default={"log.retention.ms": "1"}),
             (
                 "1",
                 3,
@@ -226,7 +228,7 @@ def test_retention_with_values_at_all_levels() -> None:
         ),
     ],
 )
-def test_units(levels: Levels, expected: tuple[str, int, list[tuple[str, str, int]]]) -> None:
+def test_units(levels: ConfigLevels, expected: tuple[str, int, list[tuple[str, str, int]]]) -> None:
     assert retention({}, levels) == expected
 
 
@@ -259,7 +261,7 @@ def test_units(levels: Levels, expected: tuple[str, int, list[tuple[str, str, in
     ],
 )
 def test_what_brokers_give(name: str, static: dict[str, str], value: str) -> None:
-    assert effective_topic(name, {}, Levels(ZOOKEEPER, static=static)).value == value
+    assert effective_topic(name, {}, ConfigLevels(ZOOKEEPER, static=static)).value == value
 
 
 def test_describe() -> None:
@@ -278,8 +280,8 @@ def test_describe() -> None:
 
 
 def test_what_unknown_files_could_say() -> None:
-    assert effective_topic("retention.ms", {}, Levels(ZOOKEEPER)).assumed
-    assert not effective_topic("retention.ms", {"retention.ms": "1"}, Levels(ZOOKEEPER)).assumed
-    assert not effective_topic("retention.ms", {}, Levels(ZOOKEEPER, default={"log.retention.ms": "1"})).assumed
+    assert effective_topic("retention.ms", {}, ConfigLevels(ZOOKEEPER)).assumed
+    assert not effective_topic("retention.ms", {"retention.ms": "1"}, ConfigLevels(ZOOKEEPER)).assumed
+    assert not effective_topic("retention.ms", {}, ConfigLevels(ZOOKEEPER, default={"log.retention.ms": "1"})).assumed
     assert not effective_topic("retention.ms", {}, KNOWN).assumed
-    assert not effective_topic("remote.storage.enable", {}, Levels(ZOOKEEPER)).assumed
+    assert not effective_topic("remote.storage.enable", {}, ConfigLevels(ZOOKEEPER)).assumed

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from confplane.domain.errors import UnavailableError
-from confplane.kraft import brackets
-from confplane.kraft.brackets import bracketed
+from confplane.kraft import bounded_poll
+from confplane.kraft.bounded_poll import poll_bounded
 from confplane.kraft.views import Features
 from confplane.kraft.wire.options import Address
-from confplane.services.ports.kafka import Look
+from confplane.services.ports.kafka import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,41 +35,41 @@ class Broker:
         self.asked += 1
         return Features(source, offset, {}, {})
 
-    async def look(self, *, settled: bool, told: Callable[[], None] = lambda: None) -> Look:
-        async def look() -> tuple[Look, set[Address | None]]:
+    async def snapshot(self, *, settled: bool, told: Callable[[], None] = lambda: None) -> Snapshot:
+        async def snapshot() -> tuple[Snapshot, set[Address | None]]:
             told()
-            return Look((), (), 0, 0, 0), {HERE}
+            return Snapshot((), (), 0, 0, 0), {HERE}
 
         client = cast("KraftClient", self)
-        return await bracketed(client, look, frozenset(), lambda: time.monotonic() + 60, settled=settled)
+        return await poll_bounded(client, snapshot, frozenset(), lambda: time.monotonic() + 60, settled=settled)
 
 
-async def test_a_look_has_the_offsets_around_it() -> None:
-    found = await Broker((HERE, 5), (HERE, 7)).look(settled=False)
+async def test_a_snapshot_has_the_offsets_around_it() -> None:
+    found = await Broker((HERE, 5), (HERE, 7)).snapshot(settled=False)
     assert (found.after, found.until) == (5, 7)
 
 
-async def test_a_settled_look_begins_behind_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brackets, "_PAUSE_S", 0)
+async def test_a_settled_snapshot_begins_after_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_poll, "_PAUSE_S", 0)
     broker = Broker((HERE, 5), (HERE, 5), (HERE, 5), (HERE, 6), (HERE, 8))
     at: list[int] = []
-    found = await broker.look(settled=True, told=lambda: at.append(broker.asked))
+    found = await broker.snapshot(settled=True, told=lambda: at.append(broker.asked))
     assert (found.after, found.until) == (5, 8)
     assert at == [4], "the look begins once the broker has passed the offset 5"
 
 
 async def test_offsets_that_stand_still_count_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brackets, "_SETTLED_S", 0.05)
-    monkeypatch.setattr(brackets, "_PAUSE_S", 0.01)
-    found = await Broker((HERE, 5)).look(settled=True)
+    monkeypatch.setattr(bounded_poll, "_SETTLED_S", 0.05)
+    monkeypatch.setattr(bounded_poll, "_PAUSE_S", 0.01)
+    found = await Broker((HERE, 5)).snapshot(settled=True)
     assert (found.after, found.until) == (5, 5)
 
 
-async def test_a_look_amid_a_change_of_brokers_is_taken_again() -> None:
-    found = await Broker((THERE, 9), (HERE, 5), (HERE, 5), (HERE, 6)).look(settled=False)
+async def test_a_snapshot_during_a_change_of_brokers_is_taken_again() -> None:
+    found = await Broker((THERE, 9), (HERE, 5), (HERE, 5), (HERE, 6)).snapshot(settled=False)
     assert (found.after, found.until) == (5, 6)
     with pytest.raises(UnavailableError, match="changed amid each look"):
-        await Broker((HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9)).look(settled=False)
+        await Broker((HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9)).snapshot(settled=False)
 
 
 class Together:
@@ -91,9 +91,9 @@ class Together:
 async def test_brokers_are_asked_at_once() -> None:
     client = Together({1, 2, 3})
 
-    async def look() -> tuple[Look, set[Address | None]]:
-        return Look((), (), 0, 0, 0), {HERE}
+    async def snapshot() -> tuple[Snapshot, set[Address | None]]:
+        return Snapshot((), (), 0, 0, 0), {HERE}
 
     async with asyncio.timeout(60):
-        found = await bracketed(cast("KraftClient", client), look, {1, 2, 3}, lambda: time.monotonic() + 60)
+        found = await poll_bounded(cast("KraftClient", client), snapshot, {1, 2, 3}, lambda: time.monotonic() + 60)
     assert (found.after, found.until) == (5, 5)

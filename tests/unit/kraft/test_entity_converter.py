@@ -8,16 +8,22 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.releases import newest
-from confplane.kraft.sights import Sights, resource_of, spelled
-from confplane.kraft.views import ConfigEntry, Resource, ResourceType, Source, Synonym
-from confplane.observation import rules_of
-from confplane.services.ports.kafka import Area, Unmanaged
+from confplane.kraft.entity_converter import EntityConverter, resource_of, spelled
+from confplane.kraft.views import (
+    ConfigResourceType,
+    ConfigValueSynonym,
+    KafkaConfigSource,
+    Resource,
+    ResourceConfigEntry,
+)
+from confplane.kraft_wiring import rules_of
+from confplane.services.ports.kafka import KraftEntityType, Unmanaged
 
-SIGHTS = Sights(rules_of(newest))
+SIGHTS = EntityConverter(rules_of(newest))
 
 
-def entry(name: str, value: str | None, source: int, *synonyms: Synonym) -> ConfigEntry:
-    return ConfigEntry(name, value, source, read_only=False, sensitive=value is None, synonyms=synonyms)
+def entry(name: str, value: str | None, source: int, *synonyms: ConfigValueSynonym) -> ResourceConfigEntry:
+    return ResourceConfigEntry(name, value, source, read_only=False, sensitive=value is None, synonyms=synonyms)
 
 
 @pytest.mark.parametrize(
@@ -41,42 +47,60 @@ def test_quotas_are_spelled_as_they_are_stored_here(key: str, value: float, expe
 
 def test_declared_configs_of_a_topic_are_its_own() -> None:
     described = [
-        entry("retention.ms", "1", Source.TOPIC),
-        entry("cleanup.policy", "delete", Source.DEFAULT),
-        entry("segment.bytes", "2", Source.DEFAULT_BROKER),
-        entry("flush.ms", "3", Source.STATIC_BROKER),
+        entry("retention.ms", "1", KafkaConfigSource.TOPIC),
+        entry("cleanup.policy", "delete", KafkaConfigSource.DEFAULT),
+        entry("segment.bytes", "2", KafkaConfigSource.DEFAULT_BROKER),
+        entry("flush.ms", "3", KafkaConfigSource.STATIC_BROKER),
     ]
     found = SIGHTS.configs(Entity.of(topic="t"), described, "an id")
     assert (found.config, found.hidden, found.topic_id) == ({"retention.ms": "1"}, frozenset(), "an id")
 
 
-def test_a_broker_s_own_value_stands_behind_another_and_a_listener_s_is_not_the_general_one() -> None:
+def test_the_own_value_of_a_broker_is_found_below_another_and_a_listener_value_is_not_the_general_one() -> None:
     described = [
-        entry("background.threads", "12", Source.BROKER, Synonym("background.threads", "12", Source.BROKER)),
-        entry("log.retention.ms", "5", Source.DEFAULT_BROKER, Synonym("log.retention.ms", "5", Source.DEFAULT_BROKER)),
+        entry(
+            "background.threads",
+            "12",
+            KafkaConfigSource.BROKER,
+            ConfigValueSynonym("background.threads", "12", KafkaConfigSource.BROKER),
+        ),
+        entry(
+            "log.retention.ms",
+            "5",
+            KafkaConfigSource.DEFAULT_BROKER,
+            ConfigValueSynonym("log.retention.ms", "5", KafkaConfigSource.DEFAULT_BROKER),
+        ),
         entry(
             "listener.name.x.ssl.keystore.type",
             "PEM",
-            Source.BROKER,
-            Synonym("listener.name.x.ssl.keystore.type", "JKS", Source.STATIC_BROKER),
-            Synonym("ssl.keystore.type", "PEM", Source.BROKER),
+            KafkaConfigSource.BROKER,
+            ConfigValueSynonym("listener.name.x.ssl.keystore.type", "JKS", KafkaConfigSource.STATIC_BROKER),
+            ConfigValueSynonym("ssl.keystore.type", "PEM", KafkaConfigSource.BROKER),
         ),
-        entry("ssl.key.password", None, Source.BROKER, Synonym("ssl.key.password", None, Source.BROKER)),
+        entry(
+            "ssl.key.password",
+            None,
+            KafkaConfigSource.BROKER,
+            ConfigValueSynonym("ssl.key.password", None, KafkaConfigSource.BROKER),
+        ),
     ]
     found = SIGHTS.configs(Entity.of(broker="1"), described)
     assert (found.config, found.hidden) == ({"background.threads": "12"}, frozenset({"ssl.key.password"}))
 
 
 def test_the_default_of_all_brokers_has_what_is_declared_for_all() -> None:
-    described = [entry("log.retention.ms", "5", Source.DEFAULT_BROKER), entry("num.io.threads", "8", Source.DEFAULT)]
+    described = [
+        entry("log.retention.ms", "5", KafkaConfigSource.DEFAULT_BROKER),
+        entry("num.io.threads", "8", KafkaConfigSource.DEFAULT),
+    ]
     assert SIGHTS.configs(Entity.of(broker=None), described).config == {"log.retention.ms": "5"}
 
 
 def test_resources_and_entities_name_each_other() -> None:
     for resource in (
-        Resource(ResourceType.TOPIC, "orders"),
-        Resource(ResourceType.BROKER, ""),
-        Resource(ResourceType.BROKER, "7"),
+        Resource(ConfigResourceType.TOPIC, "orders"),
+        Resource(ConfigResourceType.BROKER, ""),
+        Resource(ConfigResourceType.BROKER, "7"),
     ):
         entity = SIGHTS.entity(resource)
         assert isinstance(entity, Entity)
@@ -86,7 +110,7 @@ def test_resources_and_entities_name_each_other() -> None:
 def test_names_without_a_place_are_named_with_the_reason() -> None:
     found = SIGHTS.quotas([("user", ".."), ("client-id", None)], [("producer_byte_rate", 1.0)])
     assert isinstance(found, Unmanaged)
-    assert (found.area, found.name) == (Area.QUOTAS, "user=..,client-id")
+    assert (found.entity_type, found.name) == (KraftEntityType.QUOTAS, "user=..,client-id")
     assert "can't be stored in ZooKeeper" in found.reason
     address = SIGHTS.quotas([("ip", "::1")], [("connection_creation_rate", 1.0)])
     assert isinstance(address, Unmanaged)

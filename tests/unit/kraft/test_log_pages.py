@@ -7,17 +7,17 @@ from uuid import UUID
 
 from confplane.domain.entities import Entity
 from confplane.domain.releases import newest
-from confplane.kraft.log import LogPart
+from confplane.kraft.entity_converter import EntityConverter
 from confplane.kraft.log_pages import LogPages, kafka_id
+from confplane.kraft.metadata_log import LogPart
 from confplane.kraft.metadata_records import LogRecord
-from confplane.kraft.sights import Sights
 from confplane.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
-from confplane.observation import rules_of
+from confplane.kraft_wiring import rules_of
 
 if TYPE_CHECKING:
     from confplane.kraft.wire.message import Message
 
-SIGHTS = Sights(rules_of(newest))
+SIGHTS = EntityConverter(rules_of(newest))
 EARLIER, LATER = UUID(int=1), UUID(int=2)
 TOPIC, GROUP = 2, 32
 """Types of resources."""
@@ -49,8 +49,8 @@ async def test_an_id_of_the_list_of_topics_may_be_that_of_a_later_topic() -> Non
     assert [each.topic_id for each in page.changes] == [None, kafka_id(LATER), kafka_id(LATER)]
 
 
-async def test_a_topic_of_an_unknown_name_asks_for_a_look_behind_the_other_changes() -> None:
+async def test_a_topic_of_an_unknown_name_asks_for_a_poll_after_the_other_changes() -> None:
     page = await LogPages(SIGHTS, {}).page(
         part(config(kind=GROUP), RemoveTopicRecord(EARLIER), config("2", kind=GROUP))
     )
-    assert ([each.value for each in page.changes], page.anew, page.incomplete) == (["1", "2"], False, True)
+    assert ([each.value for each in page.changes], page.reset, page.incomplete) == (["1", "2"], False, True)

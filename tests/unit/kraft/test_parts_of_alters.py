@@ -7,38 +7,38 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from confplane.kraft import alters
-from confplane.kraft.alters import Alters
+from confplane.kraft.alters import AlterSender
 from confplane.kraft.wire import errors
-from confplane.services.ports.applying import Applied, Held, Unknown
+from confplane.services.ports.applying import AlterApplied, AlterRetriable, AlterUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.kraft.wire.connection import Connection
-    from confplane.services.ports.applying import End
+    from confplane.kraft.wire.connection import KraftConnection
+    from confplane.services.ports.applying import AlterOutcome
 
 ENTRIES: Any = [(name, {"key": "value"}) for name in "abcd"]
 
 
-def made(asked: list[list[str]], connections: int, code: int = 0) -> Alters[str, str]:
+def made(asked: list[list[str]], connections: int, code: int = 0) -> AlterSender[str, str]:
     """Alters that find so many connections; requests of more than two entities are answered with the code."""
     left = [None] * connections
 
-    async def connect(deadline: float) -> Connection:
+    async def connect(deadline: float) -> KraftConnection:
         del deadline
         if not left:
             raise errors.UnreachableError("No broker answers")
         left.pop()
-        return cast("Connection", None)
+        return cast("KraftConnection", None)
 
     async def ask(
-        connection: Connection, entries: Sequence[Any], deadline: float, *, validate_only: bool
-    ) -> list[alters.Answer | None]:
+        connection: KraftConnection, entries: Sequence[Any], deadline: float, *, validate_only: bool
+    ) -> list[alters.AlterEntryResult | None]:
         del connection, deadline, validate_only
         asked.append([name for name, _ in entries])
-        return [alters.Answer(code if len(entries) > 2 else 0, None) for _ in entries]
+        return [alters.AlterEntryResult(code if len(entries) > 2 else 0, None) for _ in entries]
 
-    return Alters(ask, connect)
+    return AlterSender(ask, connect)
 
 
 async def test_a_connection_that_goes_between_two_requests_leaves_the_ends_of_the_first(
@@ -48,19 +48,21 @@ async def test_a_connection_that_goes_between_two_requests_leaves_the_ends_of_th
     asked: list[list[str]] = []
     ends = await made(asked, connections=1).alter(ENTRIES, lambda: 0.0)
     assert asked == [["a", "b"]]
-    assert ends == [Applied()] * 2 + [Held("No broker answers")] * 2
+    assert ends == [AlterApplied()] * 2 + [AlterRetriable("No broker answers")] * 2
 
 
 @pytest.mark.parametrize(
     ("code", "end"),
-    [(44, Held("No broker answers")), (-1, Unknown("No broker answers"))],
+    [(44, AlterRetriable("No broker answers")), (-1, AlterUnknown("No broker answers"))],
     ids=["refused", "unexpected"],
 )
-async def test_a_connection_that_goes_between_two_halves_leaves_the_ends_of_the_first(code: int, end: End) -> None:
+async def test_a_connection_that_goes_between_two_halves_leaves_the_ends_of_the_first(
+    code: int, end: AlterOutcome
+) -> None:
     asked: list[list[str]] = []
     ends = await made(asked, connections=2, code=code).alter(ENTRIES, lambda: 0.0)
     assert asked == [["a", "b", "c", "d"], ["a", "b"]]
-    assert ends == [Applied()] * 2 + [end] * 2
+    assert ends == [AlterApplied()] * 2 + [end] * 2
 
 
 async def test_without_a_connection_nothing_is_sent() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.kraft import pool as pools
-from confplane.kraft.pool import Lane, Pool
+from confplane.kraft.pool import ConnectionPartition, ConnectionPool
 from confplane.kraft.wire.errors import UnreachableError
 from confplane.kraft.wire.options import Address, Options
 
@@ -52,8 +52,8 @@ async def silent_node() -> AsyncIterator[Silent]:
 
 
 @asynccontextmanager
-async def pool_of(node: Silent) -> AsyncIterator[Pool]:
-    made = Pool([node.address], Options(), cluster_id=None)
+async def pool_of(node: Silent) -> AsyncIterator[ConnectionPool]:
+    made = ConnectionPool([node.address], Options(), cluster_id=None)
     try:
         yield made
     finally:
@@ -91,18 +91,18 @@ async def test_a_node_that_hung_holds_its_callers_up_no_more(monkeypatch: pytest
         assert node.connections == 2
 
 
-async def test_lanes_have_connections_of_their_own() -> None:
+async def test_partitions_have_connections_of_their_own() -> None:
     async with silent_node() as node, pool_of(node) as pool:
-        for lane in Lane:
+        for lane in ConnectionPartition:
             with pytest.raises(UnreachableError):
                 await pool.any(soon(0.05), lane)
-        assert node.connections == len(Lane)
+        assert node.connections == len(ConnectionPartition)
 
 
 @pytest.mark.parametrize("port", [-738_161_045, -1, 65_536, 2**31 - 1])
 async def test_a_node_whose_port_can_not_be_is_away(port: int) -> None:
     """The metadata of a broker may name such a port for another broker."""
-    pool = Pool([Address("127.0.0.1", port)], Options(), cluster_id=None)
+    pool = ConnectionPool([Address("127.0.0.1", port)], Options(), cluster_id=None)
     try:
         for _ in range(2):
             with pytest.raises(UnreachableError, match=f"There is no connection to 127.0.0.1:{port}: "):

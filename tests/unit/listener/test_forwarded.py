@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from confplane.listener.forwarded import Forwarded
+from confplane.listener.forwarded import ForwardedForMiddleware
 from confplane.settings import HttpSettings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def client_of(peer: str, *values: bytes) -> str:
 
     headers = [(b"x-other", b"9.9.9.9"), *((b"x-forwarded-for", value) for value in values)]
     scope = {"type": "http", "client": (peer, 4711), "headers": headers}
-    await Forwarded(app, [ip_network(each) for each in TRUSTED])(scope, never, never)  # type: ignore[arg-type]
+    await ForwardedForMiddleware(app, [ip_network(each) for each in TRUSTED])(scope, never, never)  # type: ignore[arg-type]
     return seen[0]
 
 

@@ -46,7 +46,7 @@ def client(directory: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize(("lowest", "works"), [("1.2", True), ("1.3", False)])
-def test_the_lowest_version_is_kept_to(tmp_path: Path, lowest: str, works: bool) -> None:  # noqa: FBT001 - a table
+def test_the_lowest_version_is_respected(tmp_path: Path, lowest: str, works: bool) -> None:  # noqa: FBT001 - a table
     server, older = ListenerTls(settings(tmp_path, min_version=lowest)), client(tmp_path)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
     if works:

@@ -125,11 +125,11 @@ HEAD = "rules:\n  - name: a\n"
         ("rules: 2001-99-99\n", "p.yaml: not valid YAML: month must be in"),
     ],
 )
-def test_each_mistake_is_told_with_its_line(text: str, problem: str) -> None:
+def test_each_mistake_is_reported_with_its_line(text: str, problem: str) -> None:
     assert problem in "\n".join(problems(text))
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     found = problems(HEAD + "    allow_key: a\n  - name: b\n    ranges:\n      k: {min: x}\n")
     assert [line.split(": ")[0] for line in found] == ["p.yaml:3", "p.yaml:6"]
     assert [line.split(": ")[1] for line in found] == ["rules[0].allow_key", "rules[1].ranges.k.min"]

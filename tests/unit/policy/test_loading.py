@@ -128,7 +128,7 @@ def test_a_name_that_is_installed_twice_is_not_guessed(plugins: Path) -> None:
         (b"rules: 1\n", "rules.yaml:1: rules: Input should be a valid list"),
     ],
 )
-def test_every_problem_is_told_with_its_setting(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_every_problem_is_reported_with_its_setting(tmp_path: Path, content: bytes | None, said: str) -> None:
     rules = tmp_path / "rules.yaml"
     if content is not None:
         rules.write_bytes(content)

@@ -158,7 +158,7 @@ def test_what_a_rule_demands(rule: str, changes: list[str], refused: str | None)
 
 
 @pytest.mark.parametrize("rule", ["ranges: {'p*': {min: 1}}", "values: {'p*': [s3cret]}", "values: {pw: {regex: .*}}"])
-def test_sensitive_values_are_refused_where_they_would_have_to_be_looked_at(rule: str) -> None:
+def test_sensitive_values_are_refused_where_they_would_have_to_be_checked(rule: str) -> None:
     asked = request("broker=0", "pw=s3cret", sensitive=frozenset({"pw"}))
     found = refusal(asked, rule)
     assert found is not None
@@ -186,7 +186,7 @@ def test_the_first_rule_of_the_file_that_is_violated_counts() -> None:
     assert (found.detail.partition(":")[0], found.pointer) == ("rule 'r0'", "/ops/0")
 
 
-def test_the_description_tells_what_to_do() -> None:
+def test_the_description_says_what_to_do() -> None:
     found = refusal(request("topic=t", "k=1"), "{description: Ask the platform team., deny_keys: k}")
     assert found is not None
     assert found.detail == "rule 'r0': k can't be altered here. Ask the platform team."
@@ -200,7 +200,7 @@ def test_a_key_that_the_request_does_not_name_has_no_pointer() -> None:
 
 
 @pytest.mark.parametrize("rule", ["deny_keys: '*'", "allow_keys: none", "ranges: {'*': {max: 0}}", "deny_removal: '*'"])
-def test_of_several_offending_keys_the_first_by_name_is_told(rule: str) -> None:
+def test_of_several_offending_keys_the_first_by_name_is_reported(rule: str) -> None:
     keys = [f"k{number}" for number in range(19, 9, -1)]
     changes = [f"-{key}" for key in keys] if rule.startswith("deny_removal") else [f"{key}=1" for key in keys]
     asked = request("topic=t", *changes)

@@ -6,8 +6,8 @@ import pytest
 
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError
-from confplane.security.entrance import Entrance
-from confplane.security.principals import Credentials
+from confplane.security.authentication_setup import AuthenticationSetup
+from confplane.security.credentials import Credentials
 from confplane.services.access import AccessControl
 from confplane.settings import Settings, UnusableSettingsError
 
@@ -36,7 +36,7 @@ class NoTokens:
         del identity
 
 
-def entrance(admin: Path | None, **http: Any) -> Entrance:
+def authentication_setup(admin: Path | None, **http: Any) -> AuthenticationSetup:
     settings = Settings.model_validate(
         {
             "clusters": {"default": {"zookeeper": "localhost:2181"}},
@@ -46,26 +46,26 @@ def entrance(admin: Path | None, **http: Any) -> Entrance:
         }
     )
     tokens = NoTokens()
-    return Entrance(settings, tokens, AccessControl(tokens))
+    return AuthenticationSetup(settings, tokens, AccessControl(tokens))
 
 
-def identity(made: Entrance, authorization: str | None, certificate: str | None = None) -> Identity:
+def identity(made: AuthenticationSetup, authorization: str | None, certificate: str | None = None) -> Identity:
     credentials = Credentials(None if authorization is None else authorization.encode(), certificate)
-    return made.door.admit(credentials, None, "127.0.0.1", "r").identity
+    return made.authenticator.authenticate(credentials, None, "127.0.0.1", "r").identity
 
 
 def test_the_admin_token_can_be_switched_off(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
-    assert identity(entrance(path), f"Bearer {TOKEN}").kind is Authentication.ADMIN_TOKEN
+    assert identity(authentication_setup(path), f"Bearer {TOKEN}").kind is Authentication.ADMIN_TOKEN
     with pytest.raises(UnauthenticatedError):
-        identity(entrance(None), f"Bearer {TOKEN}")
+        identity(authentication_setup(None), f"Bearer {TOKEN}")
 
 
 def test_a_bearer_token_decides_alone(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
-    made = entrance(path, client_certificate_header="Client-Cert", certificate_proxies=["10.0.0.1"])
+    made = authentication_setup(path, client_certificate_header="Client-Cert", certificate_proxies=["10.0.0.1"])
     assert identity(made, None, "CN=alice").principal == "User:CN=alice"
     assert identity(made, f"Bearer {TOKEN}", "CN=alice").principal == "User:admin"
     for authorization in ("Bearer wrong", "", "Basic YTpi"):
@@ -77,12 +77,12 @@ def test_a_certificate_is_nobody_where_none_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with pytest.raises(UnauthenticatedError, match="No bearer token"):
-        identity(entrance(path), None, "CN=alice")
+        identity(authentication_setup(path), None, "CN=alice")
 
 
 def test_rules_that_cannot_be_used_are_refused_at_the_start() -> None:
     with pytest.raises(UnusableSettingsError, match=r"http\.ssl_principal_mapping_rules: "):
-        entrance(
+        authentication_setup(
             None,
             client_certificate_header="Client-Cert",
             certificate_proxies=["10.0.0.1"],

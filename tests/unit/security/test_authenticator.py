@@ -11,8 +11,8 @@ from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.access.operations import Operation, PatternType, ResourceType
 from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
-from confplane.security.door import BEHALF_OF, Door
-from confplane.security.principals import Credentials
+from confplane.security.authenticator import BEHALF_OF, Authenticator
+from confplane.security.credentials import Credentials
 from confplane.services.access import AccessControl
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def grant(principal: str, operation: Operation, name: str | None = None, **more:
 
 
 def admit(token: bytes, user: bytes | None, *grants: Grant, cluster: str | None = "c") -> Access:
-    door = Door([Names()], AccessControl(Copy(*grants)))
-    return door.admit(Credentials(b"Bearer " + token, behalf_of=user), cluster, "127.0.0.1", "r")
+    door = Authenticator([Names()], AccessControl(Copy(*grants)))
+    return door.authenticate(Credentials(b"Bearer " + token, behalf_of=user), cluster, "127.0.0.1", "r")
 
 
 ALICE = b"User:alice"
@@ -154,6 +154,6 @@ def test_names_are_taken_as_they_are_written() -> None:
 
 
 def test_credentials_come_first() -> None:
-    door = Door([Names()], AccessControl(Copy()))
+    door = Authenticator([Names()], AccessControl(Copy()))
     with pytest.raises(UnauthenticatedError):
-        door.admit(Credentials(None, behalf_of=b"User:*"), "c", "127.0.0.1", "r")
+        door.authenticate(Credentials(None, behalf_of=b"User:*"), "c", "127.0.0.1", "r")

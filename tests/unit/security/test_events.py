@@ -11,7 +11,7 @@ import pytest
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation
 from confplane.domain.errors import UnavailableError
-from confplane.security.events import BACKLOG, LINES, OTHERS, SUMS, EventLog
+from confplane.security.events import BACKLOG, LINES, OVERFLOW, SUMS, EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Store:
         self.rows += rows
 
 
-class Stage:
+class World:
     """Events with a store and a clock of the test."""
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def test_each_event_is_one_line_of_json(lines: Any) -> None:
-    stage = Stage()
+    world = World()
     portal = Identity("User:portal", Authentication.TOKEN, behalf_of=Identity("User:eve", Authentication.BEHALF))
-    stage.deny(who=portal)
-    stage.events.unauthenticated("invalid", "10.0.0.2", "r-2")
-    stage.events.admitted_admin("10.0.0.3", "r-3")
+    world.deny(who=portal)
+    world.events.unauthenticated("invalid", "10.0.0.2", "r-2")
+    world.events.admitted_admin("10.0.0.3", "r-3")
     assert lines() == [
         {
             "event": "denied",
@@ -92,88 +92,88 @@ def test_each_event_is_one_line_of_json(lines: Any) -> None:
 
 
 def test_names_of_callers_break_no_line_and_are_clipped(lines: Any) -> None:
-    stage = Stage()
-    stage.deny(who=Identity("User:a\nb\u2028" + "c" * 5000, Authentication.OIDC), name="user=" + "d" * 5000)
+    world = World()
+    world.deny(who=Identity("User:a\nb\u2028" + "c" * 5000, Authentication.OIDC), name="user=" + "d" * 5000)
     [line] = lines()
     assert len(json.dumps(line)) < 1_000
 
 
 def test_a_flood_writes_few_lines_and_says_how_many_are_missing(lines: Any) -> None:
-    stage = Stage()
-    stage.deny(10_000)
+    world = World()
+    world.deny(10_000)
     assert len(lines()) == LINES
     assert "only counted" in lines()[-1]["note"]
-    stage.deny(source="10.0.0.9")
+    world.deny(source="10.0.0.9")
     assert len(lines()) == LINES + 1, "another source has lines of its own"
-    stage.now += 60
-    stage.deny()
+    world.now += 60
+    world.deny()
     assert lines()[-2:] == [{"event": "not-shown", "count": 10_000 - LINES}, lines()[0]]
 
 
 def test_lines_are_bounded_also_where_every_event_has_another_caller(lines: Any) -> None:
-    stage = Stage()
+    world = World()
     for number in range(10 * SUMS):
-        stage.deny(source=f"10.1.{number // 250}.{number % 250}")
+        world.deny(source=f"10.1.{number // 250}.{number % 250}")
     assert len(lines()) <= SUMS + LINES
 
 
 async def test_sums_are_by_kind_principal_source_and_subject() -> None:
-    stage = Stage()
-    stage.deny(3)
-    stage.deny(2, name="user=other")
-    stage.deny(1, name="topic=orders")
-    stage.deny(4, source="10.0.0.2")
-    stage.events.unauthenticated("missing", "10.0.0.1", "r")
-    assert await stage.sums() == {
+    world = World()
+    world.deny(3)
+    world.deny(2, name="user=other")
+    world.deny(1, name="topic=orders")
+    world.deny(4, source="10.0.0.2")
+    world.events.unauthenticated("missing", "10.0.0.1", "r")
+    assert await world.sums() == {
         ("denied", "User:alice", "10.0.0.1", "ALTER_CONFIGS user"): 5,
         ("denied", "User:alice", "10.0.0.1", "ALTER_CONFIGS topic"): 1,
         ("denied", "User:alice", "10.0.0.2", "ALTER_CONFIGS user"): 4,
         ("unauthenticated", "User:ANONYMOUS", "10.0.0.1", "missing"): 1,
     }
-    assert await stage.sums() == {}
+    assert await world.sums() == {}
 
 
 async def test_the_number_of_sums_is_bounded_and_no_event_is_lost() -> None:
-    stage = Stage()
+    world = World()
     for number in range(3 * SUMS):
-        stage.deny(source=f"10.1.{number // 250}.{number % 250}")
-    sums = await stage.sums()
+        world.deny(source=f"10.1.{number // 250}.{number % 250}")
+    sums = await world.sums()
     assert len(sums) == SUMS + 1
-    assert sums["denied", OTHERS, OTHERS, OTHERS] == 2 * SUMS
+    assert sums["denied", OVERFLOW, OVERFLOW, OVERFLOW] == 2 * SUMS
     assert sum(sums.values()) == 3 * SUMS
 
 
 async def test_sums_wait_for_postgres_within_a_bound() -> None:
-    stage = Stage()
-    stage.store.away = True
-    stage.deny(2)
-    assert await stage.sums() == {}
-    stage.deny(3)
-    stage.store.away = False
-    await stage.events.flush()
-    assert [row.count for row in stage.store.rows] == [2, 3]
-    stage.store.away = True
+    world = World()
+    world.store.away = True
+    world.deny(2)
+    assert await world.sums() == {}
+    world.deny(3)
+    world.store.away = False
+    await world.events.flush()
+    assert [row.count for row in world.store.rows] == [2, 3]
+    world.store.away = True
     for round_ in range(2 * BACKLOG // SUMS):
         for number in range(SUMS):
-            stage.deny(source=f"{round_}.1.{number // 250}.{number % 250}")
-        await stage.events.flush()
-    stage.store.away = False
-    stage.store.rows.clear()
-    await stage.events.flush()
-    assert len(stage.store.rows) == BACKLOG
+            world.deny(source=f"{round_}.1.{number // 250}.{number % 250}")
+        await world.events.flush()
+    world.store.away = False
+    world.store.rows.clear()
+    await world.events.flush()
+    assert len(world.store.rows) == BACKLOG
 
 
 async def test_the_background_adds_sums_and_the_end_adds_the_rest() -> None:
-    stage = Stage()
-    events = EventLog(stage.store, interval_s=3600)
+    world = World()
+    events = EventLog(world.store, interval_s=3600)
     events.start()
     events.admitted_admin("10.0.0.1", "r")
     await events.stop()
-    assert [(row.kind, row.count) for row in stage.store.rows] == [("admin-token-used", 1)]
+    assert [(row.kind, row.count) for row in world.store.rows] == [("admin-token-used", 1)]
 
 
 def test_events_are_counted_by_kind() -> None:
-    stage = Stage()
-    stage.deny(25)
-    counts = {labels: value for _, value, labels in stage.events.metrics()}
+    world = World()
+    world.deny(25)
+    counts = {labels: value for _, value, labels in world.events.metrics()}
     assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0}

@@ -34,7 +34,7 @@ def issuer() -> Iterator[Issuer]:
         yield running
 
 
-class Stage:
+class World:
     def __init__(self, issuer: Issuer) -> None:
         self.issuer = issuer
         self.clock = Clock()
@@ -42,7 +42,7 @@ class Stage:
 
     async def fetched(self) -> None:
         """Wait for the end of a fetch that is under way or asked for."""
-        await until(lambda: not (self.provider._fetching or self.provider._asked.is_set()))
+        await until(lambda: not (self.provider._fetching or self.provider._fetch_requested.is_set()))
 
     async def start(self) -> None:
         self.provider.start()
@@ -67,91 +67,91 @@ class Stage:
 
 
 @pytest_asyncio.fixture
-async def stage(issuer: Issuer) -> AsyncIterator[Stage]:
-    made = Stage(issuer)
+async def world(issuer: Issuer) -> AsyncIterator[World]:
+    made = World(issuer)
     yield made
     await made.provider.stop()
 
 
-async def test_keys_are_found_by_discovery(stage: Stage) -> None:
+async def test_keys_are_found_by_discovery(world: World) -> None:
     with pytest.raises(UnavailableError):
-        stage.provider.find("one", "ES256")
-    assert "never fetched" in str(stage.provider.warnings()[0])
-    assert stage.sample("oidc_keys_age_seconds") is None
-    await stage.start()
-    assert stage.provider.find("one", "ES256") is not None
-    assert stage.issuer.requests == [DISCOVERY, JWKS]
-    assert stage.provider.warnings() == []
-    stage.clock.seconds += 5
-    assert stage.sample("oidc_keys_age_seconds") == 5
-    assert stage.sample("oidc_keys") == 1
+        world.provider.find("one", "ES256")
+    assert "never fetched" in str(world.provider.warnings()[0])
+    assert world.sample("oidc_keys_age_seconds") is None
+    await world.start()
+    assert world.provider.find("one", "ES256") is not None
+    assert world.issuer.requests == [DISCOVERY, JWKS]
+    assert world.provider.warnings() == []
+    world.clock.seconds += 5
+    assert world.sample("oidc_keys_age_seconds") == 5
+    assert world.sample("oidc_keys") == 1
 
 
-async def test_an_unknown_key_costs_one_fetch_in_thirty_seconds(stage: Stage) -> None:
-    await stage.start()
-    before = stage.issuer.fetches
-    stage.issuer.gate.clear()
+async def test_an_unknown_key_costs_one_fetch_in_thirty_seconds(world: World) -> None:
+    await world.start()
+    before = world.issuer.fetches
+    world.issuer.gate.clear()
     for number in range(1000):
         with pytest.raises(UnavailableError) as raised:
-            stage.provider.find(f"unknown-{number}", "ES256")
+            world.provider.find(f"unknown-{number}", "ES256")
         assert raised.value.retry_after_s == 1
-    stage.issuer.gate.set()
-    await until(lambda: stage.issuer.fetches > before)
-    await stage.fetched()
+    world.issuer.gate.set()
+    await until(lambda: world.issuer.fetches > before)
+    await world.fetched()
     for number in range(1000):
-        assert stage.provider.find(f"unknown-{number}", "ES256") is None
-    assert not stage.provider._asked.is_set()
-    assert stage.issuer.fetches == before + 1
-    stage.clock.seconds += ASK_S
+        assert world.provider.find(f"unknown-{number}", "ES256") is None
+    assert not world.provider._fetch_requested.is_set()
+    assert world.issuer.fetches == before + 1
+    world.clock.seconds += ASK_S
     with pytest.raises(UnavailableError):
-        stage.provider.find("unknown", "ES256")
-    await until(lambda: stage.issuer.fetches == before + 2)
+        world.provider.find("unknown", "ES256")
+    await until(lambda: world.issuer.fetches == before + 2)
 
 
-async def test_a_new_key_is_found_by_its_first_token(stage: Stage) -> None:
-    await stage.start()
-    known = stage.provider.keys
-    stage.issuer.signers.insert(0, Signer("two"))
+async def test_a_new_key_is_found_by_its_first_token(world: World) -> None:
+    await world.start()
+    known = world.provider.keys
+    world.issuer.signers.insert(0, Signer("two"))
     with pytest.raises(UnavailableError):
-        stage.provider.find("two", "ES256")
-    await stage.fetched()
-    assert stage.provider.find("two", "ES256") is not None
-    assert stage.provider.find("one", "ES256") is not None
-    assert stage.provider.keys is not known
+        world.provider.find("two", "ES256")
+    await world.fetched()
+    assert world.provider.find("two", "ES256") is not None
+    assert world.provider.find("one", "ES256") is not None
+    assert world.provider.keys is not known
 
 
-async def test_the_same_keys_stay_the_same_object(stage: Stage) -> None:
-    await stage.start()
-    known = stage.provider.keys
+async def test_the_same_keys_stay_the_same_object(world: World) -> None:
+    await world.start()
+    known = world.provider.keys
     with pytest.raises(UnavailableError):
-        stage.provider.find("unknown", "ES256")
-    await stage.fetched()
-    assert stage.provider.keys is known
+        world.provider.find("unknown", "ES256")
+    await world.fetched()
+    assert world.provider.keys is known
 
 
-async def test_keys_are_kept_for_a_day_while_the_issuer_is_away(stage: Stage) -> None:
-    await stage.start()
-    await stage.fail()
-    assert stage.provider.warnings() == []
+async def test_keys_are_kept_for_a_day_while_the_issuer_is_away(world: World) -> None:
+    await world.start()
+    await world.fail()
+    assert world.provider.warnings() == []
     with pytest.raises(UnavailableError, match="can't be asked"):
-        stage.provider.find("unknown", "ES256")
-    stage.clock.seconds += 3600
-    assert stage.provider.find("one", "ES256") is not None
-    [notice] = stage.provider.warnings()
+        world.provider.find("unknown", "ES256")
+    world.clock.seconds += 3600
+    assert world.provider.find("one", "ES256") is not None
+    [notice] = world.provider.warnings()
     assert "are old" in notice.public
-    assert stage.issuer.url not in notice.public
-    assert stage.issuer.url in notice.text(named=True)
-    stage.clock.seconds += OLDEST_S
+    assert world.issuer.url not in notice.public
+    assert world.issuer.url in notice.text(named=True)
+    world.clock.seconds += OLDEST_S
     with pytest.raises(UnavailableError):
-        stage.provider.find("one", "ES256")
-    assert "older than a day" in str(stage.provider.warnings()[0])
+        world.provider.find("one", "ES256")
+    assert "older than a day" in str(world.provider.warnings()[0])
     # And it comes back by itself.
-    del stage.issuer.documents[JWKS]
-    await until(lambda: stage.provider.warnings() == [])
-    assert stage.provider.find("one", "ES256") is not None
+    del world.issuer.documents[JWKS]
+    await until(lambda: world.provider.warnings() == [])
+    assert world.provider.find("one", "ES256") is not None
 
 
-async def test_fetches_that_fail_are_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fetches_that_fail_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr("confplane.security.oidc.provider.random.uniform", lambda low, high: (low + high) / 2)
 
@@ -162,9 +162,9 @@ async def test_fetches_that_fail_are_tried_again(stage: Stage, monkeypatch: pyte
         return real(seconds)
 
     real = asyncio.timeout
-    stage.issuer.documents[JWKS] = (503, b"")
+    world.issuer.documents[JWKS] = (503, b"")
     monkeypatch.setattr("confplane.security.oidc.provider.asyncio.timeout", timeout)
-    stage.provider.start()
+    world.provider.start()
     await until(lambda: len(waits) >= 9)
     monkeypatch.setattr("confplane.security.oidc.provider.asyncio.timeout", real)
     assert waits[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -189,16 +189,16 @@ async def test_fetches_that_fail_are_tried_again(stage: Stage, monkeypatch: pyte
         (JWKS, 200, b'{"keys": []}'),
     ],
 )
-async def test_a_wrong_answer_is_no_answer(stage: Stage, path: str, status: int, content: bytes) -> None:
-    stage.issuer.documents[path] = (status, content.replace(b"ISSUER", stage.issuer.url.encode()))
-    stage.provider.start()
-    await until(lambda: stage.failures > 0)
-    assert stage.provider.keys is None
+async def test_a_wrong_answer_is_no_answer(world: World, path: str, status: int, content: bytes) -> None:
+    world.issuer.documents[path] = (status, content.replace(b"ISSUER", world.issuer.url.encode()))
+    world.provider.start()
+    await until(lambda: world.failures > 0)
+    assert world.provider.keys is None
     with pytest.raises(UnavailableError):
-        stage.provider.check()
-    assert "/elsewhere" not in stage.issuer.requests
-    del stage.issuer.documents[path]
-    await until(lambda: stage.provider.keys is not None)
+        world.provider.check()
+    assert "/elsewhere" not in world.issuer.requests
+    del world.issuer.documents[path]
+    await until(lambda: world.provider.keys is not None)
 
 
 async def test_an_issuers_certificate_is_verified(issuer: Issuer, tmp_path: Path) -> None:

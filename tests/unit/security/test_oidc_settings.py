@@ -111,7 +111,7 @@ def test_two_issuers_never_make_the_same_principal(one: dict[str, Any], other: d
             check_sources(pair, certificates=False)
 
 
-def test_issuers_with_prefixes_of_their_own_stand_beside_kafkas() -> None:
+def test_issuers_with_prefixes_of_their_own_stand_alongside_kafkas() -> None:
     check_sources(
         [
             issuer(),

@@ -12,7 +12,7 @@ import pytest_asyncio
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
 from confplane.security.oidc.provider import OLDEST_S, Provider
-from confplane.security.oidc.tokens import _KEPT, OidcTokens
+from confplane.security.oidc.tokens import _CACHE_SIZE, OidcTokens
 from tests.support.forged import forged, resigned
 from tests.support.issuer import AUDIENCE, Issuer, Signer
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from confplane.domain.access.identities import Identity
 
 
-class Stage:
+class World:
     """An issuer, a second one whose principals are Kafka's users, and what authenticates their tokens."""
 
     def __init__(self, issuer: Issuer, kafka: Issuer, **more: Any) -> None:
@@ -56,7 +56,7 @@ class Stage:
     async def refreshed(self) -> None:
         """Make the issuer's keys be fetched once more."""
         before = self.issuer.fetches
-        self.providers[0]._asked.set()
+        self.providers[0]._fetch_requested.set()
         await until(lambda: self.issuer.fetches > before and not self.providers[0]._fetching)
 
 
@@ -67,10 +67,10 @@ def rsa() -> Signer:
 
 
 @pytest_asyncio.fixture
-async def stage(rsa: Signer) -> AsyncIterator[Stage]:
+async def world(rsa: Signer) -> AsyncIterator[World]:
     with Issuer() as issuer, Issuer() as kafka:
         issuer.signers.append(rsa)
-        made = Stage(issuer, kafka, required_claims={"team": ("a", "b"), "trusted": True})
+        made = World(issuer, kafka, required_claims={"team": ("a", "b"), "trusted": True})
         issuer.usual = {"team": "a", "trusted": True}
         await made.start()
         yield made
@@ -78,29 +78,29 @@ async def stage(rsa: Signer) -> AsyncIterator[Stage]:
             await provider.stop()
 
 
-async def test_a_good_token_makes_an_identity(stage: Stage) -> None:
-    found = stage.authenticate(stage.signed(groups=["dev", "ops"], exp=int(time.time()) + 100))
+async def test_a_good_token_makes_an_identity(world: World) -> None:
+    found = world.authenticate(world.signed(groups=["dev", "ops"], exp=int(time.time()) + 100))
     assert found.principal == "User:test:olga"
     assert found.groups == {"Group:test:dev", "Group:test:ops"}
-    assert (found.kind, found.issuer) == (Authentication.OIDC, stage.issuer.url)
+    assert (found.kind, found.issuer) == (Authentication.OIDC, world.issuer.url)
     assert not found.is_kafka_user
     assert not found.is_admin
     assert found.own_user is None
     assert found.expires_at is not None
-    kafka = stage.authenticate(stage.kafka.token(aud=["other", AUDIENCE]))
+    kafka = world.authenticate(world.kafka.token(aud=["other", AUDIENCE]))
     assert (kafka.principal, kafka.own_user, kafka.groups) == ("User:olga", "olga", frozenset())
     assert (
-        stage.authenticate(stage.issuer.signers[1].sign(stage.issuer.claims()).encode()).principal == "User:test:olga"
+        world.authenticate(world.issuer.signers[1].sign(world.issuer.claims()).encode()).principal == "User:test:olga"
     )
     for kind in ("at+jwt", "JWT", "application/at+jwt"):
-        stage.authenticate(stage.issuer.signers[0].sign(stage.issuer.claims(), typ=kind).encode())
+        world.authenticate(world.issuer.signers[0].sign(world.issuer.claims(), typ=kind).encode())
 
 
 @pytest.mark.parametrize(
     "given", [b"", b"abc", b"a.b", b"a.b.c.d", b"a.b.c.d.e", b"a.\xff.c", b"..", b"a..c", b"confplane_x", b"a b.c.d"]
 )
-async def test_other_forms_are_others(stage: Stage, given: bytes) -> None:
-    assert stage.tokens.authenticate(given) is None
+async def test_other_forms_are_others(world: World, given: bytes) -> None:
+    assert world.tokens.authenticate(given) is None
 
 
 NOW = int(time.time())
@@ -152,15 +152,15 @@ NOW = int(time.time())
         {"trusted": "true"},
     ],
 )
-async def test_a_token_with_wrong_claims_is_refused(stage: Stage, claims: dict[str, Any]) -> None:
+async def test_a_token_with_wrong_claims_is_refused(world: World, claims: dict[str, Any]) -> None:
     header = {"alg": "ES256", "kid": "one", "typ": "JWT"}
-    token = resigned(stage.issuer.signers[0], header, stage.issuer.claims(**claims))
+    token = resigned(world.issuer.signers[0], header, world.issuer.claims(**claims))
     with pytest.raises(UnauthenticatedError) as raised:
-        stage.tokens.authenticate(token)
+        world.tokens.authenticate(token)
     assert "olga" not in raised.value.detail
 
 
-async def test_claims_within_bounds_are_accepted(stage: Stage) -> None:
+async def test_claims_within_bounds_are_accepted(world: World) -> None:
     now = int(time.time())
     good: tuple[dict[str, Any], ...] = (
         {"exp": now - 10, "iat": now - 100},
@@ -174,86 +174,86 @@ async def test_claims_within_bounds_are_accepted(stage: Stage) -> None:
         {"sub": "CN=a b,O=Ä"},
     )
     for claims in good:
-        assert stage.authenticate(stage.signed(**claims)).principal.startswith("User:test:")
+        assert world.authenticate(world.signed(**claims)).principal.startswith("User:test:")
 
 
-async def test_no_issuer_makes_a_reserved_or_anothers_name(stage: Stage) -> None:
+async def test_no_issuer_makes_a_reserved_or_anothers_name(world: World) -> None:
     for name in ("admin", "*", "test:olga", "test:"):
         with pytest.raises(UnauthenticatedError, match="no token of its issuer"):
-            stage.tokens.authenticate(stage.kafka.token(sub=name))
-    assert stage.authenticate(stage.kafka.token(sub="tes")).principal == "User:tes"
-    assert stage.authenticate(stage.signed(sub="admin")).principal == "User:test:admin"
+            world.tokens.authenticate(world.kafka.token(sub=name))
+    assert world.authenticate(world.kafka.token(sub="tes")).principal == "User:tes"
+    assert world.authenticate(world.signed(sub="admin")).principal == "User:test:admin"
 
 
-async def test_hostile_tokens_are_refused_and_make_no_fetch(stage: Stage) -> None:
-    before = list(stage.issuer.requests)
-    for name, token in forged(stage.issuer, stage.kafka).items():
+async def test_hostile_tokens_are_refused_and_make_no_fetch(world: World) -> None:
+    before = list(world.issuer.requests)
+    for name, token in forged(world.issuer, world.kafka).items():
         with pytest.raises(UnauthenticatedError) as raised:
-            pytest.fail(f"{name}: {stage.tokens.authenticate(token)}")
+            pytest.fail(f"{name}: {world.tokens.authenticate(token)}")
         assert "BEGIN" not in raised.value.detail
     await asyncio.sleep(0)
-    assert stage.issuer.requests == before
-    assert not stage.tokens._valid
+    assert world.issuer.requests == before
+    assert not world.tokens._valid
 
 
-async def test_a_flood_of_key_ids_is_answered_without_faults(stage: Stage) -> None:
+async def test_a_flood_of_key_ids_is_answered_without_faults(world: World) -> None:
     own = Signer("x")
-    before = stage.issuer.fetches
+    before = world.issuer.fetches
     ends = set()
     for number in range(300):
         try:
-            stage.tokens.authenticate(own.sign(stage.issuer.claims(), kid=f"x{number}").encode())
+            world.tokens.authenticate(own.sign(world.issuer.claims(), kid=f"x{number}").encode())
         except (UnauthenticatedError, UnavailableError) as error:
             ends.add(type(error))
         await asyncio.sleep(0.002)
     assert ends == {UnavailableError, UnauthenticatedError}
-    assert stage.issuer.fetches == before + 1
+    assert world.issuer.fetches == before + 1
 
 
-async def test_a_validated_token_costs_no_second_signature(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = stage.signed()
-    first = stage.authenticate(token)
+async def test_a_validated_token_costs_no_second_signature(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = world.signed()
+    first = world.authenticate(token)
     monkeypatch.setattr("confplane.security.oidc.tokens.is_signed", None)
-    assert stage.authenticate(token) is first
+    assert world.authenticate(token) is first
 
 
-async def test_a_token_ends_in_time(stage: Stage) -> None:
-    token = stage.signed()
-    stage.authenticate(token)
-    stage.later = 329
-    stage.authenticate(token)
-    stage.later = 331
+async def test_a_token_ends_in_time(world: World) -> None:
+    token = world.signed()
+    world.authenticate(token)
+    world.later = 329
+    world.authenticate(token)
+    world.later = 331
     with pytest.raises(UnauthenticatedError, match="expired"):
-        stage.tokens.authenticate(token)
+        world.tokens.authenticate(token)
 
 
-async def test_a_key_that_left_ends_its_tokens(stage: Stage) -> None:
-    token, kept = stage.signed(), stage.issuer.signers[1].sign(stage.issuer.claims()).encode()
-    stage.authenticate(token)
-    stage.authenticate(kept)
-    del stage.issuer.signers[0]
-    await stage.refreshed()
+async def test_a_key_that_left_ends_its_tokens(world: World) -> None:
+    token, kept = world.signed(), world.issuer.signers[1].sign(world.issuer.claims()).encode()
+    world.authenticate(token)
+    world.authenticate(kept)
+    del world.issuer.signers[0]
+    await world.refreshed()
     with pytest.raises((UnauthenticatedError, UnavailableError)):
-        stage.tokens.authenticate(token)
-    stage.authenticate(kept)
+        world.tokens.authenticate(token)
+    world.authenticate(kept)
 
 
-async def test_an_issuer_away_for_an_hour_ends_no_token_and_for_a_day_all(stage: Stage) -> None:
-    stage.issuer.documents["/jwks"] = (503, b"")
-    stage.later = 3600
+async def test_an_issuer_away_for_an_hour_ends_no_token_and_for_a_day_all(world: World) -> None:
+    world.issuer.documents["/jwks"] = (503, b"")
+    world.later = 3600
     now = int(time.time())
-    token = stage.signed(iat=now + 3600, exp=now + 3600 + 86_000)
-    stage.authenticate(token)
-    stage.later = OLDEST_S + 60
+    token = world.signed(iat=now + 3600, exp=now + 3600 + 86_000)
+    world.authenticate(token)
+    world.later = OLDEST_S + 60
     with pytest.raises(UnavailableError):
-        stage.tokens.authenticate(token)
+        world.tokens.authenticate(token)
 
 
-async def test_the_memory_of_tokens_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("confplane.security.oidc.tokens._KEPT", 3)
-    tokens = [stage.signed(sub=f"u{number}") for number in range(5)]
+async def test_the_memory_of_tokens_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confplane.security.oidc.tokens._CACHE_SIZE", 3)
+    tokens = [world.signed(sub=f"u{number}") for number in range(5)]
     for token in tokens:
-        stage.authenticate(token)
-    assert len(stage.tokens._valid) == 3
-    stage.authenticate(tokens[0])
-    assert _KEPT > 1000
+        world.authenticate(token)
+    assert len(world.tokens._valid) == 3
+    world.authenticate(tokens[0])
+    assert _CACHE_SIZE > 1000

@@ -14,10 +14,10 @@ from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
-from confplane.security import api_tokens, book
-from confplane.security.book import Book
+from confplane.security import api_tokens, token_cache
+from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
-from confplane.services.ports.access import Loaded, StoredGrant, Token
+from confplane.services.ports.access import AccessDelta, StoredGrant, Token
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class Tables:
     """Tables of tokens and grants that answer with what a test puts there."""
 
     def __init__(self) -> None:
-        self.next: Loaded | None = Loaded(1, whole=True)
+        self.next: AccessDelta | None = AccessDelta(1, whole=True)
         self.asked: list[int | None] = []
         self.used: dict[UUID, datetime] = {}
         self.away = False
 
-    async def load(self, since: int | None) -> Loaded | None:
+    async def load(self, since: int | None) -> AccessDelta | None:
         self.asked.append(since)
         if self.away:
             raise UnavailableError("Postgres is away")
@@ -56,8 +56,8 @@ def tables() -> Tables:
 
 
 @pytest.fixture
-def made(tables: Tables) -> Book:
-    return Book(cast("AccessStore", tables), 60)
+def made(tables: Tables) -> TokenCache:
+    return TokenCache(cast("AccessStore", tables), 60)
 
 
 def token(**more: Any) -> tuple[bytes, bytes, Token]:
@@ -72,7 +72,7 @@ def grant(principal: str, number: int = 1) -> StoredGrant:
     return StoredGrant(made, NOW, "User:admin")
 
 
-def admitted(of: Book, text: bytes) -> Identity:
+def admitted(of: TokenCache, text: bytes) -> Identity:
     """The identity of a token that is known and valid."""
     identity = of.authenticate(text)
     assert identity is not None
@@ -80,13 +80,13 @@ def admitted(of: Book, text: bytes) -> Identity:
     return identity
 
 
-async def loaded(of: Book, tables: Tables, **more: Any) -> None:
+async def loaded(of: TokenCache, tables: Tables, **more: Any) -> None:
     """Have the book read these changes."""
-    tables.next = Loaded(**{"version": (of._version or 0) + 1, **more})
+    tables.next = AccessDelta(**{"version": (of._version or 0) + 1, **more})
     await of.refresh()
 
 
-async def test_before_the_first_look_nobody_but_the_admin_is_decided(made: Book, tables: Tables) -> None:
+async def test_before_the_first_load_only_the_admin_is_authenticated(made: TokenCache, tables: Tables) -> None:
     text, digest, one = token()
     with pytest.raises(UnavailableError, match="never read"):
         made.authenticate(text)
@@ -101,7 +101,7 @@ async def test_before_the_first_look_nobody_but_the_admin_is_decided(made: Book,
     assert not made.warnings()
 
 
-async def test_a_token_is_its_principal_with_what_narrows_it(made: Book, tables: Tables) -> None:
+async def test_a_token_is_its_principal_with_what_narrows_it(made: TokenCache, tables: Tables) -> None:
     text, digest, one = token(groups=frozenset({"Group:payments"}), owner="team payments")
     await loaded(made, tables, tokens={digest: one})
     assert made.authenticate(text) == Identity(
@@ -116,7 +116,7 @@ async def test_a_token_is_its_principal_with_what_narrows_it(made: Book, tables:
 
 @pytest.mark.parametrize("ended", [{"revoked_at": NOW}, {"expires_at": NOW}])
 async def test_a_token_that_ended_is_refused_also_where_it_was_admitted_before(
-    made: Book, tables: Tables, ended: dict[str, Any]
+    made: TokenCache, tables: Tables, ended: dict[str, Any]
 ) -> None:
     text, digest, one = token()
     await loaded(made, tables, tokens={digest: one})
@@ -130,7 +130,7 @@ async def test_a_token_that_ended_is_refused_also_where_it_was_admitted_before(
         access.allowed("payments", Operation.RESOLVE)
 
 
-async def test_a_token_expires_by_the_clock_alone(made: Book, tables: Tables) -> None:
+async def test_a_token_expires_by_the_clock_alone(made: TokenCache, tables: Tables) -> None:
     text, digest, one = token(expires_at=datetime.now(UTC) + timedelta(seconds=0.3))
     await loaded(made, tables, tokens={digest: one})
     identity = admitted(made, text)
@@ -141,7 +141,7 @@ async def test_a_token_expires_by_the_clock_alone(made: Book, tables: Tables) ->
         made.check(identity)
 
 
-async def test_an_unknown_token_is_refused_and_its_text_not_repeated(made: Book, tables: Tables) -> None:
+async def test_an_unknown_token_is_refused_and_its_text_not_repeated(made: TokenCache, tables: Tables) -> None:
     await loaded(made, tables)
     text, _, _ = token()
     with pytest.raises(UnauthenticatedError) as refused:
@@ -149,7 +149,7 @@ async def test_an_unknown_token_is_refused_and_its_text_not_repeated(made: Book,
     assert text.decode() not in str(refused.value)
 
 
-async def test_grants_are_those_of_the_principal_its_groups_and_everybody(made: Book, tables: Tables) -> None:
+async def test_grants_are_those_of_the_principal_its_groups_and_everybody(made: TokenCache, tables: Tables) -> None:
     names = ("User:alice", "Group:payments", "User:*", "User:bob", "Group:other")
     grants = [grant(name, number) for number, name in enumerate(names)]
     await loaded(made, tables, grants=grants)
@@ -162,7 +162,7 @@ async def test_grants_are_those_of_the_principal_its_groups_and_everybody(made: 
     assert len(made._grants) == 4
 
 
-async def test_rights_change_with_the_grants(made: Book, tables: Tables) -> None:
+async def test_rights_change_with_the_grants(made: TokenCache, tables: Tables) -> None:
     await loaded(made, tables)
     access = AccessControl(made).access(ALICE, "here", "r")
     assert not access.allows("payments", Operation.ALTER_CONFIGS, "user=x")
@@ -172,7 +172,7 @@ async def test_rights_change_with_the_grants(made: Book, tables: Tables) -> None
     assert not access.allows("payments", Operation.ALTER_CONFIGS, "user=x")
 
 
-async def test_a_whole_load_leaves_nothing_of_before(made: Book, tables: Tables) -> None:
+async def test_a_whole_load_leaves_nothing_of_before(made: TokenCache, tables: Tables) -> None:
     text, digest, one = token()
     await loaded(made, tables, tokens={digest: one}, grants=[grant("User:alice")])
     await loaded(made, tables, whole=True)
@@ -181,8 +181,8 @@ async def test_a_whole_load_leaves_nothing_of_before(made: Book, tables: Tables)
     assert made._grants == {}
 
 
-async def test_while_postgres_is_away_the_book_stands_until_it_is_too_old(tables: Tables) -> None:
-    short = Book(cast("AccessStore", tables), 0.4)
+async def test_while_postgres_is_away_the_cache_is_used_until_it_is_too_old(tables: Tables) -> None:
+    short = TokenCache(cast("AccessStore", tables), 0.4)
     text, digest, one = token()
     await loaded(short, tables, tokens={digest: one})
     tables.away = True
@@ -202,7 +202,7 @@ async def test_while_postgres_is_away_the_book_stands_until_it_is_too_old(tables
     admitted(short, text)
 
 
-async def test_after_a_loss_of_postgres_everything_is_read_again(made: Book, tables: Tables) -> None:
+async def test_after_a_loss_of_postgres_everything_is_read_again(made: TokenCache, tables: Tables) -> None:
     await loaded(made, tables)
     tables.away = True
     with pytest.raises(UnavailableError):
@@ -213,13 +213,15 @@ async def test_after_a_loss_of_postgres_everything_is_read_again(made: Book, tab
     assert tables.asked == [None, 1, None, 1]
 
 
-async def test_it_follows_by_itself_and_notes_uses(made: Book, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(book, "USES_S", 0.01)
+async def test_it_follows_by_itself_and_notes_uses(
+    made: TokenCache, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(token_cache, "USES_S", 0.01)
     text, digest, one = token()
     made.start()
     await until(lambda: made.age_s() is not None)
-    tables.next = Loaded(2, tokens={digest: one})
+    tables.next = AccessDelta(2, tokens={digest: one})
     await until(lambda: tables.next is None)
     admitted(made, text)
     await until(lambda: one.id in tables.used)

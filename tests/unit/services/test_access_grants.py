@@ -9,7 +9,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from confplane.domain.access.grants import Grant
-from confplane.domain.access.identities import Identity, Narrowing
+from confplane.domain.access.identities import CredentialNarrowing, Identity
 from confplane.domain.access.operations import OPERATIONS, Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.access.ranges import named, spell, whole
 from confplane.domain.errors import (
@@ -21,10 +21,10 @@ from confplane.domain.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from confplane.services.access_admin.effective_grants import described
 from confplane.services.access_admin.grants import NewGrant
-from confplane.services.access_admin.held import described
 from confplane.services.access_admin.overview import own_rights, rights_of
-from confplane.services.access_admin.shown import etag_of, shown_grant
+from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.etags import Precondition
 from confplane.services.ports.access import StoredGrant
 from tests.support.access_world import ADMINISTRATOR, World, allow, deny
@@ -54,7 +54,7 @@ async def refused(world: World, wanted: NewGrant, by: Identity, kind: type[Confp
     return f"{caught.value.pointer}: {caught.value.detail}"
 
 
-async def test_a_grant_is_there_once_and_its_history_tells_of_it(world: World) -> None:
+async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> None:
     first, is_new = await world.grants.create(ALICE, world.caller(reason="she asked", ticket="CHG-2"))
     assert is_new
     again, is_new = await world.grants.create(replace(ALICE, note="another note"), world.caller())
@@ -65,7 +65,7 @@ async def test_a_grant_is_there_once_and_its_history_tells_of_it(world: World) -
         "grant-created",
         f"grants/{first.grant.id}",
         None,
-        shown_grant(first),
+        grant_view(first),
         "she asked",
         "CHG-2",
     )
@@ -175,9 +175,11 @@ async def test_a_denied_part_is_not_given_on(world: World) -> None:
 async def test_limits_of_a_credential_bound_what_it_gives(world: World) -> None:
     lead = await world.user("lead", *LEAD)
     wanted = allow("User:payments-a", Operation.ALTER_CONFIGS, ResourceType.USER, "payments-a")
-    only_grants = replace(lead, narrowing=Narrowing(operations=frozenset({Operation.ALTER})))
+    only_grants = replace(lead, narrowing=CredentialNarrowing(operations=frozenset({Operation.ALTER})))
     assert "ALTER_CONFIGS on user=payments-a" in await refused(world, wanted, only_grants)
-    assert "ALTER on grants" in await refused(world, wanted, replace(lead, narrowing=Narrowing(read_only=True)))
+    assert "ALTER on grants" in await refused(
+        world, wanted, replace(lead, narrowing=CredentialNarrowing(read_only=True))
+    )
     bob = await world.user("bob")
     assert "ALTER on grants" in await refused(world, wanted, replace(lead, behalf_of=bob))
 
@@ -229,7 +231,7 @@ async def test_a_grant_is_replaced_under_its_etag(world: World) -> None:
         with pytest.raises(PreconditionFailedError):
             await world.grants.remove(made.grant.id, precondition, world.caller())
     row = world.store.history[-1]
-    assert (row.kind, row.before, row.after) == ("grant-replaced", shown_grant(made), shown_grant(replaced))
+    assert (row.kind, row.before, row.after) == ("grant-replaced", grant_view(made), grant_view(replaced))
     written = len(world.store.history)
     same = await world.grants.replace(made.grant.id, other, ANYHOW, world.caller())
     assert same == replaced
@@ -239,7 +241,7 @@ async def test_a_grant_is_replaced_under_its_etag(world: World) -> None:
         await world.grants.replace(twin.grant.id, other, ANYHOW, world.caller())
 
 
-async def test_a_replacement_among_those_of_others_gives_up_in_the_end(
+async def test_a_replacement_amid_concurrent_replacements_gives_up_in_the_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _ = await world.grants.create(ALICE, world.caller())

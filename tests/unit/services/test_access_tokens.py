@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from confplane.domain.access.identities import Authentication, Identity, Narrowing
+from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
 from confplane.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, NotFoundError
 from confplane.security import api_tokens
 from confplane.services.access_admin.grants import NewGrant
-from confplane.services.access_admin.shown import shown_token
-from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S, Known, Lifetimes, NewToken, TokenService
+from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S, KnownNames, Lifetimes, NewToken, TokenService
+from confplane.services.access_admin.views import token_view
 from tests.support.access_world import CLUSTERS, World, allow, deny
 from tests.support.credentials import parse
 
@@ -60,14 +60,14 @@ async def test_a_token_works_and_only_its_digest_is_kept(world: World) -> None:
         "new portal",
         "CHG-1",
     )
-    assert row.after == shown_token(made.token, world.tokens.now)
+    assert row.after == token_view(made.token, world.tokens.now)
     secret = made.text.removeprefix(api_tokens.PREFIX)
     assert secret not in repr(world.store.history) + repr(await world.store.find_token(made.token.id))
 
 
 @pytest.mark.parametrize("days", [(90, 365), (7, 30), (400, 30)])
 async def test_the_expiry_is_the_default_within_the_longest(world: World, days: tuple[int, int]) -> None:
-    service = TokenService(world.store, world.control, api_tokens.mint, Known(CLUSTERS), Lifetimes(*days))
+    service = TokenService(world.store, world.control, api_tokens.mint, KnownNames(CLUSTERS), Lifetimes(*days))
     made = await service.create(NewToken("User:a"), world.caller())
     assert made.token.expires_at - made.token.created_at == timedelta(days=min(days))
 
@@ -94,9 +94,17 @@ async def test_an_expiry_that_has_passed_or_is_too_late_is_refused(world: World,
         (NewToken("User:a", ("Group:*",)), "/groups/0", "User:*"),
         (NewToken("User:a", owner=""), "/owner", "1 to 1024"),
         (NewToken("User:a", note="\0"), "/note", "control characters"),
-        (NewToken("User:a", narrowing=Narrowing(clusters=frozenset({"three"}))), "/narrowing/clusters", "one, two"),
-        (NewToken("User:a", narrowing=Narrowing(clusters=frozenset())), "/narrowing/clusters", "no limit"),
-        (NewToken("User:a", narrowing=Narrowing(operations=frozenset())), "/narrowing/operations", "no limit"),
+        (
+            NewToken("User:a", narrowing=CredentialNarrowing(clusters=frozenset({"three"}))),
+            "/narrowing/clusters",
+            "one, two",
+        ),
+        (NewToken("User:a", narrowing=CredentialNarrowing(clusters=frozenset())), "/narrowing/clusters", "no limit"),
+        (
+            NewToken("User:a", narrowing=CredentialNarrowing(operations=frozenset())),
+            "/narrowing/operations",
+            "no limit",
+        ),
     ],
 )
 async def test_what_no_token_can_have_is_refused_by_name(
@@ -147,18 +155,20 @@ async def test_a_narrowed_token_has_to_be_within_its_makers_rights_and_no_more(w
     team = await world.user("team", *TEAM)
     await world.give(allow("User:payments-app", Operation.ALTER_CONFIGS, ResourceType.TOPIC, cluster="two"))
     await refused(world, NewToken("User:payments-app"), team)
-    await refused(world, NewToken("User:payments-app", narrowing=Narrowing(read_only=True)), team)
-    only = Narrowing(clusters=frozenset({"one"}))
+    await refused(world, NewToken("User:payments-app", narrowing=CredentialNarrowing(read_only=True)), team)
+    only = CredentialNarrowing(clusters=frozenset({"one"}))
     assert (await world.tokens.create(NewToken("User:payments-app", narrowing=only), world.caller(team))).text
 
 
 async def test_a_narrowed_maker_hands_its_limits_on(world: World) -> None:
-    keeper = await world.user("keeper", Role.ADMIN, narrowing=Narrowing(operations=frozenset({Operation.ALTER})))
+    keeper = await world.user(
+        "keeper", Role.ADMIN, narrowing=CredentialNarrowing(operations=frozenset({Operation.ALTER}))
+    )
     await world.give(allow("User:app", Operation.ALTER_CONFIGS, ResourceType.TOPIC))
     assert "ALTER_CONFIGS" in await refused(world, NewToken("User:app"), keeper)
-    reader = replace(keeper, narrowing=Narrowing(read_only=True))
+    reader = replace(keeper, narrowing=CredentialNarrowing(read_only=True))
     assert "lacks the grant ALTER on tokens" in await refused(world, NewToken("User:app"), reader)
-    in_one = replace(keeper, narrowing=Narrowing(clusters=frozenset({"one"})))
+    in_one = replace(keeper, narrowing=CredentialNarrowing(clusters=frozenset({"one"})))
     assert "lacks the grant ALTER on tokens" in await refused(world, NewToken("User:app"), in_one)
 
 
@@ -180,7 +190,7 @@ async def test_a_maker_needs_the_right_that_an_application_has_of_itself(world: 
     assert (await world.tokens.create(NewToken("User:bare"), world.caller(bare))).text
 
 
-async def test_a_group_is_handed_on_by_its_members_and_its_keepers(world: World) -> None:
+async def test_a_group_is_granted_by_its_members_and_its_managers(world: World) -> None:
     wanted = NewToken("User:payments-app", ("Group:payments",))
     team = await world.user("team", *TEAM)
     assert "/groups: User:team lacks the grant ALTER on tokens=Group~3Apayments" in await refused(world, wanted, team)
@@ -299,7 +309,7 @@ async def test_a_revoked_token_stays_revoked_and_is_written_down_once(world: Wor
 
 @pytest.mark.parametrize("overlap", [0, 60, LONGEST_OVERLAP_S])
 async def test_a_rotated_token_has_what_the_old_one_had(world: World, overlap: int) -> None:
-    limits = Narrowing(read_only=True, clusters=frozenset({"one"}))
+    limits = CredentialNarrowing(read_only=True, clusters=frozenset({"one"}))
     wanted = NewToken("User:app", ("Group:g",), "owner", "note", narrowing=limits)
     old = (await world.tokens.create(wanted, world.caller())).token
     made = await world.tokens.rotate(old.id, overlap, world.caller())

@@ -14,13 +14,13 @@ from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType
 from confplane.domain.changes import Node
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ForbiddenError, TopicForbiddenError
 from confplane.domain.facets import Tree
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.access import AccessControl
-from confplane.services.collections import Collection
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.ports.cluster_states import Place
 from confplane.store.mirror.nodes import Mirror
 from tests.support.catalogs import ZOOKEEPER
@@ -30,10 +30,12 @@ from tests.support.stores import facets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.facets import Facet
 
-FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+FACET = ClientConfigsFacet(
+    ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000
+)
 NAMES = ["a", "ab", "a-b", "a,b", "b", "c d", "~"]
 IDS = [
     *(Entity.of(user=name).id for name in [*NAMES, None]),
@@ -71,19 +73,19 @@ class Store:
         return self._mirror.trees[tree].nodes.get(entity_id)
 
     def with_keys(
-        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
     ) -> Iterator[Node]:
         return self._mirror.trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
     def with_client_id(
-        self, tree: Tree, facet: str, client_id: str | None, *, within: Ranges | None = None
+        self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
     ) -> list[Node]:
         return self._mirror.trees[tree].with_client_id(facet, client_id, within=within)
 
 
-def collection(store: Store, facet: Facet = FACET) -> Collection:
+def collection(store: Store, facet: Facet = FACET) -> ClusterFacet:
     laid_out = facet is FACET
-    return Collection(facet, Tree.CONFIG, cast("Any", store), cast("Any", None), laid_out=laid_out)
+    return ClusterFacet(facet, Tree.CONFIG, cast("Any", store), cast("Any", None), laid_out=laid_out)
 
 
 def granted(patterns: list[tuple[ResourceType, PatternType, str, Permission]]) -> Grants:
@@ -118,7 +120,7 @@ def matches(kind: ResourceType, pattern: PatternType, name: str, entity: Entity)
     st.sets(st.sampled_from(IDS)),
     st.booleans(),
     st.lists(PATTERNS, max_size=5),
-    st.sampled_from([FACET, ClientQuotas()]),
+    st.sampled_from([FACET, ClientQuotasFacet()]),
 )
 def test_a_bound_collection_is_a_filter_of_the_whole_one(
     config: set[str],
@@ -128,7 +130,7 @@ def test_a_bound_collection_is_a_filter_of_the_whole_one(
     facet: Facet,
 ) -> None:
     whole = collection(Store(config, other, moving=moving), facet)
-    bound = whole.seen_by(access_of("User:team", granted(patterns)))
+    bound = whole.visible_to(access_of("User:team", granted(patterns)))
 
     def visible(entity_id: str) -> bool:
         fitting = [
@@ -155,9 +157,9 @@ def test_a_bound_collection_is_a_filter_of_the_whole_one(
                 bound.get(entity_id)
 
 
-def test_a_hidden_entity_is_refused_alike_and_before_any_look_up() -> None:
+def test_a_hidden_entity_is_refused_alike_and_before_any_lookup() -> None:
     store = Store({"user=a"}, {"user=a"}, moving=False)
-    bound = collection(store).seen_by(access_of("User:team", Grants()))
+    bound = collection(store).visible_to(access_of("User:team", Grants()))
     refusals = []
     for entity_id in ("user=a", "user=b"):
         with pytest.raises(ForbiddenError) as refused:
@@ -174,24 +176,24 @@ def test_a_caller_who_needs_no_grant_reads_the_collection_itself() -> None:
     """Answers that are kept by collection stay few, and a poll costs no more."""
     whole = collection(Store(set(), set(), moving=False))
     admin = AccessControl(Grants()).access(Identity(ADMIN, Authentication.ADMIN_TOKEN), "", "")
-    assert whole.seen_by(admin) is whole.whole is whole
-    assert whole.seen_by(access_of("User:team", Grants())).whole is whole
+    assert whole.visible_to(admin) is whole.whole is whole
+    assert whole.visible_to(access_of("User:team", Grants())).whole is whole
 
 
 def test_a_bound_collection_is_the_same_but_for_its_bounds() -> None:
-    parts: dict[str, Any] = {field.name: object() for field in fields(Collection)}
-    whole = Collection(**parts | {"access": None, "unbound": None})
+    parts: dict[str, Any] = {field.name: object() for field in fields(ClusterFacet)}
+    whole = ClusterFacet(**parts | {"access": None, "unbound": None})
     access = access_of("User:a", Grants())
-    bound = whole.seen_by(access)
+    bound = whole.visible_to(access)
     assert bound is not whole
-    found = {field.name: getattr(bound, field.name) for field in fields(Collection)}
+    found = {field.name: getattr(bound, field.name) for field in fields(ClusterFacet)}
     assert found == parts | {"access": access, "unbound": whole}
 
 
 def test_an_application_resolves_its_own_client_configs_and_nothing_else() -> None:
     store = Store({"user=a"}, {"user=a", "user"}, moving=False)
     application = access_of("User:a", Grants())
-    configs, quotas = (collection(store, facet).seen_by(application) for facet in (FACET, ClientQuotas()))
+    configs, quotas = (collection(store, facet).visible_to(application) for facet in (FACET, ClientQuotasFacet()))
     assert configs.around(Entity.of(user="a")) is configs.whole
     assert configs.around(Entity.of(user="a", client_id="x")) is configs.whole
     for refusing, entity in (

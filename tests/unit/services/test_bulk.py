@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.services.changes import bulk
-from confplane.services.changes.bulk import Bulk, Rooms
+from confplane.services.changes.bulk import Bulk, LoadSemaphores
 from confplane.services.changes.order import Stage
 from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from confplane.services.changes.bulk import Waiting
+    from confplane.services.changes.bulk import ReadyEdit
 
 
-class Sending:
+class BulkRun:
     """Loads as they are sent; each edit ends when the test says so, or at once."""
 
     def __init__(self, *chains: list[Stage], at_once: bool = True) -> None:
@@ -32,7 +32,7 @@ class Sending:
         if at_once:
             self.going.set()
 
-    async def send(self, load: Sequence[Waiting]) -> None:
+    async def send(self, load: Sequence[ReadyEdit]) -> None:
         self.loads.append([each.position for each in load])
         self.planned |= {each.position: {name: dict(made) for name, made in each.planned.items()} for each in load}
         self._now += 1
@@ -56,7 +56,7 @@ def alone(count: int) -> list[list[Stage]]:
 
 
 async def test_all_edits_go_in_loads_that_are_bounded_a_few_at_once() -> None:
-    sending = Sending(*alone(5 * bulk.MOST + 1))
+    sending = BulkRun(*alone(5 * bulk.MOST + 1))
     await sending.run()
     assert [len(load) for load in sending.loads] == [*[bulk.MOST] * 5, 1]
     assert [position for load in sending.loads for position in load] == list(range(5 * bulk.MOST + 1))
@@ -64,11 +64,11 @@ async def test_all_edits_go_in_loads_that_are_bounded_a_few_at_once() -> None:
 
 
 async def test_nothing_to_send() -> None:
-    await Sending().run()
+    await BulkRun().run()
 
 
 async def test_stages_go_one_after_another_and_know_what_those_of_other_ranks_made() -> None:
-    sending = Sending([Stage("user", [0]), Stage("pair", [1, 2]), Stage("user", [3])], [Stage("user", [4])])
+    sending = BulkRun([Stage("user", [0]), Stage("pair", [1, 2]), Stage("user", [3])], [Stage("user", [4])])
     await sending.run()
     assert sending.loads == [[0, 4], [1, 2], [3]]
     assert sending.planned == {
@@ -81,7 +81,7 @@ async def test_stages_go_one_after_another_and_know_what_those_of_other_ranks_ma
 
 
 async def test_what_failed_made_nothing() -> None:
-    sending = Sending([Stage("user", [0]), Stage("pair", [1])])
+    sending = BulkRun([Stage("user", [0]), Stage("pair", [1])])
     sending.held = {0}
     running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.01)
@@ -91,7 +91,7 @@ async def test_what_failed_made_nothing() -> None:
 
 
 async def test_one_that_takes_long_holds_up_its_own_chain_alone() -> None:
-    sending = Sending([Stage("user", [0]), Stage("pair", [1])], [Stage("user", [2]), Stage("pair", [3])], *alone(0))
+    sending = BulkRun([Stage("user", [0]), Stage("pair", [1])], [Stage("user", [2]), Stage("pair", [3])], *alone(0))
     sending.held = {0}
     running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.01)
@@ -104,7 +104,7 @@ async def test_one_that_takes_long_holds_up_its_own_chain_alone() -> None:
 async def test_as_many_that_take_long_as_loads_may_go_hold_up_none() -> None:
     """An edit that goes by itself takes no load's place."""
     count = 3 * bulk.AT_ONCE * bulk.MOST
-    sending = Sending(*alone(count))
+    sending = BulkRun(*alone(count))
     sending.held = set(range(0, count, bulk.MOST))
     running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.05)
@@ -116,7 +116,7 @@ async def test_as_many_that_take_long_as_loads_may_go_hold_up_none() -> None:
 
 
 async def test_a_fault_ends_it() -> None:
-    sending = Sending(*alone(2 * bulk.AT_ONCE * bulk.MOST))
+    sending = BulkRun(*alone(2 * bulk.AT_ONCE * bulk.MOST))
     sending.held = {0}
     sending.going.clear()
     running = asyncio.create_task(sending.run())
@@ -128,13 +128,13 @@ async def test_a_fault_ends_it() -> None:
     assert len(sending.loads) == bulk.AT_ONCE
 
 
-async def test_an_error_of_a_load_ends_it_behind_the_loads_under_way() -> None:
+async def test_an_error_of_a_load_ends_it_after_the_running_loads() -> None:
     """Nothing of a request is sent behind its answer, and no load waits for an edit that never ends."""
     going = asyncio.Event()
     ended: list[int] = []
-    sent: list[Sequence[Waiting]] = []
+    sent: list[Sequence[ReadyEdit]] = []
 
-    async def send(load: Sequence[Waiting]) -> None:
+    async def send(load: Sequence[ReadyEdit]) -> None:
         sent.append(load)
         if len(sent) == 1:
             await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_an_error_of_a_load_ends_it_behind_the_loads_under_way() -> None:
 
 
 async def test_an_error_of_a_load_ends_the_wait_for_its_edits() -> None:
-    async def send(_load: Sequence[Waiting]) -> None:
+    async def send(_load: Sequence[ReadyEdit]) -> None:
         await asyncio.sleep(0)
         raise RuntimeError("a fault")
 
@@ -176,7 +176,7 @@ async def test_chains_are_begun_load_by_load() -> None:
             begun.append(1)
             return super().__iter__()
 
-    sending = Sending(*(Chain(stages) for stages in alone(5 * bulk.MOST)))
+    sending = BulkRun(*(Chain(stages) for stages in alone(5 * bulk.MOST)))
     assert begun == []
     sending.going.clear()
     running = asyncio.create_task(sending.run())
@@ -188,12 +188,12 @@ async def test_chains_are_begun_load_by_load() -> None:
 
 
 async def test_large_loads_of_all_requests_to_a_cluster_are_a_few_at_a_time() -> None:
-    rooms = Rooms()
+    semaphores = LoadSemaphores()
     entered: list[int] = []
     going = asyncio.Event()
 
     async def load(number: int, edits: int, cluster: str = "one") -> None:
-        async with rooms.room(cluster, edits, time.monotonic() + 60):
+        async with semaphores.slot(cluster, edits, time.monotonic() + 60):
             entered.append(number)
             await going.wait()
 
@@ -210,12 +210,12 @@ async def test_large_loads_of_all_requests_to_a_cluster_are_a_few_at_a_time() ->
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_load_waits_for_others_until_the_deadline_at_most(*, cancelled: bool) -> None:
-    rooms = Rooms()
+async def test_a_load_waits_for_other_loads_until_the_deadline_at_most(*, cancelled: bool) -> None:
+    semaphores = LoadSemaphores()
     going = asyncio.Event()
 
     async def load(seconds: float) -> None:
-        async with rooms.room("one", bulk.MOST, time.monotonic() + seconds):
+        async with semaphores.slot("one", bulk.MOST, time.monotonic() + seconds):
             await going.wait()
 
     running = [asyncio.create_task(load(60)) for _ in range(bulk.AT_ONCE)]
@@ -230,6 +230,6 @@ async def test_a_load_waits_for_others_until_the_deadline_at_most(*, cancelled: 
     # Neither took a place with it.
     async with asyncio.timeout(60):
         for _ in range(bulk.AT_ONCE + 1):
-            async with rooms.room("one", bulk.MOST, time.monotonic() + 60):
+            async with semaphores.slot("one", bulk.MOST, time.monotonic() + 60):
                 pass
-    assert rooms._rooms["one"]._value == bulk.AT_ONCE
+    assert semaphores._semaphores["one"]._value == bulk.AT_ONCE

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.ops import Op, OpType
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.client_drafts import ClientDrafter
 from confplane.services.changes.edits import Edit
 from tests.support.catalogs import ZOOKEEPER
@@ -30,7 +30,7 @@ def encoded(facet: ClientFacet, *ops: Op, target: object = None) -> dict[str, st
 
 
 @pytest.mark.parametrize("kind", [OpType.APPEND, OpType.SUBTRACT])
-@pytest.mark.parametrize("facet", [ClientQuotas(), ClientConfigs(ZOOKEEPER)], ids=lambda facet: facet.name)
+@pytest.mark.parametrize("facet", [ClientQuotasFacet(), ClientConfigsFacet(ZOOKEEPER)], ids=lambda facet: facet.name)
 def test_an_op_on_lists_is_refused_and_not_passed_over(facet: ClientFacet, kind: OpType) -> None:
     foreign = Op("acks", kind, "1", "/configs/1")
     with pytest.raises(InvalidRequestError, match=f"{kind.name} of acks: a key of {facet.name} can be set") as caught:
@@ -38,14 +38,14 @@ def test_an_op_on_lists_is_refused_and_not_passed_over(facet: ClientFacet, kind:
     assert caught.value.pointer == "/configs/1"
 
 
-def test_beside_a_sound_op_it_is_refused_too() -> None:
-    assert encoded(ClientConfigs(ZOOKEEPER), SET) == {"acks": "all"}
+def test_alongside_a_sound_op_it_is_refused_too() -> None:
+    assert encoded(ClientConfigsFacet(ZOOKEEPER), SET) == {"acks": "all"}
     with pytest.raises(InvalidRequestError, match="APPEND of session"):
-        encoded(ClientConfigs(ZOOKEEPER), SET, Op("session.timeout.ms", OpType.APPEND, "1"))
+        encoded(ClientConfigsFacet(ZOOKEEPER), SET, Op("session.timeout.ms", OpType.APPEND, "1"))
 
 
 def test_a_removal_is_an_op_of_every_facet() -> None:
-    assert encoded(ClientConfigs(ZOOKEEPER), SET, Op("session.timeout.ms", OpType.DELETE)) == {
+    assert encoded(ClientConfigsFacet(ZOOKEEPER), SET, Op("session.timeout.ms", OpType.DELETE)) == {
         "acks": "all",
         "session.timeout.ms": None,
     }
@@ -67,7 +67,7 @@ def test_quotas_that_a_cluster_without_zookeeper_refuses(ops: list[tuple[str, fl
         Op(key, OpType.DELETE if value is None else OpType.SET, value, f"/ops/{index}")
         for index, (key, value) in enumerate(ops)
     ]
-    assert encoded(ClientQuotas(), *given)
+    assert encoded(ClientQuotasFacet(), *given)
     with pytest.raises(InvalidRequestError, match=detail) as caught:
-        encoded(ClientQuotas(), *given, target="a target")
+        encoded(ClientQuotasFacet(), *given, target="a target")
     assert caught.value.pointer == f"/ops/{len(ops) - 1}"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from confplane.services import pace
+from confplane.services import cooperative_yielding
 
 _OTHERS_S = 0.01
 
@@ -24,7 +24,7 @@ class _Clock:
         self.now += seconds
         return self.now
 
-    async def others(self) -> None:
+    async def other_task(self) -> None:
         """Take note of the time in each turn of the loop, and use some of it."""
         while True:
             self.turns.append(self.now)
@@ -35,16 +35,16 @@ class _Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     made = _Clock()
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(cooperative_yielding, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 
 async def _holds(clock: _Clock, *works: list[float]) -> list[float]:
     """Run lists of work one after another beside other tasks; return the seconds of each hold of the loop."""
-    others = asyncio.create_task(clock.others())
+    others = asyncio.create_task(clock.other_task())
     await asyncio.sleep(0)
     for items in works:
-        assert len(await pace.in_slices(clock.work, items)) == len(items)
+        assert len(await cooperative_yielding.in_slices(clock.work, items)) == len(items)
     await asyncio.sleep(0)
     others.cancel()
     holds = [later - earlier - _OTHERS_S for earlier, later in pairwise(clock.turns)]
@@ -64,11 +64,11 @@ async def test_short_lists_share_a_turn_of_the_loop(clock: _Clock) -> None:
 
 
 async def test_objects_are_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SLICE_S", 0.0)
-    objects = [[number] for number in range(4 * pace.PIECE)]
-    freeing = asyncio.create_task(pace.free_in_slices(objects))
+    monkeypatch.setattr(cooperative_yielding, "SLICE_S", 0.0)
+    objects = [[number] for number in range(4 * cooperative_yielding.PIECE)]
+    freeing = asyncio.create_task(cooperative_yielding.free_in_slices(objects))
     left = []
     while not freeing.done():
         left.append(len(objects))
         await asyncio.sleep(0)
-    assert left == [pieces * pace.PIECE for pieces in (4, 3, 2, 1, 0)]
+    assert left == [pieces * cooperative_yielding.PIECE for pieces in (4, 3, 2, 1, 0)]

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confplane.domain.changes import Node
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.facets import Tree
 from confplane.domain.filters import EntityFilter, FilterComponent, MatchType
-from confplane.domain.quotas import ClientQuotas
-from confplane.services.collections import Collection
-from confplane.services.ports.registrations import Registration
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.ports.registrations import ClientRegistration
 from confplane.services.reads import describe as module
 from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
@@ -24,16 +24,20 @@ from tests.support.catalogs import ZOOKEEPER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.services.reads.describe import Selected
 
-FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+FACET = ClientConfigsFacet(
+    ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000
+)
 IDS = [f"user={user}{pair}" for user in "abcde" for pair in ("", ",client-id=x")]
 SETS = st.sets(st.sampled_from(IDS))
 
 
 def service(registered: Iterable[str]) -> DescribeService:
-    known = {entity_id: [Registration("c", entity_id, "librdkafka", "2.6", ("acks",))] for entity_id in registered}
+    known = {
+        entity_id: [ClientRegistration("c", entity_id, "librdkafka", "2.6", ("acks",))] for entity_id in registered
+    }
     log = SimpleNamespace(
         registered=lambda _, within: [each for each in known if within is None or each in within],
         compatibility=lambda _, entity_id: known.get(entity_id, []),
@@ -41,16 +45,16 @@ def service(registered: Iterable[str]) -> DescribeService:
     return DescribeService(cast("Any", log))
 
 
-def collection(facet: Any, stored: Iterable[str]) -> Collection:
+def collection(facet: Any, stored: Iterable[str]) -> ClusterFacet:
     """A collection whose mirror has these nodes at the call of ``with_keys``."""
     nodes = {entity_id: Node(entity_id, ("acks", "1"), 0, 1, 1, 0) for entity_id in stored}
 
-    async def moment(_: Tree, __: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
+    async def moment(_: Tree, __: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
         seen = [each for each in sorted(nodes) if within is None or each in within]
         return [nodes[entity_id] for entity_id in seen if entity_id.startswith(prefix)]
 
     def with_keys(
-        _: Tree, __: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+        _: Tree, __: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
     ) -> Iterator[Node]:
         assert after is None
         assert prefix, "a walk of everything in one turn holds the loop"
@@ -58,7 +62,7 @@ def collection(facet: Any, stored: Iterable[str]) -> Collection:
         return iter([nodes[entity_id] for entity_id in seen if entity_id.startswith(prefix)])
 
     store = SimpleNamespace(name="c", get=lambda _, entity_id: nodes.get(entity_id), with_keys=with_keys, moment=moment)
-    return Collection(facet, Tree.CONFIG, cast("Any", store), cast("Any", None))
+    return ClusterFacet(facet, Tree.CONFIG, cast("Any", store), cast("Any", None))
 
 
 def wanted(*components: FilterComponent, strict: bool = False) -> EntityFilter:
@@ -74,7 +78,7 @@ FILTERS: list[tuple[EntityFilter, Callable[[str], bool]]] = [
 ]
 
 
-async def selected(describe: DescribeService, which: Collection, of: EntityFilter) -> list[list[Selected]]:
+async def selected(describe: DescribeService, which: ClusterFacet, of: EntityFilter) -> list[list[Selected]]:
     return [part async for part in describe.select(which, of)]
 
 
@@ -94,6 +98,6 @@ def test_nodes_and_registrations_come_in_one_order(
 
 
 async def test_quotas_have_no_registrations() -> None:
-    describe, which = service(IDS), collection(ClientQuotas(), IDS[:2])
+    describe, which = service(IDS), collection(ClientQuotasFacet(), IDS[:2])
     [part] = await selected(describe, which, EVERYTHING)
     assert [(entity_id, known) for entity_id, _, known in part] == [(IDS[0], ()), (IDS[1], ())]

@@ -10,15 +10,15 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft import asking as asking_module
-from confplane.services.kraft.asking import Asking
-from confplane.services.ports.applying import Applied, Asked, Held, Unknown
+from confplane.services.kraft import dry_run as asking_module
+from confplane.services.kraft.dry_run import DryRunValidator
+from confplane.services.ports.applying import AlterApplied, AlterRetriable, AlterUnknown, DryRunResult
 from confplane.services.ports.cluster_states import Target, TargetMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.services.ports.applying import Alteration, End
+    from confplane.services.ports.applying import Alteration, AlterOutcome
 
 TOPICS = [Entity.of(topic=f"t{at}") for at in range(3)]
 
@@ -31,7 +31,7 @@ class Cluster:
         self.asked = asyncio.Event()
         self.answers = asyncio.Event()
         self.error: Exception | None = None
-        self.end: End = Applied()
+        self.end: AlterOutcome = AlterApplied()
         self.topic_ids_of: dict[str, str] | Exception = {}
 
     async def topic_ids(self, names: Sequence[str], _: float) -> dict[str, str]:
@@ -39,7 +39,7 @@ class Cluster:
             raise self.topic_ids_of
         return {name: self.topic_ids_of[name] for name in names if name in self.topic_ids_of}
 
-    async def alter_configs(self, asked: Sequence[Alteration], _: float, *, validate_only: bool) -> list[End]:
+    async def alter_configs(self, asked: Sequence[Alteration], _: float, *, validate_only: bool) -> list[AlterOutcome]:
         assert validate_only
         self.requests.append([each.entity for each in asked])
         self.asked.set()
@@ -49,25 +49,25 @@ class Cluster:
         return [self.end] * len(asked)
 
 
-def asking_of(cluster: Cluster, mode: TargetMode = TargetMode.ADOPT) -> Asking:
+def dry_run_validator(cluster: Cluster, mode: TargetMode = TargetMode.ADOPT) -> DryRunValidator:
     async def no_secrets(*_: object) -> dict[str, Any]:
         return {}
 
     store = SimpleNamespace(name="c", target=lambda: Target("id", mode))
-    return Asking(cast("Any", cluster), cast("Any", store), cast("Any", SimpleNamespace(of=no_secrets)))
+    return DryRunValidator(cast("Any", cluster), cast("Any", store), cast("Any", SimpleNamespace(of=no_secrets)))
 
 
-async def test_questions_that_come_meanwhile_share_the_next_request() -> None:
+async def test_validations_that_arrive_during_a_request_share_the_next_one() -> None:
     cluster = Cluster()
-    asking = asking_of(cluster)
+    asking = dry_run_validator(cluster)
     first, second, third = TOPICS
-    asked = [asyncio.create_task(asking.ask(first, {"k": "v"}, ["k"], None))]
+    asked = [asyncio.create_task(asking.validate(first, {"k": "v"}, ["k"], None))]
     await cluster.asked.wait()
-    asked += [asyncio.create_task(asking.ask(each, {"k": "v"}, ["k"], None)) for each in (second, third, second)]
+    asked += [asyncio.create_task(asking.validate(each, {"k": "v"}, ["k"], None)) for each in (second, third, second)]
     for _ in range(10):
         await asyncio.sleep(0)
     cluster.answers.set()
-    assert await asyncio.gather(*asked) == [Asked()] * 4
+    assert await asyncio.gather(*asked) == [DryRunResult()] * 4
     assert cluster.requests == [[first], [second, third], [second]]
 
 
@@ -75,49 +75,49 @@ async def test_a_failed_question_is_answered_too() -> None:
     cluster = Cluster()
     cluster.answers.set()
     cluster.error = RuntimeError("a defect")
-    asked = await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None)
+    asked = await dry_run_validator(cluster).validate(TOPICS[0], {}, ["k"], None)
     assert "the log has the error" in (asked.warning or "")
 
 
 async def test_a_missing_right_is_a_warning() -> None:
     cluster = Cluster()
     cluster.answers.set()
-    cluster.end = Held("The alter is not permitted")
-    asked = await asking_of(cluster).ask(TOPICS[0], {}, ["k"], None)
+    cluster.end = AlterRetriable("The alter is not permitted")
+    asked = await dry_run_validator(cluster).validate(TOPICS[0], {}, ["k"], None)
     assert (asked.warning or "").endswith("The alter is not permitted")
 
 
 async def test_an_unexpected_answer_is_a_warning_and_silences_nobody() -> None:
     cluster = Cluster()
     cluster.answers.set()
-    cluster.end = Unknown("UNKNOWN_SERVER_ERROR (code -1)", -1)
-    asking = asking_of(cluster)
+    cluster.end = AlterUnknown("UNKNOWN_SERVER_ERROR (code -1)", -1)
+    asking = dry_run_validator(cluster)
     for _ in range(2):
-        asked = await asking.ask(TOPICS[0], {}, ["k"], None)
+        asked = await asking.validate(TOPICS[0], {}, ["k"], None)
         assert (asked.warning or "").endswith("UNKNOWN_SERVER_ERROR (code -1)")
     assert len(cluster.requests) == 2
 
 
 async def test_an_observed_cluster_is_not_asked() -> None:
     cluster = Cluster()
-    assert await asking_of(cluster, TargetMode.OBSERVE).ask(TOPICS[0], {}, ["k"], None) == Asked()
+    assert await dry_run_validator(cluster, TargetMode.OBSERVE).validate(TOPICS[0], {}, ["k"], None) == DryRunResult()
     assert cluster.requests == []
 
 
 async def test_the_answer_about_a_topic_has_its_id_at_the_time_of_the_question() -> None:
     cluster = Cluster()
     cluster.answers.set()
-    asking = asking_of(cluster)
+    asking = dry_run_validator(cluster)
     cluster.topic_ids_of = {"t0": "id0"}
-    assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked(topic_id="id0")
-    assert await asking.ask(TOPICS[1], {}, ["k"], None) == Asked()
-    assert await asking.ask(Entity.of(group="t0"), {}, ["k"], None) == Asked()
+    assert await asking.validate(TOPICS[0], {}, ["k"], None) == DryRunResult(topic_id="id0")
+    assert await asking.validate(TOPICS[1], {}, ["k"], None) == DryRunResult()
+    assert await asking.validate(Entity.of(group="t0"), {}, ["k"], None) == DryRunResult()
     # Without the right to describe topics, a change goes on without it.
     cluster.topic_ids_of = UnavailableError("DESCRIBE is missing")
-    assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked()
+    assert await asking.validate(TOPICS[0], {}, ["k"], None) == DryRunResult()
     # A defect beside the question leaves nobody without an answer.
     cluster.topic_ids_of = RuntimeError("a defect")
-    assert await asking.ask(TOPICS[0], {}, ["k"], None) == Asked()
+    assert await asking.validate(TOPICS[0], {}, ["k"], None) == DryRunResult()
 
 
 @pytest.fixture
@@ -130,29 +130,29 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_question_waits_for_a_cluster_that_hangs() -> None:
     """The cluster keeps to no deadline; the line to it may hang anywhere."""
     cluster = Cluster()
-    asking = asking_of(cluster)
-    asked = await asking.ask(TOPICS[0], {}, ["k"], None)
+    asking = dry_run_validator(cluster)
+    asked = await asking.validate(TOPICS[0], {}, ["k"], None)
     assert (asked.warning or "").endswith("No answer came within 0 seconds")
     # Nobody is asked for a while, and then a question behind the hung request waits no longer either.
-    assert (await asking.ask(TOPICS[1], {}, ["k"], None)).warning == asked.warning
-    asking._quiet.clear()
-    assert (await asking.ask(TOPICS[1], {}, ["k"], None)).warning == asked.warning
+    assert (await asking.validate(TOPICS[1], {}, ["k"], None)).warning == asked.warning
+    asking._backoff.clear()
+    assert (await asking.validate(TOPICS[1], {}, ["k"], None)).warning == asked.warning
     assert cluster.requests == [[TOPICS[0]]]
-    asking._quiet.clear()
+    asking._backoff.clear()
     cluster.answers.set()
-    await asyncio.wait(asking._asking.values())
-    assert await asking.ask(TOPICS[1], {}, ["k"], None) == Asked()
+    await asyncio.wait(asking._tasks.values())
+    assert await asking.validate(TOPICS[1], {}, ["k"], None) == DryRunResult()
     # Those that gave up are not asked about any more.
     assert cluster.requests == [[TOPICS[0]], [TOPICS[1]]]
 
 
-async def test_who_comes_amid_a_request_without_an_answer_waits_no_longer_than_that() -> None:
+async def test_a_caller_that_arrives_during_an_unanswered_request_waits_no_longer_than_it() -> None:
     cluster = Cluster()
-    asking = asking_of(cluster)
+    asking = dry_run_validator(cluster)
     cluster.error = UnavailableError("No broker answers")
-    asked = [asyncio.create_task(asking.ask(TOPICS[0], {}, ["k"], None))]
+    asked = [asyncio.create_task(asking.validate(TOPICS[0], {}, ["k"], None))]
     await cluster.asked.wait()
-    asked.append(asyncio.create_task(asking.ask(TOPICS[1], {}, ["k"], None)))
+    asked.append(asyncio.create_task(asking.validate(TOPICS[1], {}, ["k"], None)))
     for _ in range(10):
         await asyncio.sleep(0)
     cluster.answers.set()

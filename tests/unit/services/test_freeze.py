@@ -21,9 +21,9 @@ from confplane.domain.errors import (
 )
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.changes.idempotency import RequestKey, Run
+from confplane.services.changes.idempotency import RequestKey, RequestRun
 from confplane.services.changes.runner import ChangeRunner
-from confplane.services.ports.cluster_states import Freeze, Stored
+from confplane.services.ports.cluster_states import Freeze, StoredState
 from confplane.services.ports.request_keys import KeyedChange, KeyRow
 from confplane.services.ports.store import Marker
 from confplane.services.ports.trail import Outcome
@@ -34,7 +34,7 @@ from confplane.services.ports.transactions import (
     SessionEnded,
     StateWrite,
     Transaction,
-    Unknown,
+    TransactionUnknown,
 )
 from tests.support.grants import Grants, access_of
 
@@ -51,14 +51,14 @@ COMMITTED = Committed(77, 1_000, (), {"/confplane/freeze": 5})
 OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)
 
 
-class Stage:
+class World:
     """A store and a trail in one, and what happened on them in order."""
 
     name = "c"
 
     def __init__(self, *results: CommitResult, freeze: Freeze | None = None) -> None:
         self.results = list(results)
-        self.state = Stored(4, freeze)
+        self.state = StoredState(4, freeze)
         self.happened: list[Any] = []
         self.claims: list[Claim] = []
         self.trail_is_away = False
@@ -69,7 +69,7 @@ class Stage:
     def writer(self) -> str:
         return self.writers.pop() if len(self.writers) > 1 else self.writers[0]
 
-    async def read_state(self, _kind: type[Freeze], _deadline: float) -> Stored[Freeze]:
+    async def read_state(self, _kind: type[Freeze], _deadline: float) -> StoredState[Freeze]:
         return self.state
 
     async def check_admission(
@@ -110,7 +110,7 @@ class Stage:
         return [type(each).__name__ for each in self.happened]
 
     async def run(
-        self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60, *, run: Run | None = None
+        self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60, *, run: RequestRun | None = None
     ) -> Any:
         caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + seconds)
         return await self.run_by(replace(caller, run=run), method, reason)
@@ -121,14 +121,14 @@ class Stage:
 
 
 async def test_intent_then_transaction_then_outcome() -> None:
-    stage = Stage(COMMITTED)
-    result = await stage.run()
-    intent, transaction, outcome, released = stage.happened
+    world = World(COMMITTED)
+    result = await world.run()
+    intent, transaction, outcome, released = world.happened
     [change] = transaction.changes
     [write] = change.writes
     assert isinstance(write, StateWrite)
     assert isinstance(write.value, Freeze)
-    assert stage.kinds() == ["Intent", "Transaction", "Outcome", "tuple"]
+    assert world.kinds() == ["Intent", "Transaction", "Outcome", "tuple"]
     assert (intent.reason, intent.entities[0].before, intent.entities[0].after) == (
         "upgrade",
         {"frozen": None},
@@ -146,161 +146,161 @@ async def test_intent_then_transaction_then_outcome() -> None:
 
 
 async def test_a_conflict_is_another_attempt_of_the_same_change() -> None:
-    stage = Stage(Conflict(), COMMITTED)
-    await stage.run()
-    assert stage.kinds() == ["Intent", "Transaction", "Intent", "Transaction", "Outcome", "tuple"]
-    made = [each.changes[0] if isinstance(each, Transaction) else each for each in stage.happened[:5]]
+    world = World(Conflict(), COMMITTED)
+    await world.run()
+    assert world.kinds() == ["Intent", "Transaction", "Intent", "Transaction", "Outcome", "tuple"]
+    made = [each.changes[0] if isinstance(each, Transaction) else each for each in world.happened[:5]]
     assert [each.attempt for each in made] == [1, 1, 2, 2, 2]
     assert len({each.change_id for each in made}) == 1
 
 
 async def test_conflicts_until_the_deadline_are_a_rejected_change() -> None:
-    stage = Stage(Conflict())
+    world = World(Conflict())
     with pytest.raises(ConcurrentChangeError):
-        await stage.run(seconds=-1)
-    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
-    assert not stage.happened[-1].committed
+        await world.run(seconds=-1)
+    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
+    assert not world.happened[-1].committed
 
 
 async def test_a_lost_reply_of_a_commit_is_settled_as_it_was_committed() -> None:
-    stage = Stage(Unknown())
-    stage.marker = Marker(uuid4(), True, 1, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003 - as its fields
-    result = await stage.run()
-    assert stage.kinds() == ["Intent", "Transaction", "Outcome", "tuple", "tuple"]
-    intent, _, outcome, released, waited = stage.happened
+    world = World(TransactionUnknown())
+    world.marker = Marker(uuid4(), True, 1, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003 - as its fields
+    result = await world.run()
+    assert world.kinds() == ["Intent", "Transaction", "Outcome", "tuple", "tuple"]
+    intent, _, outcome, released, waited = world.happened
     assert outcome == Outcome(intent.change_id, 1, "c", True, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003
     assert (released, waited) == (("released", intent.change_id), ("waited for", 77))
     assert (result.revision, result.change_id) == (77, str(intent.change_id))
 
 
 async def test_a_lost_reply_of_what_never_arrived_is_settled_as_aborted() -> None:
-    stage = Stage(Unknown())
-    stage.marker = Marker(uuid4(), committed=False)
+    world = World(TransactionUnknown())
+    world.marker = Marker(uuid4(), committed=False)
     with pytest.raises(UnavailableError) as caught:
-        await stage.run()
+        await world.run()
     assert caught.value.retriable
-    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
-    assert not stage.happened[-1].committed
+    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
+    assert not world.happened[-1].committed
 
 
 async def test_all_attempts_are_made_under_one_session() -> None:
-    stage = Stage(Conflict(), COMMITTED)
-    stage.writers = ["second", "first", "first"]  # it is asked for before each attempt, and before the first queue
+    world = World(Conflict(), COMMITTED)
+    world.writers = ["second", "first", "first"]  # it is asked for before each attempt, and before the first queue
     with pytest.raises(UnavailableError):
-        await stage.run()
-    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
-    assert stage.happened[0].writer == "first"
-    assert not stage.happened[-1].committed
+        await world.run()
+    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
+    assert world.happened[0].writer == "first"
+    assert not world.happened[-1].committed
 
 
 async def test_a_lost_reply_leaves_the_intent_open() -> None:
-    stage = Stage(Unknown())
+    world = World(TransactionUnknown())
     with pytest.raises(OutcomeUnknownError) as caught:
-        await stage.run(seconds=0.1)
-    assert stage.kinds() == ["Intent", "Transaction"]
-    assert caught.value.change_id == str(stage.happened[0].change_id)
+        await world.run(seconds=0.1)
+    assert world.kinds() == ["Intent", "Transaction"]
+    assert caught.value.change_id == str(world.happened[0].change_id)
 
 
 async def test_a_session_that_ended_is_a_rejected_change() -> None:
-    stage = Stage(SessionEnded("gone"))
+    world = World(SessionEnded("gone"))
     with pytest.raises(UnavailableError):
-        await stage.run()
-    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
+        await world.run()
+    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
 
 
 async def test_without_an_intent_nothing_is_submitted() -> None:
-    stage = Stage()
-    stage.trail_is_away = True
+    world = World()
+    world.trail_is_away = True
     with pytest.raises(UnavailableError):
-        await stage.run()
-    assert stage.happened == []
+        await world.run()
+    assert world.happened == []
 
 
 async def test_a_freeze_for_another_reason_stands() -> None:
-    stage = Stage(freeze=OTHERS)
+    world = World(freeze=OTHERS)
     with pytest.raises(AlreadyExistsError, match=r"since 2023-11-14T22:13:20Z by User:bob: maintenance"):
-        await stage.run()
-    assert stage.happened == []
+        await world.run()
+    assert world.happened == []
 
 
 async def test_the_same_reason_is_nothing_to_do() -> None:
-    stage = Stage(freeze=OTHERS)
-    result = await stage.run(reason=" maintenance ")
+    world = World(freeze=OTHERS)
+    result = await world.run(reason=" maintenance ")
     assert (result.change_id, result.after) == (None, OTHERS)
-    assert stage.happened == []
+    assert world.happened == []
 
 
 async def test_one_that_cannot_be_read_is_no_equal() -> None:
     unreadable = Freeze("upgrade", None, 0)
     with pytest.raises(AlreadyExistsError):
-        await Stage(freeze=unreadable).run()
-    stage = Stage(COMMITTED, freeze=unreadable)
-    assert (await stage.run("thaw")).after is None
+        await World(freeze=unreadable).run()
+    world = World(COMMITTED, freeze=unreadable)
+    assert (await world.run("thaw")).after is None
 
 
 async def test_thawing_what_is_not_frozen_is_nothing_to_do() -> None:
-    stage = Stage()
-    assert (await stage.run("thaw")).change_id is None
-    assert stage.happened == []
+    world = World()
+    assert (await world.run("thaw")).change_id is None
+    assert world.happened == []
 
 
 @pytest.mark.parametrize("reason", ["", " \t", "a\nb", "a\0b", "\udcff", "x" * 1001])
 @pytest.mark.parametrize("method", ["freeze", "thaw"])
 async def test_reasons_that_cannot_be_stored(method: str, reason: str) -> None:
-    stage = Stage()
+    world = World()
     with pytest.raises(InvalidRequestError) as caught:
-        await stage.run(method, reason)
+        await world.run(method, reason)
     assert caught.value.pointer == "/reason"
-    assert stage.happened == []
+    assert world.happened == []
 
 
 @pytest.mark.parametrize("method", ["freeze", "thaw"])
 async def test_the_grant_is_asked_for_before_anything_is_read(method: str) -> None:
-    stage = Stage(freeze=OTHERS)
+    world = World(freeze=OTHERS)
     grants = Grants()
     grants.give("User:team", operation=Operation.ALTER_CONFIGS, resource=ResourceType.CLUSTER)
     deadline = time.monotonic() + 60
     with pytest.raises(ForbiddenError, match="User:team lacks the grant FREEZE on cluster c;"):
-        await stage.run_by(Caller(access_of("User:team", grants), deadline), method)
+        await world.run_by(Caller(access_of("User:team", grants), deadline), method)
     grants.give("User:team", operation=Operation.FREEZE, resource=ResourceType.CLUSTER)
-    stage.state = Stored(4, None if method == "freeze" else OTHERS)
-    stage.results.append(COMMITTED)
-    assert (await stage.run_by(Caller(access_of("User:team", grants), deadline), method)).change_id is not None
+    world.state = StoredState(4, None if method == "freeze" else OTHERS)
+    world.results.append(COMMITTED)
+    assert (await world.run_by(Caller(access_of("User:team", grants), deadline), method)).change_id is not None
 
 
 @pytest.mark.parametrize(("method", "before"), [("freeze", None), ("thaw", OTHERS)])
 async def test_validation_goes_up_to_the_write(method: str, before: Freeze | None) -> None:
-    stage = Stage(freeze=before)
+    world = World(freeze=before)
     caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + 60)
-    result = await stage.run_by(caller, method, validate_only=True)
+    result = await world.run_by(caller, method, validate_only=True)
     assert (result.change_id, result.before, result.after is None) == (None, before, method == "thaw")
-    assert stage.happened == []
-    stage.state = Stored(4, OTHERS)
+    assert world.happened == []
+    world.state = StoredState(4, OTHERS)
     with pytest.raises(AlreadyExistsError):
-        await stage.run_by(caller, "freeze", validate_only=True)
+        await world.run_by(caller, "freeze", validate_only=True)
 
 
 async def test_a_run_that_takes_over_answers_the_change_that_was_made_and_freezes_nothing_again() -> None:
-    stage = Stage(COMMITTED)
-    first = Run(KEY, None, uuid4())
-    result = await stage.run(run=first)
-    [claim] = stage.claims
+    world = World(COMMITTED)
+    first = RequestRun(KEY, None, uuid4())
+    result = await world.run(run=first)
+    [claim] = world.claims
     assert first.wrote
-    intent, outcome = stage.happened[0], stage.happened[2]
+    intent, outcome = world.happened[0], world.happened[2]
     kept = json.loads(json.dumps(claim.results))  # as Postgres keeps it
     row = KeyRow(claim.key_id, claim.holder, "body", "w", in_time=False, answer=None)
-    again = Run(KEY, row, uuid4(), [KeyedChange(intent.change_id, 1, kept, outcome)])
-    later = Stage()  # others have thawed it meanwhile
+    again = RequestRun(KEY, row, uuid4(), [KeyedChange(intent.change_id, 1, kept, outcome)])
+    later = World()  # others have thawed it meanwhile
     assert await later.run(run=again) == result
     assert later.happened == []
     assert again.replays
 
 
 async def test_an_error_that_invites_another_try_is_noted() -> None:
-    stage = Stage()
-    stage.trail_is_away = True
-    run = Run(KEY, None, uuid4())
+    world = World()
+    world.trail_is_away = True
+    run = RequestRun(KEY, None, uuid4())
     with pytest.raises(UnavailableError):
-        await stage.run(run=run)
+        await world.run(run=run)
     assert run.inviting
     assert not run.wrote

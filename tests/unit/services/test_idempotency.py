@@ -25,8 +25,8 @@ from confplane.domain.errors import (
 from confplane.services.access import of_operator
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult
-from confplane.services.changes.idempotency import IdempotencyService, RequestKey, Run
-from confplane.services.ports.request_keys import Answer, KeyedChange, KeyRow
+from confplane.services.changes.idempotency import IdempotencyService, RequestKey, RequestRun
+from confplane.services.ports.request_keys import KeyedChange, KeyRow, StoredAnswer
 from confplane.services.ports.trail import Outcome
 from tests.support.grants import Grants, access_of
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ADMIN = of_operator("User:admin", "", "")
 KEY = RequestKey("k", "b")
-ANSWER = Answer(200, {}, "{}")
+ANSWER = StoredAnswer(200, {}, "{}")
 EDIT = Edit(Entity.of(user="alice"), ())
 DONE = EditResult(EDIT, change_id="c-1", revision=7)
 UNCHANGED = EditResult(EDIT, revision=7)
@@ -71,7 +71,7 @@ class Keys:
     async def changes(self, _key_id: uuid.UUID) -> list[KeyedChange]:
         return []
 
-    async def store(self, _id: uuid.UUID, _holder: uuid.UUID, _answer: Answer) -> bool:
+    async def store(self, _id: uuid.UUID, _holder: uuid.UUID, _answer: StoredAnswer) -> bool:
         return self._did("store")
 
     async def hand_on(self, _id: uuid.UUID, _holder: uuid.UUID) -> bool:
@@ -109,15 +109,15 @@ def failed(error: ConfplaneError) -> EditResult:
     return EditResult(EDIT, error)
 
 
-def claimed(*results: EditResult, applied: bool = False) -> Run:
+def claimed(*results: EditResult, applied: bool = False) -> RequestRun:
     outcome = Outcome(ID, 1, "c", committed=True, revision=7, time_ms=1)
     earlier = KeyedChange(ID, 1, [{"facet": "client-quotas", "entity": "user=bob"}], outcome)
-    run = Run(KEY, row(), uuid.uuid4(), [earlier] if applied else [])
-    run.note(results)
+    run = RequestRun(KEY, row(), uuid.uuid4(), [earlier] if applied else [])
+    run.record(results)
     return run
 
 
-def row(*, in_time: bool = True, answer: Answer | None = None, body: str = "b") -> KeyRow:
+def row(*, in_time: bool = True, answer: StoredAnswer | None = None, body: str = "b") -> KeyRow:
     return KeyRow(ID, FIRST, body, "w-1", in_time, answer)
 
 
@@ -143,7 +143,7 @@ UNKNOWN = OutcomeUnknownError("unknown", change_id="c-2")
     ],
 )
 async def test_what_a_key_ends_in(
-    results: list[EditResult], answer: Answer | None, expected: str, *, applied: bool
+    results: list[EditResult], answer: StoredAnswer | None, expected: str, *, applied: bool
 ) -> None:
     keys = Keys()
     assert await service(keys).finish(claimed(*results, applied=applied), answer)
@@ -162,8 +162,8 @@ async def test_an_answer_does_not_count_once_the_key_is_anothers() -> None:
 
 
 async def test_what_wrote_nothing_counts_while_nobody_wrote_under_the_key() -> None:
-    assert await service(Keys()).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
-    assert not await service(Keys(row())).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
+    assert await service(Keys()).finish(RequestRun(KEY, None, uuid.uuid4()), ANSWER)
+    assert not await service(Keys(row())).finish(RequestRun(KEY, None, uuid.uuid4()), ANSWER)
 
 
 async def test_an_answer_is_given_though_it_can_not_be_stored() -> None:
@@ -171,14 +171,14 @@ async def test_an_answer_is_given_though_it_can_not_be_stored() -> None:
     keys.away = True
     assert await service(keys).finish(claimed(DONE), ANSWER)
     with pytest.raises(UnavailableError) as caught:
-        await service(keys).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
+        await service(keys).finish(RequestRun(KEY, None, uuid.uuid4()), ANSWER)
     assert caught.value.outcome == "unknown"
 
 
 async def test_a_new_key_begins_a_run_and_a_known_one_is_answered() -> None:
     store, soon = cast("ClusterStore", Store(there=True)), time.monotonic() + 60
     begun = await service(Keys()).begin(KEY, store, ADMIN, soon)
-    assert isinstance(begun, Run)
+    assert isinstance(begun, RequestRun)
     assert (begun.claimed, begun.applied) == (False, False)
     assert await service(Keys(row(answer=ANSWER))).begin(KEY, store, ADMIN, soon) == ANSWER
     with pytest.raises(IdempotencyKeyReusedError):
@@ -198,9 +198,9 @@ async def test_who_is_there_is_waited_for(there: Any) -> None:
 @pytest.mark.parametrize("why", ["writer gone", "late", "own"])
 async def test_a_key_is_taken_over(why: str) -> None:
     store, keys = Store(there=why != "writer gone"), Keys(row(in_time=why != "late"))
-    ended = Run(KEY, None, FIRST) if why == "own" else None
+    ended = RequestRun(KEY, None, FIRST) if why == "own" else None
     begun = await service(keys).begin(KEY, cast("ClusterStore", store), ADMIN, time.monotonic() + 60, ended=ended)
-    assert isinstance(begun, Run)
+    assert isinstance(begun, RequestRun)
     assert (begun.id, begun.claimed) == (ID, True)
     assert keys.row is not None
     assert keys.row.holder == begun.holder != FIRST
@@ -222,7 +222,7 @@ async def test_while_a_store_is_away_the_outcome_of_an_earlier_request_is_unknow
 
 
 async def test_nobody_begins_again_for_ever() -> None:
-    ended = Run(KEY, None, uuid.uuid4())
+    ended = RequestRun(KEY, None, uuid.uuid4())
     with pytest.raises(IdempotencyKeyBusyError):
         await service(Keys()).begin(KEY, cast("ClusterStore", Store(there=True)), ADMIN, time.monotonic(), ended=ended)
 
@@ -230,7 +230,7 @@ async def test_nobody_begins_again_for_ever() -> None:
 async def test_an_answer_is_given_again_to_who_still_has_the_grants() -> None:
     grants, store, soon = Grants(), cast("ClusterStore", Store(there=True)), time.monotonic() + 60
     access = access_of("User:team", grants)
-    run = Run(KEY, None, FIRST)
+    run = RequestRun(KEY, None, FIRST)
     with pytest.raises(ForbiddenError):
         Caller(access, soon, run=run).require("default", Operation.ALTER_CONFIGS, "user=bob")
     given = [grants.give("User:team", operation=Operation.ALTER_CONFIGS, resource=USER, name=name) for name in "ab"]
@@ -259,4 +259,4 @@ async def test_an_answer_whose_needs_are_not_known_is_given_to_who_may_do_everyt
     with pytest.raises(ForbiddenError, match="not known which grants"):
         await keys.begin(KEY, store, access_of("User:team", grants), soon)
     assert await keys.begin(KEY, store, ADMIN, soon) == replace(ANSWER, needs=needs)
-    assert Run(KEY, None, FIRST).kept(ANSWER).needs is None
+    assert RequestRun(KEY, None, FIRST).kept(ANSWER).needs is None

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import json
 
-from confplane.services.kraft.report import Applying, AreaReport, Names, Report, parse
-from confplane.services.ports.kafka import Area, Permission
+from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport, parse
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 _LONG = "\x01\U0001f600" * 100_000
 
 
 def test_a_report_of_any_content_is_short_enough() -> None:
-    many = Names.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
-    areas = {area: AreaReport(Permission.NONE, _LONG, problem=_LONG, unmanaged=many, hidden=many) for area in Area}
-    applying = Applying(1, 1, many, many, many, many, many, problem=_LONG)
-    data = Report(
+    many = ListedNames.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
+    areas = {
+        area: EntityTypeReport(EntityTypePermission.NONE, _LONG, problem=_LONG, unmanaged=many, hidden=many)
+        for area in KraftEntityType
+    }
+    applying = ApplyReport(1, 1, many, many, many, many, many, problem=_LONG)
+    data = ObservationReport(
         1, "writer", brokers=tuple(range(1_000)), problem=_LONG, log_problem=_LONG, areas=areas, applying=applying
     ).encode()
     assert len(data) <= 90_000
     found = parse(data)
     assert found is not None
     assert found.applying is not None
-    assert (found.applying.refused.count, len(found.areas)) == (1_000, len(Area))
+    assert (found.applying.refused.count, len(found.areas)) == (1_000, len(KraftEntityType))
     assert _LONG.startswith(found.problem.removesuffix("..."))
 
 
 def test_a_report_of_common_size_is_whole() -> None:
-    names = Names.of({"topic=t": "a reason"})
-    report = Report(
+    names = ListedNames.of({"topic=t": "a reason"})
+    report = ObservationReport(
         1,
         "writer",
         problem="away",
-        areas={Area.TOPICS: AreaReport(Permission.READ_ONLY, problem="behind", hidden=names)},
-        applying=Applying(2, 3, held=names, problem="paused"),
+        areas={
+            KraftEntityType.TOPICS: EntityTypeReport(EntityTypePermission.READ_ONLY, problem="behind", hidden=names)
+        },
+        applying=ApplyReport(2, 3, held=names, problem="paused"),
     )
     data = report.encode()
     assert parse(data) == report
@@ -41,6 +46,6 @@ def test_a_report_of_common_size_is_whole() -> None:
 
 def test_a_problem_with_the_log_is_a_member_only_where_there_is_one() -> None:
     """Earlier releases know no such member, and read no report with it."""
-    assert "log_problem" not in json.loads(Report(1, "writer").encode())
-    report = Report(1, "writer", log_problem="a right is missing")
+    assert "log_problem" not in json.loads(ObservationReport(1, "writer").encode())
+    report = ObservationReport(1, "writer", log_problem="a right is missing")
     assert parse(report.encode()) == report

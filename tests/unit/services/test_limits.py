@@ -13,16 +13,17 @@ from confplane.services.limits import (
     WAITING,
     Allowance,
     Bucket,
-    Limit,
     LimitClass,
     Limiter,
-    Limits,
-    Override,
+    LimitOverride,
+    RateLimit,
+    RateLimits,
 )
 
 ALICE = Identity("User:alice", Authentication.TOKEN)
-DEFAULTS = Limits(
-    {LimitClass.READ: Limit(10, 5), LimitClass.BULK: Limit(100, 1000), LimitClass.WRITE: Limit(1, 2)}, waiting=2
+DEFAULTS = RateLimits(
+    {LimitClass.READ: RateLimit(10, 5), LimitClass.BULK: RateLimit(100, 1000), LimitClass.WRITE: RateLimit(1, 2)},
+    waiting=2,
 )
 
 
@@ -36,11 +37,11 @@ class Clock:
         return self.now
 
 
-def limiter(clock: Clock, overrides: dict[str, Override] | None = None, *, most: int = 100) -> Limiter:
+def limiter(clock: Clock, overrides: dict[str, LimitOverride] | None = None, *, most: int = 100) -> Limiter:
     return Limiter(DEFAULTS, overrides, most=most, clock=clock)
 
 
-def allowance(clock: Clock, identity: Identity = ALICE, overrides: dict[str, Override] | None = None) -> Allowance:
+def allowance(clock: Clock, identity: Identity = ALICE, overrides: dict[str, LimitOverride] | None = None) -> Allowance:
     found = limiter(clock, overrides).of(identity)
     assert found is not None
     return found
@@ -93,7 +94,7 @@ def test_a_refused_request_costs_nothing() -> None:
     assert taken(alice, LimitClass.READ) == 5
 
 
-def test_work_behind_the_admission_may_overdraw_and_the_next_request_waits() -> None:
+def test_work_after_admission_may_overdraw_and_the_next_request_waits() -> None:
     clock = Clock()
     alice = allowance(clock)
     alice.take(LimitClass.WRITE)
@@ -144,7 +145,7 @@ def test_headers_are_those_of_the_draft() -> None:
     pauses=st.lists(st.floats(0, 100), min_size=1, max_size=60),
 )
 def test_no_more_than_burst_and_rate_allow_is_ever_admitted(per_second: float, burst: int, pauses: list[float]) -> None:
-    bucket = Bucket(LimitClass.READ, Limit(per_second, burst))
+    bucket = Bucket(LimitClass.READ, RateLimit(per_second, burst))
     begin = now = 1000.0
     admitted = 0
     for pause in pauses:
@@ -162,13 +163,13 @@ def test_the_admin_token_and_commands_have_no_limits_unless_one_is_set() -> None
     for kind in (Authentication.ADMIN_TOKEN, Authentication.COMMAND):
         admin = Identity(ADMIN, kind)
         assert limiter(Clock()).of(admin) is None
-        strict = Override({LimitClass.READ: Limit(1, 1)})
+        strict = LimitOverride({LimitClass.READ: RateLimit(1, 1)})
         assert taken(allowance(Clock(), admin, {ADMIN: strict}), LimitClass.READ) == 1
 
 
 def test_overrides_go_by_principal_and_else_by_the_most_generous_group() -> None:
-    few = Override({LimitClass.READ: Limit(1, 7)}, waiting=1)
-    more = Override({LimitClass.READ: Limit(2, 8)}, waiting=5)
+    few = LimitOverride({LimitClass.READ: RateLimit(1, 7)}, waiting=1)
+    more = LimitOverride({LimitClass.READ: RateLimit(2, 8)}, waiting=5)
     groups = frozenset({"Group:few", "Group:more"})
     member = Identity("User:bob", Authentication.OIDC, groups)
     overrides = {"Group:few": few, "Group:more": more}
@@ -180,7 +181,7 @@ def test_overrides_go_by_principal_and_else_by_the_most_generous_group() -> None
 
 def test_other_groups_bring_other_limits_and_pay_no_debts() -> None:
     clock = Clock()
-    made = limiter(clock, {"Group:big": Override({LimitClass.WRITE: Limit(10, 20)})})
+    made = limiter(clock, {"Group:big": LimitOverride({LimitClass.WRITE: RateLimit(10, 20)})})
     alone = made.of(ALICE)
     assert alone is not None
     alone.take(LimitClass.WRITE)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.domain.client_configs import ClientConfigs
-from confplane.domain.configs import Configs
+from confplane.domain.client_configs import ClientConfigsFacet
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.entities import Entity
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.order import chains
 from tests.support.catalogs import ZOOKEEPER
 
@@ -24,17 +24,19 @@ PAIRS = [f"user=a,client-id=c{number}" for number in range(3)]
 @pytest.mark.parametrize(
     ("facet", "ids", "expected"),
     [
-        pytest.param(Configs(lambda: ZOOKEEPER), TOPICS, [[TOPICS]], id="topics-at-once"),
-        pytest.param(Configs(lambda: ZOOKEEPER), BROKERS, [[BROKERS]], id="brokers-at-once"),
+        pytest.param(ConfigsFacet(lambda: ZOOKEEPER), TOPICS, [[TOPICS]], id="topics-at-once"),
+        pytest.param(ConfigsFacet(lambda: ZOOKEEPER), BROKERS, [[BROKERS]], id="brokers-at-once"),
         pytest.param(
-            Configs(lambda: ZOOKEEPER),
+            ConfigsFacet(lambda: ZOOKEEPER),
             [*TOPICS[:2], "broker", *BROKERS, *TOPICS[2:]],
             [[TOPICS[:2], ["broker"], BROKERS, TOPICS[2:]]],
             id="levels-in-their-order",
         ),
-        pytest.param(Configs(lambda: ZOOKEEPER), [*BROKERS, "broker"], [[BROKERS, ["broker"]]], id="the-default-last"),
         pytest.param(
-            ClientConfigs(ZOOKEEPER),
+            ConfigsFacet(lambda: ZOOKEEPER), [*BROKERS, "broker"], [[BROKERS, ["broker"]]], id="the-default-last"
+        ),
+        pytest.param(
+            ClientConfigsFacet(ZOOKEEPER),
             [PAIRS[0], "user=b", "user=a", "user=b,client-id=x", *PAIRS[1:], "user,client-id=c", "user=c"],
             [
                 [[PAIRS[0]], ["user=a"], PAIRS[1:]],
@@ -45,7 +47,7 @@ PAIRS = [f"user=a,client-id=c{number}" for number in range(3)]
             id="each-user-for-itself",
         ),
         pytest.param(
-            ClientQuotas(),
+            ClientQuotasFacet(),
             ["user=a", PAIRS[0], "client-id=c0", "ip=10.0.0.1"],
             [[["user=a"]], [[PAIRS[0]]], [["client-id=c0"]], [["ip=10.0.0.1"]]],
             id="quotas-read-nothing-else",

@@ -8,15 +8,15 @@ from uuid import UUID
 import pytest
 
 from confplane.domain.changes import Node
-from confplane.services.ports.history import Around, Content, Recorded, Written
-from confplane.services.reads.past import Past, current, past_of
+from confplane.services.ports.history import Content, RecordedState, SurroundingChanges, ZnodeChange
+from confplane.services.reads.past import PastState, current, past_of
 
 SINCE: Final = 100
 OLD: Final[Content] = {"producer_byte_rate": "1"}
 NEW: Final[Content] = {"producer_byte_rate": "2"}
 
 
-def written(revision: int, **given: Any) -> Written:
+def written(revision: int, **given: Any) -> ZnodeChange:
     """A change of this service from version 3 to version 4 of one znode."""
     values: dict[str, Any] = {
         "change_id": UUID(int=revision),
@@ -31,14 +31,14 @@ def written(revision: int, **given: Any) -> Written:
         "after": NEW,
         "defect": None,
     }
-    return Written(**{**values, **given})
+    return ZnodeChange(**{**values, **given})
 
 
-def external(revision: int, **given: Any) -> Written:
+def external(revision: int, **given: Any) -> ZnodeChange:
     return written(revision, **{"kind": "external", "writes": 1, **given})
 
 
-def recorded(**given: Any) -> Recorded:
+def recorded(**given: Any) -> RecordedState:
     values: dict[str, Any] = {
         "present": True,
         "czxid": 50,
@@ -48,7 +48,7 @@ def recorded(**given: Any) -> Recorded:
         "first_version": 3,
         "first_czxid": 50,
     }
-    return Recorded(**{**values, **given})
+    return RecordedState(**{**values, **given})
 
 
 def node(version: int, mzxid: int, czxid: int = 50, **given: Any) -> Node:
@@ -62,76 +62,98 @@ LATER: Final = external(130)
 @pytest.mark.parametrize(
     ("around", "expected"),
     [
-        pytest.param(Around(EARLIER, written(130)), Past(OLD), id="two changes of ours, without a gap"),
-        pytest.param(Around(EARLIER, LATER), Past(OLD), id="one write of others"),
         pytest.param(
-            Around(EARLIER, external(130, writes=2, version=5)),
-            Past(OLD, exact=False, low=110, high=130),
+            SurroundingChanges(EARLIER, written(130)), PastState(OLD), id="two changes of ours, without a gap"
+        ),
+        pytest.param(SurroundingChanges(EARLIER, LATER), PastState(OLD), id="one write of others"),
+        pytest.param(
+            SurroundingChanges(EARLIER, external(130, writes=2, version=5)),
+            PastState(OLD, exact=False, low=110, high=130),
             id="two writes of others",
         ),
         pytest.param(
-            Around(EARLIER, LATER, written(131, version_read=4, version=5)),
-            Past(OLD, exact=False, low=110, high=130),
+            SurroundingChanges(EARLIER, LATER, written(131, version_read=4, version=5)),
+            PastState(OLD, exact=False, low=110, high=130),
             id="a write of others that the next change found",
         ),
-        pytest.param(Around(EARLIER, LATER, written(132)), Past(OLD), id="a write of others before a later change"),
         pytest.param(
-            Around(EARLIER, external(130, version=None, after={})),
-            Past(OLD, exact=False, low=110, high=130),
+            SurroundingChanges(EARLIER, LATER, written(132)),
+            PastState(OLD),
+            id="a write of others before a later change",
+        ),
+        pytest.param(
+            SurroundingChanges(EARLIER, external(130, version=None, after={})),
+            PastState(OLD, exact=False, low=110, high=130),
             id="a removal by others",
         ),
         pytest.param(
-            Around(EARLIER, written(130, version_read=5, version=6)),
-            Past(OLD, exact=False, low=110, high=130),
+            SurroundingChanges(EARLIER, written(130, version_read=5, version=6)),
+            PastState(OLD, exact=False, low=110, high=130),
             id="writes of others that left everything as it was",
         ),
         pytest.param(
-            Around(EARLIER, written(130, version_read=4, version=5)), Past(OLD), id="one such write changed nothing"
+            SurroundingChanges(EARLIER, written(130, version_read=4, version=5)),
+            PastState(OLD),
+            id="one such write changed nothing",
         ),
         pytest.param(
-            Around(EARLIER, written(130, czxid_read=120)),
-            Past(OLD, exact=False, low=110, high=130),
+            SurroundingChanges(EARLIER, written(130, czxid_read=120)),
+            PastState(OLD, exact=False, low=110, high=130),
             id="a znode made anew unseen",
         ),
         pytest.param(
-            Around(EARLIER, written(130, remade=125)), Past(OLD, exact=False, low=110, high=130), id="remade meanwhile"
+            SurroundingChanges(EARLIER, written(130, remade=125)),
+            PastState(OLD, exact=False, low=110, high=130),
+            id="remade meanwhile",
         ),
         pytest.param(
-            Around(None, written(130, version_read=None, before={})), Past({}), id="made by us, and never before"
-        ),
-        pytest.param(Around(None, written(130, version_read=0)), Past(OLD), id="one version before the first change"),
-        pytest.param(
-            Around(None, written(130)), Past(OLD, exact=False, low=SINCE, high=130), id="versions before unknown"
+            SurroundingChanges(None, written(130, version_read=None, before={})),
+            PastState({}),
+            id="made by us, and never before",
         ),
         pytest.param(
-            Around(None, written(130), None, recorded(version=4, mzxid=130)), Past(OLD), id="the first state is known"
+            SurroundingChanges(None, written(130, version_read=0)),
+            PastState(OLD),
+            id="one version before the first change",
         ),
         pytest.param(
-            Around(None, written(130), None, recorded(first_version=2)), Past(OLD), id="one write since the first state"
+            SurroundingChanges(None, written(130)),
+            PastState(OLD, exact=False, low=SINCE, high=130),
+            id="versions before unknown",
         ),
         pytest.param(
-            Around(None, written(130), None, recorded(first_version=1)),
-            Past(OLD, exact=False, low=SINCE, high=130),
+            SurroundingChanges(None, written(130), None, recorded(version=4, mzxid=130)),
+            PastState(OLD),
+            id="the first state is known",
+        ),
+        pytest.param(
+            SurroundingChanges(None, written(130), None, recorded(first_version=2)),
+            PastState(OLD),
+            id="one write since the first state",
+        ),
+        pytest.param(
+            SurroundingChanges(None, written(130), None, recorded(first_version=1)),
+            PastState(OLD, exact=False, low=SINCE, high=130),
             id="two writes since the first state",
         ),
         pytest.param(
-            Around(None, written(130), None, recorded(first_czxid=SINCE + 1)),
-            Past(OLD, exact=False, low=SINCE, high=130),
+            SurroundingChanges(None, written(130), None, recorded(first_czxid=SINCE + 1)),
+            PastState(OLD, exact=False, low=SINCE, high=130),
             id="made after the first contact",
         ),
         pytest.param(
-            Around(written(110, version=None, after={}), written(130, version_read=0, before={})),
-            Past({}),
+            SurroundingChanges(written(110, version=None, after={}), written(130, version_read=0, before={})),
+            PastState({}),
             id="removed, and made again without content",
         ),
         pytest.param(
-            Around(external(110, version=3, after={}, defect="is no JSON"), written(130, before={})),
-            Past({}, defect="is no JSON"),
+            SurroundingChanges(external(110, version=3, after={}, defect="is no JSON"), written(130, before={})),
+            PastState({}, defect="is no JSON"),
             id="a content that could not be read",
         ),
     ],
 )
-def test_the_first_later_change_saw_the_content(around: Around, expected: Past) -> None:
+def test_the_first_later_change_saw_the_content(around: SurroundingChanges, expected: PastState) -> None:
     assert past_of(node(9, 200), NEW, around, SINCE) == expected
     assert past_of(None, {}, around, SINCE) == expected
 
@@ -139,37 +161,60 @@ def test_the_first_later_change_saw_the_content(around: Around, expected: Past) 
 @pytest.mark.parametrize(
     ("seen", "around", "expected"),
     [
-        pytest.param(node(4, 130), Around(EARLIER), Past(OLD), id="one write, not recorded yet"),
-        pytest.param(
-            node(5, 130), Around(EARLIER), Past(OLD, exact=False, low=110, high=130), id="two writes, not recorded yet"
-        ),
-        pytest.param(node(4, 130), Around(None, None, None, recorded()), Past(OLD), id="one since the first contact"),
+        pytest.param(node(4, 130), SurroundingChanges(EARLIER), PastState(OLD), id="one write, not recorded yet"),
         pytest.param(
             node(5, 130),
-            Around(None, None, None, recorded()),
-            Past(OLD, exact=False, low=SINCE, high=130),
+            SurroundingChanges(EARLIER),
+            PastState(OLD, exact=False, low=110, high=130),
+            id="two writes, not recorded yet",
+        ),
+        pytest.param(
+            node(4, 130),
+            SurroundingChanges(None, None, None, recorded()),
+            PastState(OLD),
+            id="one since the first contact",
+        ),
+        pytest.param(
+            node(5, 130),
+            SurroundingChanges(None, None, None, recorded()),
+            PastState(OLD, exact=False, low=SINCE, high=130),
             id="two since the first contact",
         ),
-        pytest.param(node(0, 130, 130), Around(), Past({}), id="made by one write"),
+        pytest.param(node(0, 130, 130), SurroundingChanges(), PastState({}), id="made by one write"),
         pytest.param(
-            node(1, 130, 120), Around(), Past({}, exact=False, low=SINCE, high=130), id="made, and written again"
+            node(1, 130, 120),
+            SurroundingChanges(),
+            PastState({}, exact=False, low=SINCE, high=130),
+            id="made, and written again",
         ),
         pytest.param(
-            node(0, 130, 130), Around(written(110, version=None, after={})), Past({}), id="made again after a removal"
+            node(0, 130, 130),
+            SurroundingChanges(written(110, version=None, after={})),
+            PastState({}),
+            id="made again after a removal",
         ),
-        pytest.param(None, Around(EARLIER), Past(OLD, exact=False, low=110), id="a removal, not recorded yet"),
         pytest.param(
-            None, Around(None, None, None, recorded()), Past(OLD, exact=False, low=SINCE), id="removed since contact"
+            None, SurroundingChanges(EARLIER), PastState(OLD, exact=False, low=110), id="a removal, not recorded yet"
         ),
-        pytest.param(None, Around(written(110, version=None, after={})), Past({}), id="removed before"),
-        pytest.param(None, Around(), Past({}), id="never there"),
+        pytest.param(
+            None,
+            SurroundingChanges(None, None, None, recorded()),
+            PastState(OLD, exact=False, low=SINCE),
+            id="removed since contact",
+        ),
+        pytest.param(
+            None, SurroundingChanges(written(110, version=None, after={})), PastState({}), id="removed before"
+        ),
+        pytest.param(None, SurroundingChanges(), PastState({}), id="never there"),
     ],
 )
-def test_without_a_later_change_the_last_known_state_stood(seen: Node | None, around: Around, expected: Past) -> None:
+def test_without_a_later_change_the_last_known_state_stood(
+    seen: Node | None, around: SurroundingChanges, expected: PastState
+) -> None:
     assert past_of(seen, {} if seen is None else NEW, around, SINCE) == expected
 
 
 def test_what_was_not_written_since_is_as_it_is() -> None:
-    assert current(node(3, 90), NEW) == Past(NEW)
+    assert current(node(3, 90), NEW) == PastState(NEW)
     broken = Node("user=alice", (), 3, 50, 90, 0, "is no JSON")
-    assert current(broken, {}) == Past({}, defect="is no JSON")
+    assert current(broken, {}) == PastState({}, defect="is no JSON")

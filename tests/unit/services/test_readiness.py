@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.store import MirrorState, SessionState, StoreStatus
 from confplane.services.upkeep.readiness import Readiness
 
 if TYPE_CHECKING:
-    from confplane.services.upkeep.readiness import Report
+    from confplane.services.upkeep.readiness import ReadinessState
 
 
 class Stores:
     """A cluster with a state of any kind, and a Postgres that answers when it is let."""
 
     def __init__(self) -> None:
-        self.frozen: Notice | None = None
+        self.frozen: OperatorWarning | None = None
         self.mirror = MirrorState.FRESH
         self.fault: str | None = None
         self.checks = 0
@@ -32,16 +32,16 @@ class Stores:
     def status(self) -> StoreStatus:
         return StoreStatus(
             session=SessionState.CONNECTED, session_ms=1, mirror=self.mirror, revision=7, stale_ms=None,
-            brokers_registered=False, notifications=0, frozen=self.frozen, warnings=(Notice("of the cluster"),),
+            brokers_registered=False, notifications=0, frozen=self.frozen, warnings=(OperatorWarning("of the cluster"),),
         )  # fmt: skip
 
-    async def check(self) -> list[Notice]:
+    async def check(self) -> list[OperatorWarning]:
         self.checks += 1
         self.asked.set()
         await self.answers.wait()
         if self.fault is not None:
             raise UnavailableError(self.fault)
-        return [Notice("of Postgres")]
+        return [OperatorWarning("of Postgres")]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def readiness(stores: Stores) -> Readiness:
     return Readiness(clusters, audit)
 
 
-def frozen(report: Report) -> str | None:
+def frozen(report: ReadinessState) -> str | None:
     notice = report.clusters["default"].frozen
     return None if notice is None else notice.text(named=True)
 
@@ -65,7 +65,7 @@ async def test_a_cluster_has_its_state_of_the_moment_though_postgres_was_asked_b
     stores: Stores, readiness: Readiness
 ) -> None:
     assert frozen(await readiness.report()) is None
-    stores.frozen = Notice("an upgrade")
+    stores.frozen = OperatorWarning("an upgrade")
     assert frozen(await readiness.report()) == "an upgrade"
     assert stores.checks == 1
 
@@ -74,7 +74,7 @@ async def test_a_cluster_may_change_while_postgres_is_asked(stores: Stores, read
     stores.answers.clear()
     both = [asyncio.create_task(readiness.report()) for _ in range(2)]
     await stores.asked.wait()
-    stores.frozen = Notice("an upgrade")
+    stores.frozen = OperatorWarning("an upgrade")
     stores.answers.set()
     assert [frozen(each) for each in await asyncio.gather(*both)] == ["an upgrade"] * 2
     assert stores.checks == 1

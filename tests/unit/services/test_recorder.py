@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from confplane.domain.changes import Node
 from confplane.domain.facets import Tree
-from confplane.services import pace
+from confplane.services import cooperative_yielding
 from confplane.services.recorder.record import Recorder
-from confplane.store.mirror.journal import Journal
+from confplane.store.mirror.journal import MirrorJournal
 
 if TYPE_CHECKING:
     import pytest
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 async def test_many_entries_are_taken_in_slices_each_with_the_node_of_one_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pace, "SLICE_S", 0)
-    journal = Journal()
+    monkeypatch.setattr(cooperative_yielding, "SLICE_S", 0)
+    journal = MirrorJournal()
     nodes = {f"user=u{number}": Node(f"user=u{number}", ("acks", "1"), 0, 1, 20, 1) for number in range(100)}
     store = SimpleNamespace(
         name="c",
@@ -32,7 +32,7 @@ async def test_many_entries_are_taken_in_slices_each_with_the_node_of_one_moment
     journal.begin(10)
     assert await recorder._take()
     for node in nodes.values():
-        journal.note(Tree.CONFIG, node.id, None, node)
+        journal.record(Tree.CONFIG, node.id, None, node)
     journal.advance(20)
 
     taking = asyncio.create_task(recorder._take())

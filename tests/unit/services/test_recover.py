@@ -25,7 +25,7 @@ def marker(revision: int, version: int) -> Marker:
     )  # fmt: skip
 
 
-def test_one_lost_change_is_told_whole() -> None:
+def test_one_lost_change_is_reported_completely() -> None:
     start, end = point(3, 10, a="1"), point(4, 20, a="2", b="1")
     [write] = as_writes(PATH, [marker(20, 4)], start, [], end)
     assert (write.before, write.after) == ({"a": "1"}, {"a": "2", "b": "1"})
@@ -41,14 +41,14 @@ def test_one_before_a_change_that_is_known_left_what_that_one_saw() -> None:
     assert gaps(start, [known, write], end, 1) == []
 
 
-def test_what_nobody_saw_is_not_told() -> None:
+def test_unobserved_changes_are_not_reported() -> None:
     start, end = point(3, 10, a="1", same="7"), point(5, 30, a="3", same="7")
     first, second = as_writes(PATH, [marker(20, 4), marker(30, 5)], start, [], end)
     assert (first.before, first.after) == ({"a": "1", "same": "7"}, {"a": None, "same": "7"})
     assert (second.before, second.after) == (first.after, {"a": "3", "same": "7"})
 
 
-def test_one_that_made_the_znode_and_one_on_a_znode_that_others_made_anew() -> None:
+def test_a_lost_creation_and_a_lost_change_on_an_externally_recreated_znode() -> None:
     absent = Point(present=False, czxid=5, mzxid=10)
     created = Point(present=True, czxid=20, version=0, mzxid=20, content={"a": "1"})
     [write] = as_writes(PATH, [marker(20, 0)], absent, [], created)
@@ -72,12 +72,12 @@ def test_a_lost_removal_ends_the_znode() -> None:
     assert (row["versions"], row["position"], row["version_read"], row["keys"]) == ({}, 0, 3, [])
 
 
-def test_what_the_states_tell_already_is_no_loss() -> None:
+def test_changes_that_the_states_already_show_are_not_lost() -> None:
     assert as_writes(PATH, [marker(10, 3)], point(3, 10), [], point(3, 10)) == []
 
 
 @given(st.lists(st.sampled_from(["lost", "own", "others"]), max_size=10))
-def test_each_write_is_lost_ours_or_in_a_run_of_others(steps: list[str]) -> None:
+def test_each_write_is_lost_ours_or_in_a_run_of_external_changes(steps: list[str]) -> None:
     start = at = point(0, 5, k="0")
     markers, own, others, truth = [], [], 0, {}
     for number, what in enumerate(steps, 1):

@@ -65,7 +65,7 @@ async def test_the_current_run_of_each_rollup_and_the_end_of_the_last_one() -> N
     results = Results()
     watch = RollupWatch(["payments", "other"], results)
     assert measured(watch) == {}
-    await watch.look()
+    await watch.poll()
     assert measured(watch) == {}
     drift = run(3, "drift")
     results.found["payments"] = {
@@ -74,7 +74,7 @@ async def test_the_current_run_of_each_rollup_and_the_end_of_the_last_one() -> N
         "quotas": JobRuns(None, run(6, "quotas", RunState.LOST)),
         "usage": JobRuns(None, run(7, "usage", RunState.RUNNING)),
     }
-    await watch.look()
+    await watch.poll()
     found = measured(watch)
     assert found.pop(("rollup_as_of_timestamp_seconds", "payments", "drift")) == AT.timestamp() - 3
     assert found.pop(("rollup_as_of_timestamp_seconds", "payments", "impact")) == AT.timestamp() - 4
@@ -95,17 +95,17 @@ async def test_mismatches_are_counted_once_a_run() -> None:
     results.pending[first.id] = 3
     results.found["payments"] = {"integrity": JobRuns(first, first)}
     for _ in range(2):
-        await watch.look()
+        await watch.poll()
     found = measured(watch)
     assert (found["rollup_mismatches", "payments"], found["rollup_mismatches_pending", "payments"]) == (4, 3)
     assert results.counted == [first.id]
     results.found["payments"] = {"integrity": JobRuns(second, second)}
     results.away = True
     with pytest.raises(UnavailableError):
-        await watch.look()
+        await watch.poll()
     assert measured(watch) == found
     results.away = False
-    await watch.look()
+    await watch.poll()
     found = measured(watch)
     assert (found["rollup_mismatches", "payments"], found["rollup_mismatches_pending", "payments"]) == (0, 0)
     assert results.counted == [first.id, second.id]

@@ -37,7 +37,7 @@ class Record:
         self.outcome = outcome
 
 
-class Stage:
+class World:
     """A store and a trail in one."""
 
     name = "c"
@@ -83,65 +83,65 @@ class Stage:
         return cast("AuditLog", self), cast("ClusterStore", self)
 
 
-async def test_a_commit_is_told_by_its_marker() -> None:
-    stage = Stage(APPLIED)
-    assert await stage.run() == OUTCOME
-    assert stage.happened == [("settle", ID), OUTCOME, ("release", ID)]
+async def test_a_commit_is_reported_by_its_marker() -> None:
+    world = World(APPLIED)
+    assert await world.run() == OUTCOME
+    assert world.happened == [("settle", ID), OUTCOME, ("release", ID)]
 
 
 async def test_a_marker_stays_while_the_outcome_is_not_durable() -> None:
-    stage = Stage(APPLIED)
-    stage.durable = False
-    assert await stage.run() == OUTCOME
-    assert stage.happened == [("settle", ID), OUTCOME]
+    world = World(APPLIED)
+    world.durable = False
+    assert await world.run() == OUTCOME
+    assert world.happened == [("settle", ID), OUTCOME]
 
 
 async def test_an_abort_marker_is_an_abort_and_stays() -> None:
-    stage = Stage(ABORTED)
-    outcome = await stage.run()
+    world = World(ABORTED)
+    outcome = await world.run()
     assert (outcome.change_id, outcome.attempt, outcome.committed, outcome.error_code) == (ID, 3, False, 13)
-    assert stage.happened == [("settle", ID), outcome]
+    assert world.happened == [("settle", ID), outcome]
 
 
-async def test_what_was_open_a_while_ago_is_looked_up_before_an_abort_marker_is_made() -> None:
-    concluded = Stage(record=Record(OUTCOME))
+async def test_changes_open_for_a_while_are_looked_up_before_an_abort_marker_is_created() -> None:
+    concluded = World(record=Record(OUTCOME))
     assert await concluded.run(age_s=settling._FRESH_S + 1) == OUTCOME
     assert concluded.happened == [("get", "c", ID)]
     for record in (None, Record(None)):
-        still_open = Stage(APPLIED, record=record)
+        still_open = World(APPLIED, record=record)
         assert await still_open.run(age_s=settling._FRESH_S + 1) == OUTCOME
         assert still_open.happened[:2] == [("get", "c", ID), ("settle", ID)]
 
 
-def test_a_look_at_the_trail_counts_for_less_time_than_markers_stay() -> None:
+def test_a_read_of_the_trail_is_valid_for_less_time_than_markers_are_kept() -> None:
     """An abort marker that was asked for at the last moment may wait in the client for as long as a session lasts."""
     longest_session_s = 45
     assert settling._FRESH_S + longest_session_s <= min(SWEEP_AGE_S, RELEASE_SECONDS)
 
 
-async def test_a_marker_that_was_dropped_meanwhile_means_that_the_trail_knows() -> None:
-    stage = Stage(None, record=Record(OUTCOME))
-    assert await stage.run() == OUTCOME
-    assert stage.happened == [("settle", ID), ("get", "c", ID)]
+async def test_a_marker_that_was_dropped_in_the_meantime_means_that_the_trail_knows() -> None:
+    world = World(None, record=Record(OUTCOME))
+    assert await world.run() == OUTCOME
+    assert world.happened == [("settle", ID), ("get", "c", ID)]
 
 
 async def test_the_own_change_is_tried_until_it_is_settled() -> None:
-    stage = Stage(UnavailableError("away"), UnavailableError("away"), APPLIED)
-    assert await stage.run_own() == OUTCOME
+    world = World(UnavailableError("away"), UnavailableError("away"), APPLIED)
+    assert await world.run_own() == OUTCOME
     # The mirror's being behind takes nothing from it.
-    assert stage.happened[-2:] == [("release", ID), ("wait", 77)]
+    assert world.happened[-2:] == [("release", ID), ("wait", 77)]
 
 
 @pytest.mark.parametrize("error", [UnavailableError("away"), CorruptZnodeError("/confplane/commits/x", "is odd")])
 async def test_the_own_change_that_can_not_be_settled_is_unknown(error: Exception) -> None:
-    stage = Stage(*[error] * 100)
+    world = World(*[error] * 100)
     with pytest.raises(OutcomeUnknownError) as caught:
-        await stage.run_own(seconds=0.2)
+        await world.run_own(seconds=0.2)
     assert caught.value.change_id == str(ID)
     assert caught.value.outcome == "unknown"
 
 
-def test_a_settled_commit_tells_what_the_lost_reply_would_have() -> None:
+def test_a_settled_commit_returns_what_the_lost_reply_would_have() -> None:
     there, absent = Entity.of(user="a"), Entity.of(user="b")
     writes = (
         EntityWrite(Tree.CONFIG, there, 4, {"k": "2"}, b'{"x":1}', czxid=50),

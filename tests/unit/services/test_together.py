@@ -27,9 +27,9 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import Tree
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.change import Ended
-from confplane.services.changes.draft import Draft, Unchanged
-from confplane.services.changes.runner import ChangeRunner, Job
+from confplane.services.changes.change import ChangeResult
+from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.runner import ChangeJob, ChangeRunner
 from confplane.services.ports.cluster_states import LayoutCheck
 from confplane.services.ports.store import Marker
 from confplane.services.ports.transactions import (
@@ -39,7 +39,7 @@ from confplane.services.ports.transactions import (
     Guarded,
     SessionEnded,
     Transaction,
-    Unknown,
+    TransactionUnknown,
 )
 from tests.support.waiting import until
 
@@ -61,8 +61,8 @@ def committed(transaction: Transaction) -> Committed:
     return Committed(REVISION, 1_000, (), {write.path: 0 for write in transaction.writes})
 
 
-def lost(_: Transaction) -> Unknown:
-    return Unknown()
+def lost(_: Transaction) -> TransactionUnknown:
+    return TransactionUnknown()
 
 
 def refused(name: str) -> Any:
@@ -75,7 +75,7 @@ def _change_of(transaction: Transaction, name: str) -> UUID | None:
     return None if len(transaction.changes) == 1 else found
 
 
-class Stage:
+class World:
     """A store and a trail in one, and what happened on them in order."""
 
     name = "c"
@@ -175,29 +175,29 @@ class Stage:
 
     # -- running
 
-    def job(self, of: str, *, gate: asyncio.Event | None = None) -> Job[Any]:
+    def job(self, of: str, *, gate: asyncio.Event | None = None) -> ChangeJob[Any]:
         path = f"/config/users/{of}"
 
-        async def decide(*, again: bool) -> Draft[Any] | Unchanged[Any]:
+        async def decide(*, again: bool) -> Draft[Any] | NoChange[Any]:
             self.decided[f"{of} again" if again else of] += 1
             if gate is not None:
                 await gate.wait()
             unchanged = self.unchanged_again if again else self.unchanged
             if of in unchanged:
-                return Unchanged(of, unchanged[of], ((Tree.CONFIG, entity(of), 3),))
+                return NoChange(of, unchanged[of], ((Tree.CONFIG, entity(of), 3),))
             write = EntityWrite(Tree.CONFIG, Entity.from_id(f"topic={of}") if of[0] == "t" else entity(of), None, {})
             return Draft(of, (write,), cast("Any", (of,)), layout=self.layouts.get(of))
 
-        return Job(decide, [path])
+        return ChangeJob(decide, [path])
 
-    async def run(self, *names: str, **more: Any) -> dict[str, Ended[Any] | Exception]:
+    async def run(self, *names: str, **more: Any) -> dict[str, ChangeResult[Any] | Exception]:
         """Run changes of these entities together, and return how each ended."""
         runner = more.pop("runner", None) or self.runner()
         olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
         caller = replace(olga, run=more.pop("key", None))
-        ended: dict[str, Ended[Any] | Exception] = {}
+        ended: dict[str, ChangeResult[Any] | Exception] = {}
 
-        def told(number: int, end: Ended[Any] | Exception) -> None:
+        def told(number: int, end: ChangeResult[Any] | Exception) -> None:
             assert names[number] not in ended
             ended[names[number]] = end
 
@@ -227,161 +227,161 @@ def entities(intents: Sequence[Intent]) -> list[str]:
     return [cast("str", intent.entities[0]) for intent in intents]
 
 
-def ok(ended: Ended[Any] | Exception) -> bool:
-    return isinstance(ended, Ended) and ended.committed is not None and ended.revision == REVISION
+def ok(ended: ChangeResult[Any] | Exception) -> bool:
+    return isinstance(ended, ChangeResult) and ended.committed is not None and ended.revision == REVISION
 
 
-async def test_they_share_a_transaction_and_each_has_its_own_end() -> None:
-    stage = Stage()
-    ended = await stage.run("a", "b", "c")
-    assert stage.sent() == [[("a", 1), ("b", 1), ("c", 1)]]
-    assert [entities(some) for some in stage.intended] == [["a", "b", "c"]]
-    ids = [change.change_id for change in stage.transactions[0].changes]
+async def test_changes_share_a_transaction_and_each_has_its_own_outcome() -> None:
+    world = World()
+    ended = await world.run("a", "b", "c")
+    assert world.sent() == [[("a", 1), ("b", 1), ("c", 1)]]
+    assert [entities(some) for some in world.intended] == [["a", "b", "c"]]
+    ids = [change.change_id for change in world.transactions[0].changes]
     # In the order of their ids, which is that of the trail.
-    assert ids == sorted(ids) == [intent.change_id for intent in stage.intended[0]]
-    [outcomes] = stage.concluded
+    assert ids == sorted(ids) == [intent.change_id for intent in world.intended[0]]
+    [outcomes] = world.concluded
     assert [(outcome.change_id, outcome.revision, outcome.versions) for outcome in outcomes] == [
         (each, REVISION, {f"/config/users/{of}": 0}) for each, of in zip(ids, "abc", strict=True)
     ]
-    assert stage.released == ids
-    assert [cast("Ended[Any]", ended[of]).change_id for of in "abc"] == ids
+    assert world.released == ids
+    assert [cast("ChangeResult[Any]", ended[of]).change_id for of in "abc"] == ids
     assert all(map(ok, ended.values()))
 
 
 async def test_a_refused_change_is_decided_again_and_goes_alone() -> None:
-    stage = Stage(refused("b"))
-    ended = await stage.run("a", "b", "c")
-    assert stage.sent() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)], [("b", 2)]]
-    assert [transaction.again for transaction in stage.transactions] == [False, True, False]
+    world = World(refused("b"))
+    ended = await world.run("a", "b", "c")
+    assert world.sent() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)], [("b", 2)]]
+    assert [transaction.again for transaction in world.transactions] == [False, True, False]
     # The others are neither decided nor intended again.
-    assert stage.decided == {"a": 1, "b": 1, "c": 1, "b again": 1}
-    assert [entities(some) for some in stage.intended] == [["a", "b", "c"], ["b"]]
-    assert [[intent.attempt for intent in some] for some in stage.intended] == [[1, 1, 1], [2]]
+    assert world.decided == {"a": 1, "b": 1, "c": 1, "b again": 1}
+    assert [entities(some) for some in world.intended] == [["a", "b", "c"], ["b"]]
+    assert [[intent.attempt for intent in some] for some in world.intended] == [[1, 1, 1], [2]]
     assert all(map(ok, ended.values()))
-    assert [[outcome.attempt for outcome in some] for some in stage.concluded] == [[1, 1], [2]]
+    assert [[outcome.attempt for outcome in some] for some in world.concluded] == [[1, 1], [2]]
 
 
 async def test_a_refused_change_that_may_not_be_made_any_more_is_rejected_alone() -> None:
-    stage = Stage(refused("b"))
-    stage.unchanged_again = {"b": PreconditionFailedError("not any more", etag=None)}
-    ended = await stage.run("a", "b", "c")
+    world = World(refused("b"))
+    world.unchanged_again = {"b": PreconditionFailedError("not any more", etag=None)}
+    ended = await world.run("a", "b", "c")
     assert ok(ended["a"])
     assert ok(ended["c"])
-    assert isinstance(cast("Ended[Any]", ended["b"]).error, PreconditionFailedError)
-    assert [[(each.change_id.int, each.committed) for each in some] for some in stage.concluded] == [
+    assert isinstance(cast("ChangeResult[Any]", ended["b"]).error, PreconditionFailedError)
+    assert [[(each.change_id.int, each.committed) for each in some] for some in world.concluded] == [
         [(1, True), (3, True)],
         [(2, False)],
     ]
 
 
 async def test_after_a_second_refusal_each_goes_alone() -> None:
-    stage = Stage(refused("b"), refused("d"))
-    ended = await stage.run("a", "b", "c", "d", "e")
-    first, second, *others = stage.sent()
+    world = World(refused("b"), refused("d"))
+    ended = await world.run("a", "b", "c", "d", "e")
+    first, second, *others = world.sent()
     assert first == [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)]
     assert second == [("a", 1), ("c", 1), ("d", 1), ("e", 1)]
     assert sorted(others) == [[("a", 1)], [("b", 2)], [("c", 1)], [("d", 2)], [("e", 1)]]
     assert all(map(ok, ended.values()))
-    assert Counter(each.change_id for some in stage.concluded for each in some) == {
+    assert Counter(each.change_id for some in world.concluded for each in some) == {
         UUID(int=at): 1 for at in range(1, 6)
     }
 
 
 async def test_of_two_the_one_that_is_left_goes_alone() -> None:
-    stage = Stage(refused("a"), refused("b"))
-    ended = await stage.run("a", "b")
-    assert sorted(stage.sent()) == sorted([[("a", 1), ("b", 1)], [("b", 1)], [("a", 2)], [("b", 2)]])
+    world = World(refused("a"), refused("b"))
+    ended = await world.run("a", "b")
+    assert sorted(world.sent()) == sorted([[("a", 1), ("b", 1)], [("b", 1)], [("a", 2)], [("b", 2)]])
     assert all(map(ok, ended.values()))
 
 
 async def test_what_was_not_as_read_for_all_has_each_decided_again() -> None:
-    stage = Stage(lambda _: Conflict())
-    ended = await stage.run("a", "b")
-    assert sorted(stage.sent()) == [[("a", 1), ("b", 1)], [("a", 2)], [("b", 2)]]
+    world = World(lambda _: Conflict())
+    ended = await world.run("a", "b")
+    assert sorted(world.sent()) == [[("a", 1), ("b", 1)], [("a", 2)], [("b", 2)]]
     assert all(map(ok, ended.values()))
 
 
-async def test_one_whose_marker_stands_ends_and_the_others_go_on() -> None:
-    stage = Stage(lambda transaction: SessionEnded("it stands", _change_of(transaction, "b")))
-    ended = await stage.run("a", "b", "c")
-    assert stage.sent() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)]]
+async def test_a_change_whose_marker_exists_ends_and_the_rest_continue() -> None:
+    world = World(lambda transaction: SessionEnded("it stands", _change_of(transaction, "b")))
+    ended = await world.run("a", "b", "c")
+    assert world.sent() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)]]
     assert isinstance(ended["b"], UnavailableError)
     assert ended["b"].outcome == "not_applied"
     assert ok(ended["a"])
     assert ok(ended["c"])
-    assert [[(each.change_id.int, each.committed) for each in some] for some in stage.concluded] == [
+    assert [[(each.change_id.int, each.committed) for each in some] for some in world.concluded] == [
         [(1, True), (3, True)],
         [(2, False)],
     ]
 
 
 async def test_a_session_that_ended_ends_all() -> None:
-    stage = Stage(lambda _: SessionEnded("gone"))
-    ended = await stage.run("a", "b")
-    assert len(stage.transactions) == 1
+    world = World(lambda _: SessionEnded("gone"))
+    ended = await world.run("a", "b")
+    assert len(world.transactions) == 1
     assert [type(each) for each in ended.values()] == [UnavailableError, UnavailableError]
-    assert sorted(each.change_id.int for some in stage.concluded for each in some if not each.committed) == [1, 2]
+    assert sorted(each.change_id.int for some in world.concluded for each in some if not each.committed) == [1, 2]
 
 
 @pytest.mark.parametrize("before", [[], [refused("b")]])
 async def test_after_a_lost_reply_nothing_goes_again_and_each_is_settled(before: list[Any]) -> None:
-    stage = Stage(*before, lost)
-    stage.markers_committed = True
-    ended = await stage.run("a", "b", "c")
+    world = World(*before, lost)
+    world.markers_committed = True
+    ended = await world.run("a", "b", "c")
     left = ["a", "c"] if before else ["a", "b", "c"]
-    again = [each for each in stage.sent()[len(before) + 1 :] if each != [("b", 2)]]
+    again = [each for each in world.sent()[len(before) + 1 :] if each != [("b", 2)]]
     assert not again
     assert all(map(ok, ended.values()))
-    settled = [some for some in stage.concluded if len(some) == 1 and some[0].attempt == 1]
+    settled = [some for some in world.concluded if len(some) == 1 and some[0].attempt == 1]
     assert len(settled) == len(left)
 
 
 async def test_a_lost_reply_of_what_never_arrived_is_not_applied_for_each() -> None:
-    stage = Stage(lost)
-    stage.markers_committed = False
-    ended = await stage.run("a", "b")
-    assert len(stage.transactions) == 1
+    world = World(lost)
+    world.markers_committed = False
+    ended = await world.run("a", "b")
+    assert len(world.transactions) == 1
     assert [cast("ConfplaneError", each).outcome for each in ended.values()] == ["not_applied", "not_applied"]
 
 
 async def test_what_can_not_be_settled_in_time_is_unknown_for_each() -> None:
-    stage = Stage(lost)
-    ended = await stage.run("a", "b", seconds=0.1)
-    assert len(stage.transactions) == 1
+    world = World(lost)
+    ended = await world.run("a", "b", seconds=0.1)
+    assert len(world.transactions) == 1
     found = [cast("OutcomeUnknownError", each) for each in ended.values()]
     assert [each.change_id for each in found] == [str(UUID(int=1)), str(UUID(int=2))]
-    assert stage.concluded == []
+    assert world.concluded == []
 
 
 async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
-    stage, gate = Stage(), asyncio.Event()
-    runner = stage.runner()
+    world, gate = World(), asyncio.Event()
+    runner = world.runner()
     caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
-    busy = stage.job("b", gate=gate)
-    first = asyncio.create_task(runner.run(cast("ClusterStore", stage), busy.decide, caller, paths=busy.paths))
+    busy = world.job("b", gate=gate)
+    first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
     ended: list[int] = []
-    jobs = [stage.job(of) for of in "abc"]
-    await runner.run_together(cast("ClusterStore", stage), jobs, caller, lambda number, _: ended.append(number))
+    jobs = [world.job(of) for of in "abc"]
+    await runner.run_together(cast("ClusterStore", world), jobs, caller, lambda number, _: ended.append(number))
     assert ended == [0, 2]
-    assert stage.sent() == [[("a", 1), ("c", 1)]]
+    assert world.sent() == [[("a", 1), ("c", 1)]]
     gate.set()
     await first
     await runner.drain(60)
     assert ended == [0, 2, 1]
-    assert stage.sent()[1:] == [[("b", 1)], [("b", 1)]]
+    assert world.sent()[1:] == [[("b", 1)], [("b", 1)]]
 
 
 async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
-    stage, gate = Stage(), asyncio.Event()
-    runner = stage.runner()
-    busy = stage.job("b", gate=gate)
+    world, gate = World(), asyncio.Event()
+    runner = world.runner()
+    busy = world.job("b", gate=gate)
     caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
-    first = asyncio.create_task(runner.run(cast("ClusterStore", stage), busy.decide, caller, paths=busy.paths))
+    first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
     ended: dict[int, Any] = {}
     late = replace(caller, deadline=time.monotonic() + 0.1)
-    await runner.run_together(cast("ClusterStore", stage), [stage.job(of) for of in "ab"], late, ended.__setitem__)
+    await runner.run_together(cast("ClusterStore", world), [world.job(of) for of in "ab"], late, ended.__setitem__)
     await until(lambda: len(ended) == 2)
     assert ok(ended[0])
     assert isinstance(ended[1], ConcurrentChangeError)
@@ -390,128 +390,128 @@ async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
 
 
 async def test_what_the_admission_refuses_to_all_is_asked_of_each_half() -> None:
-    stage = Stage()
-    stage.room = 5
-    ended = await stage.run(*"abcdefgh")
-    assert [len(each) for each in stage.sent()] == [4, 1]
+    world = World()
+    world.room = 5
+    ended = await world.run(*"abcdefgh")
+    assert [len(each) for each in world.sent()] == [4, 1]
     assert [of for of, each in ended.items() if ok(each)] == list("abcde")
     assert {type(each) for of, each in ended.items() if of in "fgh"} == {ThrottledError}
     # Nothing is intended of what was not admitted.
-    assert [len(some) for some in stage.intended] == [4, 1]
+    assert [len(some) for some in world.intended] == [4, 1]
 
 
 @pytest.mark.parametrize("error", [BodyTooLargeError, ListFullError])
 async def test_a_transaction_that_is_too_large_is_halved(error: type[ConfplaneError]) -> None:
-    class Narrow(Stage):
+    class Narrow(World):
         async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> None:
             if len(writes) > 2:
                 raise error("too large")
 
-    stage = Narrow()
-    ended = await stage.run(*"abcde")
-    assert [len(each) for each in stage.sent()] == [2, 1, 2]
+    world = Narrow()
+    ended = await world.run(*"abcde")
+    assert [len(each) for each in world.sent()] == [2, 1, 2]
     assert all(map(ok, ended.values()))
 
 
 async def test_one_that_is_found_too_large_after_its_intent_goes_in_parts() -> None:
-    stage = Stage(lambda _: BodyTooLargeError("after all"))
-    ended = await stage.run("a", "b")
-    assert sorted(stage.sent()) == [[("a", 1)], [("a", 1), ("b", 1)], [("b", 1)]]
+    world = World(lambda _: BodyTooLargeError("after all"))
+    ended = await world.run("a", "b")
+    assert sorted(world.sent()) == [[("a", 1)], [("a", 1), ("b", 1)], [("b", 1)]]
     assert all(map(ok, ended.values()))
 
 
 async def test_a_topic_that_is_not_there_is_refused_alone() -> None:
-    stage = Stage()
-    stage.unknown_topics = frozenset({"t1", "t3"})
-    ended = await stage.run("t1", "t2", "t3", "t4")
-    assert stage.sent() == [[("t2", 1), ("t4", 1)]]
+    world = World()
+    world.unknown_topics = frozenset({"t1", "t3"})
+    ended = await world.run("t1", "t2", "t3", "t4")
+    assert world.sent() == [[("t2", 1), ("t4", 1)]]
     assert [str(ended[of]) for of in ("t1", "t3")] == ["no ['t1']", "no ['t3']"]
     assert ok(ended["t2"])
 
 
-async def test_what_refuses_all_is_told_to_each_and_asked_once() -> None:
-    class Frozen(Stage):
+async def test_a_refusal_of_all_is_returned_to_each_and_checked_once() -> None:
+    class Frozen(World):
         async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> None:
             self.admitted.append(len(writes))
             raise FrozenError("frozen")
 
-    stage = Frozen()
-    ended = await stage.run("a", "b", "c")
-    assert stage.admitted == [3]
+    world = Frozen()
+    ended = await world.run("a", "b", "c")
+    assert world.admitted == [3]
     assert {type(each) for each in ended.values()} == {FrozenError}
     assert {cast("ConfplaneError", each).outcome for each in ended.values()} == {"not_applied"}
 
 
 async def test_a_freeze_after_the_intents_rejects_each() -> None:
-    stage = Stage(lambda _: FrozenError("frozen since"))
-    ended = await stage.run("a", "b")
+    world = World(lambda _: FrozenError("frozen since"))
+    ended = await world.run("a", "b")
     assert {type(each) for each in ended.values()} == {FrozenError}
-    assert sorted((each.change_id.int, each.committed) for some in stage.concluded for each in some) == [
+    assert sorted((each.change_id.int, each.committed) for some in world.concluded for each in some) == [
         (1, False),
         (2, False),
     ]
 
 
 async def test_an_intent_that_postgres_can_not_take_fails_its_change_alone() -> None:
-    stage = Stage()
-    stage.unstorable = {"b"}
-    ended = await stage.run("a", "b", "c")
-    assert sorted(stage.sent()) == [[("a", 1)], [("c", 1)]]
+    world = World()
+    world.unstorable = {"b"}
+    ended = await world.run("a", "b", "c")
+    assert sorted(world.sent()) == [[("a", 1)], [("c", 1)]]
     assert isinstance(ended["b"], RuntimeError)
     assert ok(ended["a"])
     assert ok(ended["c"])
 
 
 async def test_without_postgres_nothing_is_sent() -> None:
-    class Away(Stage):
+    class Away(World):
         async def intend(self, _intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
             raise UnavailableError("away")
 
-    stage = Away()
-    ended = await stage.run("a", "b")
-    assert (stage.transactions, stage.concluded) == ([], [])
+    world = Away()
+    ended = await world.run("a", "b")
+    assert (world.transactions, world.concluded) == ([], [])
     assert {type(each) for each in ended.values()} == {UnavailableError}
 
 
-async def test_what_is_as_asked_is_confirmed_at_once_and_the_others_are_written() -> None:
-    stage = Stage()
-    stage.unchanged = {"b": None, "d": PreconditionFailedError("not so", etag=None)}
-    ended = await stage.run("a", "b", "c", "d")
-    assert stage.confirmed == [["b", "d"]]
-    assert stage.sent() == [[("a", 1), ("c", 1)]]
-    as_asked, failed = (cast("Ended[Any]", ended[of]) for of in "bd")
+async def test_unchanged_entities_are_confirmed_at_once_and_the_rest_are_written() -> None:
+    world = World()
+    world.unchanged = {"b": None, "d": PreconditionFailedError("not so", etag=None)}
+    ended = await world.run("a", "b", "c", "d")
+    assert world.confirmed == [["b", "d"]]
+    assert world.sent() == [[("a", 1), ("c", 1)]]
+    as_asked, failed = (cast("ChangeResult[Any]", ended[of]) for of in "bd")
     assert (as_asked.change_id, as_asked.error, as_asked.revision) == (None, None, REVISION)
     assert isinstance(failed.error, PreconditionFailedError)
     assert failed.error.outcome == "not_applied"
 
 
 async def test_where_one_is_not_as_read_each_is_confirmed_by_itself() -> None:
-    stage = Stage()
-    stage.unchanged = stage.unchanged_again = {"a": None, "b": None}
-    stage.stale = {"b"}
-    ended = await stage.run("a", "b", seconds=0.05)
-    assert stage.confirmed[:3] in (
+    world = World()
+    world.unchanged = world.unchanged_again = {"a": None, "b": None}
+    world.stale = {"b"}
+    ended = await world.run("a", "b", seconds=0.05)
+    assert world.confirmed[:3] in (
         [["a", "b"], ["a"], ["b"]],
         [["a", "b"], ["b"], ["a"]],
     )
-    assert cast("Ended[Any]", ended["a"]).revision == REVISION
-    assert stage.decided["b again"]
+    assert cast("ChangeResult[Any]", ended["a"]).revision == REVISION
+    assert world.decided["b again"]
     assert isinstance(ended["b"], ConcurrentChangeError)
 
 
 async def test_what_is_only_validated_is_admitted_and_goes_no_further() -> None:
-    stage = Stage()
-    ended = await stage.run("a", "b", validate_only=True)
-    assert (stage.admitted, stage.intended, stage.transactions) == ([2], [], [])
-    assert [cast("Ended[Any]", each).change_id for each in ended.values()] == [None, None]
+    world = World()
+    ended = await world.run("a", "b", validate_only=True)
+    assert (world.admitted, world.intended, world.transactions) == ([2], [], [])
+    assert [cast("ChangeResult[Any]", each).change_id for each in ended.values()] == [None, None]
 
 
 async def test_another_layout_is_another_transaction() -> None:
-    stage = Stage()
-    stage.layouts = {"a": LayoutCheck(1), "b": LayoutCheck(2), "c": LayoutCheck(1)}
-    ended = await stage.run("a", "b", "c")
-    assert stage.sent() == [[("a", 1), ("c", 1)], [("b", 1)]]
-    assert [transaction.layout for transaction in stage.transactions] == [LayoutCheck(1), LayoutCheck(2)]
+    world = World()
+    world.layouts = {"a": LayoutCheck(1), "b": LayoutCheck(2), "c": LayoutCheck(1)}
+    ended = await world.run("a", "b", "c")
+    assert world.sent() == [[("a", 1), ("c", 1)], [("b", 1)]]
+    assert [transaction.layout for transaction in world.transactions] == [LayoutCheck(1), LayoutCheck(2)]
     assert all(map(ok, ended.values()))
 
 
@@ -520,30 +520,30 @@ async def test_under_a_key_each_intent_has_its_claim() -> None:
         def claim(self, answers: Sequence[Any], _deadline: float) -> Any:
             return ("claim", answers)
 
-    stage = Stage()
-    await stage.run("a", "b", key=Key())
-    assert stage.claims == [[("claim", ()), ("claim", ())]]
+    world = World()
+    await world.run("a", "b", key=Key())
+    assert world.claims == [[("claim", ()), ("claim", ())]]
 
 
 async def test_a_key_that_is_anothers_ends_all() -> None:
-    class Taken(Stage):
+    class Taken(World):
         async def intend(self, _intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
             raise IdempotencyKeyBusyError("taken", pointer=None)
 
-    stage = Taken()
-    ended = await stage.run("a", "b")
-    assert stage.transactions == []
+    world = Taken()
+    ended = await world.run("a", "b")
+    assert world.transactions == []
     assert {type(each) for each in ended.values()} == {IdempotencyKeyBusyError}
 
 
 async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
-    stage, gate = Stage(), asyncio.Event()
-    runner = stage.runner()
+    world, gate = World(), asyncio.Event()
+    runner = world.runner()
     caller = Caller.operator("User:olga", "here", "r", time.monotonic() + 60)
     ended: list[int] = []
-    jobs = [stage.job("a", gate=gate), stage.job("b")]
+    jobs = [world.job("a", gate=gate), world.job("b")]
     task = asyncio.create_task(
-        runner.run_together(cast("ClusterStore", stage), jobs, caller, lambda number, _: ended.append(number))
+        runner.run_together(cast("ClusterStore", world), jobs, caller, lambda number, _: ended.append(number))
     )
     await asyncio.sleep(0)
     task.cancel()
@@ -551,18 +551,18 @@ async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
     assert task.cancelled()
     gate.set()
     await runner.drain(60)
-    assert stage.sent() == [[("a", 1), ("b", 1)]]
+    assert world.sent() == [[("a", 1), ("b", 1)]]
     assert ended == [0, 1]
 
 
 async def test_a_fault_of_the_program_lets_go_of_every_turn() -> None:
-    class Broken(Stage):
+    class Broken(World):
         async def conclude(self, _outcomes: Sequence[Outcome]) -> bool:
             raise RuntimeError("a fault")
 
-    stage = Broken()
-    runner = stage.runner()
+    world = Broken()
+    runner = world.runner()
     with pytest.raises(RuntimeError, match="a fault"):
-        await stage.run("a", "b", runner=runner)
+        await world.run("a", "b", runner=runner)
     assert not runner._queues._waiting
     assert next(iter(runner.metrics())).value == 0

@@ -63,7 +63,7 @@ class World:
 
 
 @given(STEPS, STEPS)
-def test_every_write_is_ours_or_in_a_run_of_others(first: list[str], then: list[str]) -> None:
+def test_every_write_is_ours_or_in_a_run_of_external_changes(first: list[str], then: list[str]) -> None:
     world = World()
     for what in first:
         world.step(what)
@@ -102,7 +102,7 @@ def test_what_stood_before_and_after_a_run_is_what_was_there(then: list[str]) ->
             assert not point.present or point.content == world.contents[point.czxid, point.version]
 
 
-def test_a_change_of_a_znode_that_is_gone_is_behind_the_chain() -> None:
+def test_a_change_of_a_removed_znode_is_after_the_chain() -> None:
     gone = Point(present=False, czxid=5, version=-1, mzxid=50)
     late = OwnWrite(60, 60, 59, 3, 5, 4)
     back = Point(present=True, czxid=70, version=0, mzxid=70, content={"a": "1"})

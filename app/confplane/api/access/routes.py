@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from confplane.api import parsed, patterns
 from confplane.api.access import models
-from confplane.api.context import CallDep, PageSize, PageToken, ServiceCallDep
+from confplane.api.dependencies import CallDep, PageSize, PageToken, ServiceCallDep
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import Routes
@@ -17,7 +17,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import clipped, rfc3339
 from confplane.services.access_admin import rules
 from confplane.services.access_admin.overview import Right, own_rights, rights_of
-from confplane.services.access_admin.shown import shown_grant
+from confplane.services.access_admin.views import grant_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant
 
@@ -184,7 +184,7 @@ def _item(stored: StoredGrant, principal: str) -> dict[str, Any]:
     return {
         "principal": principal,
         "allowed": stored.grant.allows,
-        "grant": shown_grant(stored),
+        "grant": grant_view(stored),
         "rights": [_right(each) for each in rights_of(stored.grant)],
     }
 

@@ -12,7 +12,7 @@ from confplane.domain.texts import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.services.ports.trail import AuditRecord, Sighting
+    from confplane.services.ports.trail import AuditRecord, ObservedRange
 
 
 def audit_record(record: AuditRecord) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "changeId": str(intent.change_id),
         "kind": record.kind,
         "writes": record.writes,
-        "observed": None if intent.observed is None else _sighting(intent.observed),
+        "observed": None if intent.observed is None else _observation(intent.observed),
         "reverts": reverts(intent),
         "cluster": intent.cluster,
         "attempt": intent.attempt,
@@ -58,7 +58,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
     }
 
 
-def _sighting(observed: Sighting) -> dict[str, Any]:
+def _observation(observed: ObservedRange) -> dict[str, Any]:
     return {
         "after": None if observed.after is None else str(observed.after),
         "until": str(observed.until),

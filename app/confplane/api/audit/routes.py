@@ -8,7 +8,7 @@ from starlette.responses import Response
 from confplane.api import parsed, patterns
 from confplane.api.audit import models
 from confplane.api.audit.render import audit_record
-from confplane.api.context import CallDep, PageSize, PageToken
+from confplane.api.dependencies import CallDep, PageSize, PageToken
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import Routes

@@ -10,18 +10,18 @@ from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from confplane.api import patterns
-from confplane.api.context import EMBEDDED, Call, CallDep, Fresh
+from confplane.api.dependencies import EMBEDDED, Call, CallDep, Consistency
 from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
-from confplane.api.resources.routes import Narrowing
+from confplane.api.resources.routes import ListFilter
 from confplane.api.responses import json_bytes, json_response
-from confplane.api.routing.operations import Effect, Operation, read
+from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.routes import Routes, declared
 from confplane.domain.client_configs import INSTANCE_ID
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
-from confplane.services.collections import Collection
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from confplane.services.reads import applied
@@ -109,7 +109,7 @@ class AppliedStatus(AnswerModel):
 def add_routes(routes: Routes) -> None:
     """Add the routes of reports and their counts."""
     entity = entity_in_path(patterns.CONFIG_ID, "user=alice", suffix="/instances/")
-    facts = Operation(
+    facts = RouteOperation(
         "Report what a running client has taken over",
         TakenReport,
         id="reportClientConfigs",
@@ -128,19 +128,19 @@ def add_routes(routes: Routes) -> None:
         tagged=False,
         problems=(503,),
     )
-    routes.get("/{id:path}/status", counted, checks=[Fresh])(declared(_status, entity=entity))
+    routes.get("/{id:path}/status", counted, checks=[Consistency])(declared(_status, entity=entity))
 
 
-def narrowing() -> Narrowing:
+def applied_filter() -> ListFilter:
     """Return the filter of the list by what clients report."""
 
-    def wanted(call: Call, collection: Collection, value: bool) -> Callable[[Entity], Awaitable[bool]]:  # noqa: FBT001 - the value of a parameter
+    def wanted(call: Call, cluster_facet: ClusterFacet, value: bool) -> Callable[[Entity], Awaitable[bool]]:  # noqa: FBT001 - the value of a parameter
         async def test(entity: Entity) -> bool:
-            return await applied.applied(call.services.applied, collection, entity) is value
+            return await applied.applied(call.services.applied, cluster_facet, entity) is value
 
         return test
 
-    return Narrowing(
+    return ListFilter(
         "applied",
         Annotated[
             bool | None,
@@ -164,7 +164,7 @@ async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body:
         )
     applied.report(
         call.services.applied,
-        call.collection(FacetName.CLIENT_CONFIGS),
+        call.cluster_facet(FacetName.CLIENT_CONFIGS),
         entity,
         instance_id,
         AppliedReport(
@@ -183,12 +183,14 @@ async def _status(call: CallDep, entity: Entity) -> Response:
 
     A client is forgotten after fifteen minutes without a report: three polls.
     """
-    found = await applied.status(call.services.applied, call.access, call.collection(FacetName.CLIENT_CONFIGS), entity)
+    found = await applied.status(
+        call.services.applied, call.access, call.cluster_facet(FacetName.CLIENT_CONFIGS), entity
+    )
     call.charge(LimitClass.BULK, len(found.groups) + len(found.refusals))
     return json_response(call.request, _rendered(entity, found))
 
 
-def _rendered(entity: Entity, found: applied.AppliedStatus) -> dict[str, Any]:
+def _rendered(entity: Entity, found: applied.AppliedStatusCounts) -> dict[str, Any]:
     return {
         "id": entity.id,
         "revision": str(found.revision),

@@ -5,17 +5,17 @@ from starlette.responses import Response
 from confplane.api import patterns
 from confplane.api.client_configs import applied
 from confplane.api.clients import models, rpc
-from confplane.api.context import CallDep, Fresh
-from confplane.api.rendered.entries import delayed
-from confplane.api.resources.routes import Forms, Resources
+from confplane.api.dependencies import CallDep, Consistency
+from confplane.api.rendering.entries import delayed
+from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.responses import json_bytes
 from confplane.api.routing.operations import change, partly, read
 from confplane.domain.facets import FacetName
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import RegistrationRequest
 
-routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
-    Forms(
+routes = ResourceHandlers(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
+    ResourceModels(
         "ClientConfigs",
         models.ClientConfigsBody,
         models.NewClientConfigs,
@@ -25,8 +25,8 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
         patterns.CONFIG_ID,
         "user=alice",
     ),
-    ahead=applied.add_routes,
-    narrowing=applied.narrowing(),
+    extra_routes=applied.add_routes,
+    list_filter=applied.applied_filter(),
 )
 
 
@@ -39,16 +39,16 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
         tagged=False,
         problems=(),
     ),
-    checks=[Fresh],
+    checks=[Consistency],
 )
 async def describe_client_configs(call: CallDep, body: models.DescribeClientConfigs) -> Response:
     """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
-    collection = call.collection(FacetName.CLIENT_CONFIGS)
+    cluster_facet = call.cluster_facet(FacetName.CLIENT_CONFIGS)
     wanted = body.filter
     if body.supported_configs is not None:
         information = body.client_information
         call.services.describe.register(
-            collection,
+            cluster_facet,
             wanted,
             RegistrationRequest(
                 tuple(body.supported_configs),
@@ -57,7 +57,7 @@ async def describe_client_configs(call: CallDep, body: models.DescribeClientConf
             ),
         )
     if body.resolve_entity:
-        answer = call.services.resolutions.resolved(collection, wanted)
+        answer = call.services.effective_values.resolved(cluster_facet, wanted)
         return json_bytes(call.cluster, delayed(answer, call.throttle_ms(LimitClass.READ)))
     call.take(LimitClass.BULK)
     return await rpc.describe(call, FacetName.CLIENT_CONFIGS, wanted)

@@ -4,14 +4,14 @@ from starlette.responses import Response
 
 from confplane.api import patterns
 from confplane.api.clients import models, rpc
-from confplane.api.context import CallDep, Fresh
-from confplane.api.resources.routes import Forms, Resources
+from confplane.api.dependencies import CallDep, Consistency
+from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.routing.operations import change, partly, read
 from confplane.domain.facets import FacetName
 from confplane.services.limits import LimitClass
 
-routes = Resources(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTAS)).routes(
-    Forms(
+routes = ResourceHandlers(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTAS)).routes(
+    ResourceModels(
         "ClientQuotas",
         models.ClientQuotasBody,
         models.NewClientQuotas,
@@ -33,7 +33,7 @@ routes = Resources(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTA
         tagged=False,
         problems=(),
     ),
-    checks=[Fresh],
+    checks=[Consistency],
 )
 async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuotas) -> Response:
     """Entities that match every component; not strict, they may have further components."""

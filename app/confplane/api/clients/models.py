@@ -11,10 +11,10 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJs
 from confplane.api import models as base
 from confplane.api import patterns
 from confplane.api.models import AnswerModel, Name, RequestModel, Scalar, form
-from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigs
+from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigsFacet
 from confplane.domain.entities import EntityType
 from confplane.domain.filters import EntityFilter, FilterComponent
-from confplane.domain.quotas import QUOTA_KEYS, ClientQuotas
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotasFacet
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -81,7 +81,7 @@ class Describe(RequestModel, Generic[T]):
 class DescribeClientQuotas(Describe[QuotaFilterComponent]):
     """DescribeClientQuotas (KIP-546). No component and not strict: everything."""
 
-    allowed = ClientQuotas.entity_types
+    allowed = ClientQuotasFacet.entity_types
 
 
 class ClientInformation(RequestModel):
@@ -94,7 +94,7 @@ class ClientInformation(RequestModel):
 class DescribeClientConfigs(Describe[ConfigFilterComponent]):
     """DescribeClientConfigs (KIP-649)."""
 
-    allowed = ClientConfigs.entity_types
+    allowed = ClientConfigsFacet.entity_types
 
     resolve_entity: StrictBool = Field(
         default=False,

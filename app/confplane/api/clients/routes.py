@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from confplane.api.clients import models, rpc
-from confplane.api.context import CallDep
+from confplane.api.dependencies import CallDep
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.routes import Routes
 from confplane.services.limits import LimitClass

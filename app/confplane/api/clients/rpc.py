@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confplane.api import batches, looks
-from confplane.api.rendered.entries import described
+from confplane.api import batches, refresh
+from confplane.api.rendering.entries import described
 from confplane.api.responses import json_bytes
 from confplane.api.routing.preconditions import entry_precondition
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import Part
+from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.limits import LimitClass
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
-    from confplane.api.context import Call
-    from confplane.api.rendered.polled import Polled
+    from confplane.api.dependencies import Call
+    from confplane.api.rendering.polled_response import PolledResponse
     from confplane.api.resources.routes import Resolve
     from confplane.domain.filters import EntityFilter
     from confplane.services.changes.alter import Entry
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
     """Answer a describe with the entities that a filter selects."""
-    await looks.everything(call, name)
-    collection = call.collection(name)
-    selected = call.services.describe.select(collection, wanted)
-    rendered = await call.services.entries.render(collection, selected, everything=wanted.everything)
+    await refresh.refresh_facet(call, name)
+    cluster_facet = call.cluster_facet(name)
+    selected = call.services.describe.select(cluster_facet, wanted)
+    rendered = await call.services.entry_renderer.render(cluster_facet, selected, everything=wanted.everything)
     call.charge(LimitClass.BULK, len(rendered.entries))
     answer = described(rendered.entries, rendered.skipped, throttle_ms=call.throttle_ms(LimitClass.BULK))
     return json_bytes(call.cluster, answer)
@@ -46,20 +46,20 @@ async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Respons
 
 async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:
     """Answer an alter of one facet with one result per entry."""
-    collection = call.cluster.collections[name]
+    cluster_facet = call.cluster.facets[name]
 
     def made(index: int, entry: Any) -> Entry:
-        return (Part(collection, _edit(index, entry.entity, entry.ops, "ops", entry.etag, "etag")),)
+        return (EntryPart(cluster_facet, _edit(index, entry.entity, entry.ops, "ops", entry.etag, "etag")),)
 
     def diff(_: Entry, result: EntryResult) -> list[dict[str, Any]]:
-        return batches.diff(collection, result.results[0])
+        return batches.diff(cluster_facet, result.results[0])
 
     return await batches.alter(call, body, body.entries, made, _echo, diff, member="entries")
 
 
 async def alter_both(call: Call, body: AlterClients) -> Response:
     """Answer an alter of quotas and client configs with one result per entry."""
-    quotas, configs = (call.cluster.collections[name] for name in (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS))
+    quotas, configs = (call.cluster.facets[name] for name in (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS))
 
     def made(index: int, entry: AlterClientsEntry) -> Entry:
         given = (
@@ -68,10 +68,10 @@ async def alter_both(call: Call, body: AlterClients) -> Response:
         )
         # An entry without anything is one without an effect, as an entry without ops is in the alters of one facet.
         altered = [each for each in given if each[1] or each[3] is not None] or given[:1]
-        return tuple(Part(collection, _edit(index, entry.entity, *edit)) for collection, *edit in altered)
+        return tuple(EntryPart(cluster_facet, _edit(index, entry.entity, *edit)) for cluster_facet, *edit in altered)
 
     def diff(entry: Entry, result: EntryResult) -> dict[str, list[dict[str, Any]]]:
-        found = {part.collection: each for part, each in zip(entry, result.results, strict=True)}
+        found = {part.cluster_facet: each for part, each in zip(entry, result.results, strict=True)}
         return {
             each.facet.member: batches.diff(each, found[each]) if each in found else [] for each in (quotas, configs)
         }
@@ -82,8 +82,8 @@ async def alter_both(call: Call, body: AlterClients) -> Response:
 def resolving(name: FacetName) -> Resolve:
     """Return the function that finds the effective values of a client in a facet."""
 
-    async def resolve(call: Call, entity: Entity) -> Polled:
-        return call.services.resolutions.effective(call.collection(name), entity)
+    async def resolve(call: Call, entity: Entity) -> PolledResponse:
+        return call.services.effective_values.effective(call.cluster_facet(name), entity)
 
     return resolve
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.domain.broker_keys import definition_of
 from confplane.domain.configs import KINDS
-from confplane.domain.definitions import Kind, description
+from confplane.domain.definitions import ConfigKind, description
 
 if TYPE_CHECKING:
-    from confplane.domain.broker_levels import EffectiveConfig
+    from confplane.domain.broker_levels import EffectiveConfigEntry
     from confplane.domain.definitions import Catalog
     from confplane.domain.entities import Entity
-    from confplane.services.reads.config_describe import DescribedConfigs
+    from confplane.services.reads.config_describe import ConfigsDescription
 
 
-def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
+def effective_configs(found: ConfigsDescription) -> dict[str, Any]:
     """Return the effective configs of an entity."""
     return {
         "id": found.entity.id,
@@ -35,7 +35,7 @@ def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
 
 
 def described_config(
-    catalog: Catalog, entity: Entity, item: EffectiveConfig, *, synonyms: bool, documentation: bool
+    catalog: Catalog, entity: Entity, item: EffectiveConfigEntry, *, synonyms: bool, documentation: bool
 ) -> dict[str, Any]:
     """Return one config in the form of DescribeConfigs, documented by the catalog of the cluster's release."""
     return {
@@ -48,7 +48,7 @@ def described_config(
     }
 
 
-def _config_members(item: EffectiveConfig) -> dict[str, Any]:
+def _config_members(item: EffectiveConfigEntry) -> dict[str, Any]:
     return {
         "readOnly": item.read_only,
         "isSensitive": item.sensitive,
@@ -57,13 +57,13 @@ def _config_members(item: EffectiveConfig) -> dict[str, Any]:
     }
 
 
-def _synonyms(item: EffectiveConfig) -> list[dict[str, Any]]:
+def _synonyms(item: EffectiveConfigEntry) -> list[dict[str, Any]]:
     return [{"name": name, "value": value, "source": source.value} for name, value, source in item.synonyms]
 
 
 def _documentation(catalog: Catalog, entity: Entity, name: str) -> str | None:
     kind = KINDS[entity.types]
-    if kind is not Kind.BROKER:
+    if kind is not ConfigKind.BROKER:
         return description(kind, name)
     definition = definition_of(catalog, name)
     return None if definition is None else description(kind, definition.name)

@@ -8,15 +8,15 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from confplane.api import batches, looks, patterns
+from confplane.api import batches, patterns, refresh
 from confplane.api.configs import models, render
-from confplane.api.context import Call, CallDep, Fresh
-from confplane.api.rendered.polled import Polled
-from confplane.api.resources.routes import Forms, Resources
+from confplane.api.dependencies import Call, CallDep, Consistency
+from confplane.api.rendering.polled_response import PolledResponse
+from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.preconditions import entry_precondition
 from confplane.domain.access.operations import Operation
-from confplane.domain.config_resources import ResourceType, resource_entity, resource_type
+from confplane.domain.config_resources import KafkaResourceType, resource_entity, resource_type
 from confplane.domain.configs import check_release
 from confplane.domain.definitions import Catalog
 from confplane.domain.entities import Entity
@@ -24,25 +24,25 @@ from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, op_type
 from confplane.domain.topics import check_topic_name
-from confplane.services.changes.alter import Part
+from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.limits import LimitClass
 
 _NOBODY: Final = Entity(())
 
 
-async def _effective(call: Call, entity: Entity) -> Polled:
+async def _effective(call: Call, entity: Entity) -> PolledResponse:
     """Return the effective configs of a topic or broker in the form of ``.../effective``.
 
     Raises:
         ConfplaneError: As ``ConfigReader.effective``.
     """
     found = await call.cluster.configs.effective(call.access, entity)
-    return Polled.of(render.effective_configs(found), found.etag)
+    return PolledResponse.of(render.effective_configs(found), found.etag)
 
 
-routes = Resources(FacetName.CONFIGS, _effective).routes(
-    Forms(
+routes = ResourceHandlers(FacetName.CONFIGS, _effective).routes(
+    ResourceModels(
         "Configs",
         models.ConfigsBody,
         models.NewConfigs,
@@ -65,7 +65,7 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
         problems=(409,),
         problem=models.DescribeConfigsProblem,
     ),
-    checks=[Fresh],
+    checks=[Consistency],
 )
 async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Response:
     """One result per resource, in order, over all levels: its own, broker, default of all brokers, file, Kafka's."""
@@ -74,7 +74,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
         for index, item in enumerate(body.resources)
     ]
     call.charge(LimitClass.BULK, len(kinds))
-    await looks.effective(call, FacetName.CONFIGS, _looked_at(call, kinds, body.resources))
+    await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, kinds, body.resources))
     results: list[orjson.Fragment] = []
     errors: list[ConfplaneError | None] = []
     size = 0
@@ -82,34 +82,36 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
         result, error = await _described(call, kind, item, body, pointer=f"/resources/{index}")
         # Rendered one by one: together they may be tens of megabytes.
         rendered = orjson.dumps(result)
-        size = batches.grown(size, rendered)
+        size = batches.checked_size(size, rendered)
         results.append(orjson.Fragment(rendered))
         errors.append(error)
         await asyncio.sleep(0)
     answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results}
-    return batches.answered(call.request, answer, errors)
+    return batches.multi_status_response(call.request, answer, errors)
 
 
-def _looked_at(call: Call, kinds: Sequence[ResourceType], resources: Sequence[models.ConfigResource]) -> list[Entity]:
+def _entities_to_refresh(
+    call: Call, kinds: Sequence[KafkaResourceType], resources: Sequence[models.ConfigResource]
+) -> list[Entity]:
     """Return the resources that are described, without those that their own results refuse."""
     found: list[Entity] = []
     for kind, item in zip(kinds, resources, strict=True):
         with suppress(ConfplaneError):
             entity = resource_entity(kind, item.resource_name)
-            call.cluster.collections[FacetName.CONFIGS].facet.check_entity(entity)
+            call.cluster.facets[FacetName.CONFIGS].facet.check_entity(entity)
             if call.access.allows(call.cluster.name, Operation.DESCRIBE_CONFIGS, entity.id):
                 found.append(entity)
     return found
 
 
 async def _described(
-    call: Call, kind: ResourceType, item: models.ConfigResource, body: models.DescribeConfigs, *, pointer: str
+    call: Call, kind: KafkaResourceType, item: models.ConfigResource, body: models.DescribeConfigs, *, pointer: str
 ) -> tuple[dict[str, Any], ConfplaneError | None]:
     named = {"resourceType": kind.name, "resourceName": item.resource_name}
     try:
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
         check_release(_catalog(call), entity, pointer=f"{pointer}/resourceType")
-        if kind is ResourceType.TOPIC:
+        if kind is KafkaResourceType.TOPIC:
             # To a describe the empty name is not a name; to an alter it is a default topic.
             check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
         keys = frozenset(item.configuration_keys or ())
@@ -148,20 +150,20 @@ async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlter
 
     Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.
     """
-    collection = call.cluster.collections[FacetName.CONFIGS]
+    cluster_facet = call.cluster.facets[FacetName.CONFIGS]
     return await batches.alter(
         call,
         body,
         body.resources,
-        lambda index, item: (Part(collection, _edit(collection.catalog, index, item)),),
+        lambda index, item: (EntryPart(cluster_facet, _edit(cluster_facet.catalog, index, item)),),
         _echo,
-        lambda _, result: batches.diff(collection, result.results[0]),
+        lambda _, result: batches.diff(cluster_facet, result.results[0]),
         member="responses",
     )
 
 
 def _catalog(call: Call) -> Catalog:
-    return call.cluster.collections[FacetName.CONFIGS].catalog
+    return call.cluster.facets[FacetName.CONFIGS].catalog
 
 
 def _edit(catalog: Catalog, index: int, item: models.AlteredConfigResource) -> Edit | EditResult:

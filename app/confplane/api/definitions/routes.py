@@ -11,13 +11,13 @@ from fastapi import Query
 from pydantic import BeforeValidator, StringConstraints
 from starlette.responses import Response
 
-from confplane.api.context import CallDep
 from confplane.api.definitions import models, page
 from confplane.api.definitions.rows import select
+from confplane.api.dependencies import CallDep
 from confplane.api.responses import JSON, PreparedResponse, consistency_headers, encoded
-from confplane.api.routing.operations import Answer, read
+from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
-from confplane.domain.client_configs import ClientConfigs
+from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.facets import FacetName
 from confplane.domain.releases import nearest, releases
 from confplane.services.limits import LimitClass
@@ -35,7 +35,7 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
     read(
         "Config definitions: types, defaults, ranges, dynamic or not",
         {
-            200: Answer.text(
+            200: ResponseSpec.text(
                 "JSON, or with `Accept: text/html` a page that can be searched and sorted",
                 _HTML,
                 model=models.ConfigDefinitions,
@@ -71,8 +71,8 @@ async def list_config_definitions(
     ] = None,
 ) -> Response:
     """One release's definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
-    facet = call.cluster.collections[FacetName.CLIENT_CONFIGS].facet
-    keys = facet.keys if isinstance(facet, ClientConfigs) else frozenset()
+    facet = call.cluster.facets[FacetName.CLIENT_CONFIGS].facet
+    keys = facet.keys if isinstance(facet, ClientConfigsFacet) else frozenset()
     shown = nearest(call.cluster.store.kafka_release()) if release is None else release
     headers = [(b"vary", b"Accept"), *consistency_headers(call.cluster.store)]
     if prefers_html(call.request.headers.get("accept")):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.definitions import (
     ConfigDef,
-    Kind,
+    ConfigKind,
     Scope,
     catalog_of,
     description,
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 QUOTA: Final = "quota"
 TITLES: Final = {
-    Kind.TOPIC.value: "Topic configs",
-    Kind.BROKER.value: "Broker configs",
-    Kind.GROUP.value: "Group configs",
-    Kind.CLIENT_METRICS.value: "Configs of subscriptions to the metrics of clients",
+    ConfigKind.TOPIC.value: "Topic configs",
+    ConfigKind.BROKER.value: "Broker configs",
+    ConfigKind.GROUP.value: "Group configs",
+    ConfigKind.CLIENT_METRICS.value: "Configs of subscriptions to the metrics of clients",
     QUOTA: "Quotas of users, client-ids and ips",
-    Kind.PRODUCER.value: "Producer configs",
-    Kind.CONSUMER.value: "Consumer configs",
+    ConfigKind.PRODUCER.value: "Producer configs",
+    ConfigKind.CONSUMER.value: "Consumer configs",
 }
 """The sections in their order."""
 _CLIENT_ENTITIES: Final = ("user", "user,client-id")
@@ -69,7 +69,7 @@ def select(
 
 def _belongs(row: dict[str, Any], entity_type: str) -> bool:
     if entity_type == "client":
-        return row["section"] in {Kind.PRODUCER, Kind.CONSUMER}
+        return row["section"] in {ConfigKind.PRODUCER, ConfigKind.CONSUMER}
     if entity_type == row["section"]:
         return True
     return any(entity_type in kind.split(",") for kind in row["settableOn"])
@@ -80,16 +80,16 @@ def _rows(release: str, dynamic_client_configs: frozenset[str]) -> Sequence[dict
     catalog = catalog_of(release)
     sections: dict[str, Iterable[dict[str, Any]]] = {
         kind: [_row(release, kind, found, dynamic_client_configs) for found in catalog.of(kind).values()]
-        for kind in Kind
+        for kind in ConfigKind
     }
     sections[QUOTA] = [_quota(release, key) for key in QUOTA_KEYS.values()]
     return [row for section in TITLES for row in sorted(sections[section], key=lambda row: str(row["name"]))]
 
 
-def _row(release: str, kind: Kind, found: ConfigDef, dynamic_client_configs: frozenset[str]) -> dict[str, Any]:
+def _row(release: str, kind: ConfigKind, found: ConfigDef, dynamic_client_configs: frozenset[str]) -> dict[str, Any]:
     scope: str = found.scope
     settable_on = [kind.value] if found.dynamic else []
-    if kind in {Kind.PRODUCER, Kind.CONSUMER} and found.name in dynamic_client_configs:
+    if kind in {ConfigKind.PRODUCER, ConfigKind.CONSUMER} and found.name in dynamic_client_configs:
         scope, settable_on = _PER_ENTITY, list(_CLIENT_ENTITIES)
     return {
         "section": kind.value,

@@ -6,17 +6,17 @@ from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import batches
-from confplane.api.context import Call, CallDep, PageSize
+from confplane.api.dependencies import Call, CallDep, PageSize
 from confplane.api.drift.models import AdoptedDrift, AdoptProblem, DriftDecision, DriftPage, ReappliedDrift
-from confplane.api.incoming import INCOMING
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import json_response, number, page_response, timestamp
-from confplane.api.routing.operations import Effect, Operation, change, partly, read
+from confplane.api.routing.operations import Effect, RouteOperation, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError, UnavailableError
-from confplane.services.changes.alter import Part
+from confplane.services.changes.alter import EntryPart
 from confplane.services.kraft.drift import DriftService
-from confplane.services.kraft.drifted import Chosen, Drifted, DriftedKey
+from confplane.services.kraft.entity_drift import DriftSelection, EntityDrift, KeyDrift
 from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
@@ -49,7 +49,7 @@ async def list_drift(
     drift = _drift(call)
     if drift is None:
         return page_response(call.request, [], None)
-    deadline = call.request.scope[INCOMING].deadline
+    deadline = call.request.scope[REQUEST_CONTEXT].deadline
     found, cursor = await drift.page(call.access, page_size=page_size, after=page_token, deadline=deadline)
     call.charge(LimitClass.BULK, len(found))
     return page_response(call.request, [_entity(each) for each in found], cursor)
@@ -74,27 +74,27 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
     """
     chosen, drift = _chosen(body), _drift(call)
     call.charge(LimitClass.WRITE, len(chosen) - 1)
-    edits = [] if drift is None else await drift.edits(chosen, call.request.scope[INCOMING].deadline)
-    collections = [call.cluster.collections[facet] for facet, _ in edits]
+    edits = [] if drift is None else await drift.edits(chosen, call.request.scope[REQUEST_CONTEXT].deadline)
+    facets = [call.cluster.facets[facet] for facet, _ in edits]
     results = await call.services.alter.alter_entries(
-        [(Part(collection, edit),) for collection, (_, edit) in zip(collections, edits, strict=True)],
+        [(EntryPart(cluster_facet, edit),) for cluster_facet, (_, edit) in zip(facets, edits, strict=True)],
         call.caller,
         validate_only=call.validate_only or body.validate_only,
     )
     rendered = [
         batches.altered_entry(
             result,
-            {"facet": collection.name.value, "id": result.results[0].edit.entity.id},
-            batches.diff(collection, result.results[0]),
+            {"facet": cluster_facet.name.value, "id": result.results[0].edit.entity.id},
+            batches.diff(cluster_facet, result.results[0]),
         )
-        for collection, result in zip(collections, results, strict=True)
+        for cluster_facet, result in zip(facets, results, strict=True)
     ]
-    return batches.written(call, results, {"results": rendered})
+    return batches.alter_response(call, results, {"results": rendered})
 
 
 @routes.post(
     ":reapply",
-    Operation(
+    RouteOperation(
         "Send values to the Kafka cluster again",
         ReappliedDrift,
         id="reapplyDrift",
@@ -135,7 +135,7 @@ def _drift(call: Call) -> DriftService | None:
     return found
 
 
-def _chosen(body: DriftDecision) -> list[Chosen]:
+def _chosen(body: DriftDecision) -> list[DriftSelection]:
     """Return the entities of a body.
 
     Raises:
@@ -149,11 +149,11 @@ def _chosen(body: DriftDecision) -> list[Chosen]:
                 f"{entity.id} is named more than once in this request", pointer=f"/entities/{index}/id"
             )
         seen.add(entity)
-        chosen.append(Chosen(entity, frozenset(each.keys) or None))
+        chosen.append(DriftSelection(entity, frozenset(each.keys) or None))
     return chosen
 
 
-def _entity(found: Drifted) -> dict[str, Any]:
+def _entity(found: EntityDrift) -> dict[str, Any]:
     return {
         "id": found.entity.id,
         "entity": dict(split_id(found.entity.id)),
@@ -165,7 +165,7 @@ def _entity(found: Drifted) -> dict[str, Any]:
     }
 
 
-def _key(found: Drifted, key: DriftedKey) -> dict[str, Any]:
+def _key(found: EntityDrift, key: KeyDrift) -> dict[str, Any]:
     return {
         "key": key.key,
         "state": key.state.value,
@@ -177,7 +177,7 @@ def _key(found: Drifted, key: DriftedKey) -> dict[str, Any]:
     }
 
 
-def _value(found: Drifted, key: DriftedKey, stored: str | None) -> Any:
+def _value(found: EntityDrift, key: KeyDrift, stored: str | None) -> Any:
     """Return a value as JSON; the stored text where it is not valid for its key."""
     if stored is None:
         return None

@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from confplane.api import batches, looks
-from confplane.api.context import CallDep, Fresh
+from confplane.api import batches, refresh
+from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.entity_configs import models
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.domain.errors import ConfplaneError, OutcomeUnknownError
 from confplane.domain.facets import FacetName
+from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.kips import entity_configs
 from confplane.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
 from confplane.services.limits import LimitClass
-from confplane.services.pace import Pace, in_slices
 
 routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
 
@@ -31,16 +31,16 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
         problems=(409,),
         problem=models.DescribeEntityConfigsProblem,
     ),
-    checks=[Fresh],
+    checks=[Consistency],
 )
 async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConfigs) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
     call.charge(LimitClass.BULK, len(body.entities))
     for name in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS):
-        await looks.everything(call, name)
+        await refresh.refresh_facet(call, name)
     errors: list[ConfplaneError | None] = []
     entities: list[orjson.Fragment] = []
-    size, pace = 0, Pace()
+    size, time_slice = 0, TimeSlice()
     for index, item in enumerate(body.entities):
         error, found = None, {}
         try:
@@ -52,11 +52,11 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
         errors.append(error)
         entries = [{"configKey": key, "configValue": value} for key, value in found.items()]
         rendered = orjson.dumps({**_named(item, error), "configEntries": entries})
-        size = batches.grown(size, rendered)
+        size = batches.checked_size(size, rendered)
         entities.append(orjson.Fragment(rendered))
-        if pace.due:
-            await pace.rest()
-    return batches.answered(call.request, _body(entities, errors), errors)
+        if time_slice.due:
+            await time_slice.pause()
+    return batches.multi_status_response(call.request, _body(entities, errors), errors)
 
 
 @routes.post(
@@ -83,7 +83,7 @@ async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -
     entities = await in_slices(lambda pair: _altered(*pair), zip(body.entities, results, strict=True))
     errors = [result.error for result in results]
     done = [result.result for result in results if result.result is not None]
-    return batches.altered(call.request, _body(entities, errors), errors, done)
+    return batches.change_response(call.request, _body(entities, errors), errors, done)
 
 
 def _change(index: int, item: models.AlteredEntity) -> EntityChange:

@@ -4,13 +4,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from confplane.api.context import Call, CallDep
+from confplane.api.dependencies import Call, CallDep
 from confplane.api.freezes import models
 from confplane.api.responses import json_response, timestamp
 from confplane.api.routing.operations import change
 from confplane.api.routing.routes import Routes
 from confplane.services.changes.freeze import FreezeResult
-from confplane.services.kraft.resting import Rest, Resting
+from confplane.services.kraft.quiesce import Quiescer, QuiesceResult
 from confplane.services.limits import LimitClass
 from confplane.services.ports.cluster_states import Freeze
 
@@ -32,13 +32,13 @@ async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
 
     Of a Kafka 4 cluster the answer waits some seconds until callers' changes are applied, and nothing is sent any more.
     """
-    found, rest = await Resting(call.cluster.store, call.services.standings[call.cluster.name]).freeze(
+    found, quiesce_result = await Quiescer(call.cluster.store, call.services.apply_waiters[call.cluster.name]).freeze(
         call.services.freezes,
         body.reason,
         call.caller,
         validate_only=call.validate_only or body.validate_only,
     )
-    return _answer(call, found, rest)
+    return _answer(call, found, quiesce_result)
 
 
 @routes.post(
@@ -59,13 +59,15 @@ async def thaw_cluster(call: CallDep, body: models.FreezeReason) -> Response:
     return _answer(call, found)
 
 
-def _answer(call: Call, found: FreezeResult, rest: Rest | None = None) -> Response:
+def _answer(call: Call, found: FreezeResult, quiesce_result: QuiesceResult | None = None) -> Response:
     body = {
         "before": _freeze(found.before),
         "after": _freeze(found.after),
         "changeId": found.change_id,
         "revision": None if found.revision is None else str(found.revision),
-        "applying": None if rest is None else {"rested": rest.rested, "pending": rest.pending},
+        "applying": None
+        if quiesce_result is None
+        else {"rested": quiesce_result.rested, "pending": quiesce_result.pending},
     }
     headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
     # The header has the revision of the mirror as ever: a freeze writes no config that a mirror would wait for.

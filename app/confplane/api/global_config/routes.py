@@ -2,8 +2,8 @@
 
 from starlette.responses import Response
 
-from confplane.api import batches, looks, problems
-from confplane.api.context import CallDep, Fresh
+from confplane.api import batches, problems, refresh
+from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.global_config import models
 from confplane.api.responses import json_response
 from confplane.api.routing.operations import change, read
@@ -28,11 +28,11 @@ routes = Routes("/v1/clusters/{cluster}", tag="global-config")
         tagged=False,
         problems=(409,),
     ),
-    checks=[Fresh],
+    checks=[Consistency],
 )
 async def get_global_config(call: CallDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
-    await looks.declared(call, FacetName.CONFIGS, Entity.of(broker=None))
+    await refresh.refresh_entity(call, FacetName.CONFIGS, Entity.of(broker=None))
     found = global_config.read(call.cluster, call.access)
     body = {
         "configData": [{"configKey": key, "configValue": value} for key, value in found.config.items()],
@@ -71,7 +71,7 @@ async def change_global_config(call: CallDep, body: models.ChangeGlobalConfig) -
         **batches.error_members(None),
         "changeId": result.change_id,
         "revision": None if result.revision is None else str(result.revision),
-        "diff": batches.diff(call.cluster.collections[FacetName.CONFIGS], result),
+        "diff": batches.diff(call.cluster.facets[FacetName.CONFIGS], result),
         "warnings": list(result.warnings),
     }
     headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}

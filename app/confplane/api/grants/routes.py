@@ -6,16 +6,16 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from confplane.api import parsed, patterns
-from confplane.api.context import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
+from confplane.api.dependencies import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
 from confplane.api.grants import models
 from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, read
-from confplane.api.routing.preconditions import ConditionsDep, not_modified
+from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes
 from confplane.domain.access.grants import ANY
 from confplane.domain.access.operations import PatternType
 from confplane.services.access_admin.grants import NewGrant
-from confplane.services.access_admin.shown import etag_of, shown_grant
+from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.access import StoredGrant
 
@@ -52,7 +52,7 @@ async def list_grants(
         principal, cluster, call.access, page_size=page_size, after=after
     )
     call.charge(LimitClass.BULK, len(found))
-    items = [shown_grant(stored) for stored in found]
+    items = [grant_view(stored) for stored in found]
     return page_response(call.request, items, cursor)
 
 
@@ -74,7 +74,7 @@ async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response
     services = call.services.tokens_and_grants
     stored, is_new = await services.grants.create(_wanted(body), call.caller, validate_only=call.validate_only)
     if call.validate_only:
-        return json_response(call.request, shown_grant(stored))
+        return json_response(call.request, grant_view(stored))
     await services.take_effect()
     location = f"{call.request.scope.get('root_path', '')}{_PATH}/{stored.grant.id}"
     return _shown(call, stored, 201 if is_new else 200, {"Location": location})
@@ -97,7 +97,7 @@ async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNo
     manage("Replace a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def put_grant(
-    call: ServiceCallDep, grant_id: GrantId, conditions: ConditionsDep, body: models.GrantBody
+    call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep, body: models.GrantBody
 ) -> Response:
     """The grant with another content. Needs ALTER on `grants` of both principals; nobody gives more than they hold.
 
@@ -112,7 +112,7 @@ async def put_grant(
         validate_only=call.validate_only,
     )
     if call.validate_only:
-        return json_response(call.request, shown_grant(stored))
+        return json_response(call.request, grant_view(stored))
     await services.take_effect()
     return _shown(call, stored)
 
@@ -121,21 +121,21 @@ async def put_grant(
     "/{grantId}",
     manage("Remove a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)),
 )
-async def delete_grant(call: ServiceCallDep, grant_id: GrantId, conditions: ConditionsDep) -> Response:
+async def delete_grant(call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep) -> Response:
     """The grant as it was last. Needs ALTER on `grants` of the principal; for a deny also all that was denied."""
     services = call.services.tokens_and_grants
     stored = await services.grants.remove(
         parsed.uuid(grant_id, "grantId"), conditions.precondition(), call.caller, validate_only=call.validate_only
     )
     await services.take_effect()
-    return json_response(call.request, shown_grant(stored))
+    return json_response(call.request, grant_view(stored))
 
 
 def _shown(
     call: ServiceCall, stored: StoredGrant, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     return json_response(
-        call.request, shown_grant(stored), status=status, headers={"ETag": etag_of(stored), **(headers or {})}
+        call.request, grant_view(stored), status=status, headers={"ETag": etag_of(stored), **(headers or {})}
     )
 
 

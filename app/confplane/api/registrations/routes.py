@@ -8,17 +8,17 @@ from starlette.responses import Response
 
 from confplane.api import patterns
 from confplane.api.clients.models import Software
-from confplane.api.context import CallDep, PageSize
+from confplane.api.dependencies import CallDep, PageSize
 from confplane.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
-from confplane.api.rendered.entries import compatibility
+from confplane.api.rendering.entries import compatibility
 from confplane.api.responses import json_response, page_response
-from confplane.api.routing.operations import Effect, Operation, read
+from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import rfc3339
 from confplane.services.limits import LimitClass
-from confplane.services.ports.registrations import Registration
+from confplane.services.ports.registrations import ClientRegistration
 from confplane.services.reads import registrations
 
 routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
@@ -89,7 +89,7 @@ async def list_registrations(
 
 @routes.delete(
     "",
-    Operation(
+    RouteOperation(
         "Clear the registrations of one entity, or of all",
         {200: ClearedRegistrations},
         effect=Effect.CLEARING,
@@ -118,7 +118,7 @@ async def clear_registrations(
     return json_response(call.request, {"cleared": cleared})
 
 
-def _registration(found: Registration, first_seen: datetime, last_seen: datetime) -> dict[str, Any]:
+def _registration(found: ClientRegistration, first_seen: datetime, last_seen: datetime) -> dict[str, Any]:
     """Return a registration in the form of its own collection."""
     return {
         "id": found.entity_id,

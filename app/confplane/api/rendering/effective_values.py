@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from confplane.api.rendered.entries import described, entry
-from confplane.api.rendered.polled import Polled
+from confplane.api.rendering.entries import described, entry
+from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.responses import number
 from confplane.domain.entities import CACHED_LENGTH
 from confplane.services.reads.describe import exact_client
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.filters import EntityFilter
-    from confplane.services.collections import Collection
-    from confplane.services.reads.describe import DescribeService, Effective
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.reads.describe import DescribeService, EffectiveDescription
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _LONG: Final = 4_096
 """Most bytes of an answer that is kept: some thirty configs."""
 
 
-class Resolutions:
+class EffectiveValueRenderer:
     """Answers requests for the effective values of one client, and keeps the answers. Only the event loop touches it.
 
     Nodes never change, so an answer is good for as long as the nodes of its levels are the same.
@@ -36,10 +36,10 @@ class Resolutions:
 
     def __init__(self, describe: DescribeService) -> None:
         self._describe = describe
-        self._resolved = _Kept[bytes]()
-        self._effective = _Kept[Polled]()
+        self._resolved = _ResponseCache[bytes]()
+        self._effective = _ResponseCache[PolledResponse]()
 
-    def resolved(self, collection: Collection, wanted: EntityFilter) -> bytes:
+    def resolved(self, cluster_facet: ClusterFacet, wanted: EntityFilter) -> bytes:
         """Return a describe's answer with the effective configs of the client that a filter names.
 
         Raises:
@@ -48,14 +48,14 @@ class Resolutions:
             CorruptZnodeError: One of the deciding nodes can't be read.
         """
         entity = exact_client(wanted, "resolveEntity")
-        nodes = self._describe.deciding(collection, entity)
-        found = self._resolved.find(collection, entity, nodes)
+        nodes = self._describe.deciding(cluster_facet, entity)
+        found = self._resolved.find(cluster_facet, entity, nodes)
         if found is None:
-            found = described([entry(entity.id, self._describe.decided(collection, nodes))], [])
-            self._resolved.keep(collection, entity, nodes, found, len(found))
+            found = described([entry(entity.id, self._describe.decided(cluster_facet, nodes))], [])
+            self._resolved.keep(cluster_facet, entity, nodes, found, len(found))
         return found
 
-    def effective(self, collection: Collection, entity: Entity) -> Polled:
+    def effective(self, cluster_facet: ClusterFacet, entity: Entity) -> PolledResponse:
         """Return the effective quotas or client configs of an entity with their sources.
 
         Raises:
@@ -63,16 +63,16 @@ class Resolutions:
             ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
             CorruptZnodeError: One of the deciding nodes can't be read.
         """
-        nodes = self._describe.deciding(collection, entity)
-        found = self._effective.find(collection, entity, nodes)
+        nodes = self._describe.deciding(cluster_facet, entity)
+        found = self._effective.find(cluster_facet, entity, nodes)
         if found is None:
-            effective, etag = self._describe.effective(collection, entity, nodes)
-            found = Polled.of(_content(collection, effective), etag)
-            self._effective.keep(collection, entity, nodes, found, len(found.body))
+            effective, etag = self._describe.effective(cluster_facet, entity, nodes)
+            found = PolledResponse.of(_content(cluster_facet, effective), etag)
+            self._effective.keep(cluster_facet, entity, nodes, found, len(found.body))
         return found
 
 
-class _Kept(Generic[T]):
+class _ResponseCache(Generic[T]):
     """The answers of one form, each with the nodes that it was made from; the oldest ones give room to new ones."""
 
     def __init__(self) -> None:
@@ -80,16 +80,16 @@ class _Kept(Generic[T]):
         self._answers: OrderedDict[tuple[str, str, str], tuple[tuple[Node | None, ...], T, int]] = OrderedDict()
         self._bytes = 0
 
-    def find(self, collection: Collection, entity: Entity, nodes: tuple[Node | None, ...]) -> T | None:
+    def find(self, cluster_facet: ClusterFacet, entity: Entity, nodes: tuple[Node | None, ...]) -> T | None:
         """Return the answer that was made from these nodes; None where there is none."""
-        found = self._answers.get((collection.store.name, collection.name, entity.id))
+        found = self._answers.get((cluster_facet.store.name, cluster_facet.name, entity.id))
         return found[1] if found is not None and found[0] == nodes else None
 
     def keep(
-        self, collection: Collection, entity: Entity, nodes: tuple[Node | None, ...], answer: T, length: int
+        self, cluster_facet: ClusterFacet, entity: Entity, nodes: tuple[Node | None, ...], answer: T, length: int
     ) -> None:
         """Keep an answer of a length in bytes, unless the entity's name or the answer is long."""
-        key = collection.store.name, collection.name, entity.id
+        key = cluster_facet.store.name, cluster_facet.name, entity.id
         if (replaced := self._answers.pop(key, None)) is not None:
             self._bytes -= replaced[2]
         if length > _LONG or len(entity.id) > CACHED_LENGTH:
@@ -101,12 +101,12 @@ class _Kept(Generic[T]):
             self._bytes -= self._answers.popitem(last=False)[1][2]
 
 
-def _content(collection: Collection, found: Effective) -> dict[str, Any]:
+def _content(cluster_facet: ClusterFacet, found: EffectiveDescription) -> dict[str, Any]:
     """Return effective values with their sources, as JSON."""
     return {
         "id": found.entity.id,
         "entity": found.entity.as_dict(),
-        collection.facet.member: [
+        cluster_facet.facet.member: [
             {
                 "key": item.key,
                 "value": number(item.value),
@@ -124,7 +124,7 @@ def _content(collection: Collection, found: Effective) -> dict[str, Any]:
                 "id": level.entity_id,
                 "reason": level.reason,
                 "sharedBy": level.shared_by,
-                collection.facet.member: {key: number(value) for key, value in level.declared.items()},
+                cluster_facet.facet.member: {key: number(value) for key, value in level.declared.items()},
             }
             for level in found.levels
         ],

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
-    from confplane.services.collections import Collection
-    from confplane.services.ports.registrations import Registration
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.ports.registrations import ClientRegistration
     from confplane.services.reads.describe import DescribeService, Selected
 
-_Kept = dict[str, tuple["Node", bytes | None]]
+_EntryCache = dict[str, tuple["Node", bytes | None]]
 
 _DESCRIBED: Final = b'{"throttleTimeMs":%d,"errorCode":0,"errorMessage":null,"entries":['
 _UNDELAYED: Final = _DESCRIBED % 0
@@ -33,57 +33,57 @@ _SLACK: Final = 10_000
 """The number of kept entries of removed entities that starts a clean-up."""
 
 
-class Rendered(NamedTuple):
+class RenderedEntries(NamedTuple):
     """A describe as JSON: the entries in the order of their ids, and the paths of the znodes that can't be read."""
 
     entries: list[bytes]
     skipped: list[str]
 
 
-class Entries:
+class EntryRenderer:
     """Renders entries and keeps them. Only the event loop touches it."""
 
     def __init__(self, describe: DescribeService) -> None:
         self._describe = describe
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._cache: dict[tuple[str, str], _EntryCache] = {}
 
     async def render(
-        self, collection: Collection, selected: AsyncIterable[Iterable[Selected]], *, everything: bool = False
-    ) -> Rendered:
+        self, cluster_facet: ClusterFacet, selected: AsyncIterable[Iterable[Selected]], *, everything: bool = False
+    ) -> RenderedEntries:
         """Return the entries of selected entities, each as a whole JSON object.
 
         An entity that declares nothing has an entry only where clients are registered.
 
         Args:
-            collection: The collection.
+            cluster_facet: The collection.
             selected: The entities, in slices.
             everything: The selected entities are all that the caller may see of the collection. Where these are all
                 there are, kept entries of others may be dropped.
         """
-        key = collection.store.name, collection.name.value
-        kept = self._kept.setdefault(key, {})
-        rendered = Rendered([], [])
+        key = cluster_facet.store.name, cluster_facet.name.value
+        kept = self._cache.setdefault(key, {})
+        rendered = RenderedEntries([], [])
         ids: list[str] = []
         async for part in selected:
-            for entity_id, ready in self._rendered(collection, kept, part, rendered.skipped):
+            for entity_id, ready in self._rendered(cluster_facet, kept, part, rendered.skipped):
                 ids.append(entity_id)
                 rendered.entries.append(ready)
-        if everything and collection.access is None and len(kept) > len(ids) + _SLACK:
-            self._kept[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
+        if everything and cluster_facet.access is None and len(kept) > len(ids) + _SLACK:
+            self._cache[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
         return rendered
 
     def _rendered(
-        self, collection: Collection, kept: _Kept, part: Iterable[Selected], skipped: list[str]
+        self, cluster_facet: ClusterFacet, kept: _EntryCache, part: Iterable[Selected], skipped: list[str]
     ) -> Iterator[tuple[str, bytes]]:
         """Yield the entries of a slice with their ids; append the paths of unreadable znodes to ``skipped``."""
-        with_clients = collection.name is FacetName.CLIENT_CONFIGS
+        with_clients = cluster_facet.name is FacetName.CLIENT_CONFIGS
         for entity_id, node, known in part:
             found = kept.get(entity_id)
             if found is not None and found[0] is node:
                 ready = found[1]
             else:
                 try:
-                    ready = self._ready(collection, entity_id, node)
+                    ready = self._ready(cluster_facet, entity_id, node)
                 except CorruptZnodeError as error:
                     skipped.append(error.path)
                     ready = None
@@ -95,16 +95,16 @@ class Entries:
             elif ready is not None:
                 yield entity_id, ready + _NOBODY if with_clients else ready
 
-    def _ready(self, collection: Collection, entity_id: str, node: Node | None) -> bytes | None:
+    def _ready(self, cluster_facet: ClusterFacet, entity_id: str, node: Node | None) -> bytes | None:
         """Return an entry to keep: None where nothing is declared; still open in a facet whose entries list clients.
 
         Raises:
             CorruptZnodeError: The node can't be read.
         """
-        declared = self._describe.declared(collection, entity_id, node)
+        declared = self._describe.declared(cluster_facet, entity_id, node)
         if not declared:
             return None
-        return (_head if collection.name is FacetName.CLIENT_CONFIGS else entry)(entity_id, declared)
+        return (_head if cluster_facet.name is FacetName.CLIENT_CONFIGS else entry)(entity_id, declared)
 
 
 def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
@@ -128,7 +128,7 @@ def delayed(answer: bytes, throttle_ms: int) -> bytes:
     return answer if throttle_ms == 0 else _DESCRIBED % throttle_ms + answer.removeprefix(_UNDELAYED)
 
 
-def _with_clients(head: bytes, known: Sequence[Registration]) -> bytes:
+def _with_clients(head: bytes, known: Sequence[ClientRegistration]) -> bytes:
     """Return an entry with its known clients, from an entry that is still open."""
     return head + b',"entityCompatibility":' + orjson.dumps([compatibility(each) for each in known]) + b"}"
 
@@ -148,7 +148,7 @@ def _values(declared: Mapping[str, JsonValue]) -> list[dict[str, Any]]:
     return [{"key": key, "value": number(value)} for key, value in declared.items()]
 
 
-def compatibility(found: Registration) -> dict[str, Any]:
+def compatibility(found: ClientRegistration) -> dict[str, Any]:
     """Return a registration in the form of a describe."""
     return {
         "clientInformation": {"softwareName": found.software_name, "softwareVersion": found.software_version},

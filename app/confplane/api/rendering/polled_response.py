@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Polled(NamedTuple):
+class PolledResponse(NamedTuple):
     """The answer to a polled read, but for the headers of consistency."""
 
     body: bytes

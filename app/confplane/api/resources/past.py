@@ -8,7 +8,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import parsed
-from confplane.api.context import Call, CallDep, IfNoneMatch, PageSize, PageToken
+from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
 from confplane.api.models import HistoryPage, PastDiff
 from confplane.api.responses import (
     json_response,
@@ -25,10 +25,10 @@ from confplane.api.routing.routes import Routes, declared
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
-from confplane.services.collections import Collection
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import ListQuery
-from confplane.services.reads.history import HistoryItem, KeyChange, PastEntity
+from confplane.services.reads.history import HistoryEntry, PastEntity, ValueChange
 
 _MOMENT: Final = (
     "A revision, when it is all digits, or else a time (RFC 3339 with an offset); a time of the future means now"
@@ -67,7 +67,7 @@ async def _history(
     name: FacetName, call: CallDep, entity: Entity, page_size: PageSize = 100, page_token: PageToken = None
 ) -> Response:
     items, cursor = await call.services.history.changes(
-        call.collection(name), entity, page_size=page_size, before=parsed.page_token(page_token)
+        call.cluster_facet(name), entity, page_size=page_size, before=parsed.page_token(page_token)
     )
     call.charge(LimitClass.BULK, len(items))
     return page_response(call.request, [_item(item) for item in items], cursor)
@@ -77,7 +77,7 @@ async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = N
     if from_ is None:
         raise InvalidRequestError("Name the first moment: from is needed", pointer="from")
     found = await call.services.history.diff(
-        call.collection(name), entity, parsed.revision_or_time(from_, "from"), _or_now(to), call.caller.deadline
+        call.cluster_facet(name), entity, parsed.revision_or_time(from_, "from"), _or_now(to), call.caller.deadline
     )
     body = {
         "id": entity.id,
@@ -88,22 +88,26 @@ async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = N
     return json_response(call.request, body)
 
 
-async def single(call: Call, collection: Collection, entity: Entity, at: str, if_none_match: IfNoneMatch) -> Response:
+async def single(
+    call: Call, cluster_facet: ClusterFacet, entity: Entity, at: str, if_none_match: IfNoneMatch
+) -> Response:
     """Answer with an entity at a moment."""
     found = await call.services.history.existing(
-        collection, entity, parsed.revision_or_time(at, "at"), call.caller.deadline
+        cluster_facet, entity, parsed.revision_or_time(at, "at"), call.caller.deadline
     )
     if not_modified(if_none_match, found.etag):
         return unchanged(call.request, found.etag)
-    return json_response(call.request, _resource(call, collection, found), headers={"ETag": found.etag})
+    return json_response(call.request, _resource(call, cluster_facet, found), headers={"ETag": found.etag})
 
 
-async def listed(call: Call, collection: Collection, query: ListQuery, at: str) -> Response:
+async def listed(call: Call, cluster_facet: ClusterFacet, query: ListQuery, at: str) -> Response:
     """Answer with a page of a list at a moment."""
-    page = await call.services.history.page(collection, query, parsed.revision_or_time(at, "at"), call.caller.deadline)
+    page = await call.services.history.page(
+        cluster_facet, query, parsed.revision_or_time(at, "at"), call.caller.deadline
+    )
     call.charge(LimitClass.BULK, len(page.items))
     body = {
-        "items": [_resource(call, collection, item) for item in page.items],
+        "items": [_resource(call, cluster_facet, item) for item in page.items],
         "nextPageToken": page.next_page_token,
         "skipped": page.skipped,
         "revision": str(page.revision),
@@ -115,10 +119,10 @@ def _or_now(text: str | None) -> int | datetime:
     return datetime.max.replace(tzinfo=UTC) if text is None else parsed.revision_or_time(text, "to")
 
 
-def _resource(call: Call, collection: Collection, found: PastEntity) -> dict[str, Any]:
+def _resource(call: Call, cluster_facet: ClusterFacet, found: PastEntity) -> dict[str, Any]:
     content = {key: number(value) for key, value in found.declared.items()}
     names = {"entity": Entity.from_id(found.entity_id).as_dict()} if call.view == "full" else {}
-    return {"id": found.entity_id, **names, collection.facet.member: content, "at": _moment(found)}
+    return {"id": found.entity_id, **names, cluster_facet.facet.member: content, "at": _moment(found)}
 
 
 def _moment(found: PastEntity) -> dict[str, Any]:
@@ -131,7 +135,7 @@ def _moment(found: PastEntity) -> dict[str, Any]:
     }
 
 
-def _item(item: HistoryItem) -> dict[str, Any]:
+def _item(item: HistoryEntry) -> dict[str, Any]:
     intent = item.record.intent
     return {
         "changeId": str(intent.change_id),
@@ -150,7 +154,7 @@ def _item(item: HistoryItem) -> dict[str, Any]:
     }
 
 
-def _key_change(change: KeyChange) -> dict[str, Any]:
+def _key_change(change: ValueChange) -> dict[str, Any]:
     return {
         "key": change.key,
         "before": number(change.before),

@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import number, timestamp
 from confplane.domain.entities import Entity
-from confplane.services.kraft.fresh import observed_at
+from confplane.services.kraft.refresh import observed_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
 
 
-def resource(collection: Collection, entity_id: str, declared: Mapping[str, JsonValue]) -> dict[str, Any]:
+def resource(cluster_facet: ClusterFacet, entity_id: str, declared: Mapping[str, JsonValue]) -> dict[str, Any]:
     """Return a resource in the default view."""
-    return {"id": entity_id, collection.facet.member: {key: number(value) for key, value in declared.items()}}
+    return {"id": entity_id, cluster_facet.facet.member: {key: number(value) for key, value in declared.items()}}
 
 
 async def full_resource(
-    collection: Collection,
+    cluster_facet: ClusterFacet,
     entity_id: str,
     stored: Mapping[str, str],
     *,
     node: Node | None,
     warnings: Sequence[str] = (),
-    looked_at: int | None = None,
+    refreshed_at: int | None = None,
     applied: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned.
@@ -37,11 +37,11 @@ async def full_resource(
     ``applied`` the member with the entity's standing there, empty where there is none.
     """
     entity = Entity.from_id(entity_id)
-    observed = None if collection.laid_out else looked_at or observed_at(collection.store, entity)
-    declared, etag = collection.tagged(entity, stored, node)
-    fingerprints = await collection.fingerprints(entity, stored)
+    observed = None if cluster_facet.laid_out else refreshed_at or observed_at(cluster_facet.store, entity)
+    declared, etag = cluster_facet.tagged(entity, stored, node)
+    fingerprints = await cluster_facet.fingerprints(entity, stored)
     return {
-        **resource(collection, entity_id, declared),
+        **resource(cluster_facet, entity_id, declared),
         "entity": entity.as_dict(),
         "status": {
             "revision": None if node is None else str(node.mzxid),

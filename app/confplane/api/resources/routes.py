@@ -12,17 +12,17 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from confplane.api import looks, patterns, standings
-from confplane.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
+from confplane.api import apply_waits, patterns, refresh
+from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, PageSize
 from confplane.api.models import DeletedResource, ResourceBody
-from confplane.api.rendered.polled import Polled
+from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import past
 from confplane.api.resources.render import full_resource, resource
 from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
 from confplane.api.reverts import routes as reverts
-from confplane.api.routing.operations import Answer, change, read
+from confplane.api.routing.operations import ResponseSpec, change, read
 from confplane.api.routing.paths import entity_in_path
-from confplane.api.routing.preconditions import Conditions, ConditionsDep, not_modified
+from confplane.api.routing.preconditions import ConditionalHeaders, ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes, declared
 from confplane.domain.changes import Node
 from confplane.domain.definitions import Catalog
@@ -32,17 +32,17 @@ from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import step
 from confplane.services.changes.edits import Edit, EditResult, Mode
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster
-from confplane.services.collections import Collection
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import DescribeService, ListQuery
 
-Resolve = Callable[[Call, Entity], Awaitable[Polled]]
+Resolve = Callable[[Call, Entity], Awaitable[PolledResponse]]
 """Finds the effective values of an entity."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class ResourceModels:
     """The forms of one facet's resources, for the specification."""
 
     noun: str
@@ -57,17 +57,17 @@ class Forms:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
+class ListFilter:
     """A filter that the list of one facet alone has, by what is true now."""
 
     name: str
     annotation: Any
     """Its type in the query; None where it is absent."""
-    wanted: Callable[[Call, Collection, Any], Callable[[Entity], Awaitable[bool]]]
+    wanted: Callable[[Call, ClusterFacet, Any], Callable[[Entity], Awaitable[bool]]]
     """Makes the test of an entity from a value of the filter."""
 
 
-class Resources:
+class ResourceHandlers:
     """The handlers of one facet's resources.
 
     Args:
@@ -80,7 +80,11 @@ class Resources:
         self._resolve = resolve
 
     def routes(
-        self, forms: Forms, *, ahead: Callable[[Routes], None] | None = None, narrowing: Narrowing | None = None
+        self,
+        models: ResourceModels,
+        *,
+        extra_routes: Callable[[Routes], None] | None = None,
+        list_filter: ListFilter | None = None,
     ) -> Routes:
         """Return the routes.
 
@@ -89,36 +93,39 @@ class Resources:
             ahead: Adds the routes of this facet alone, ahead of paths that end with any id.
             narrowing: A further filter of the list.
         """
-        name, noun, path = self._name.value, forms.noun, "/{id:path}"
-        entity = entity_in_path(forms.id_pattern, forms.example_id)
-        resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
+        name, noun, path = self._name.value, models.noun, "/{id:path}"
+        entity = entity_in_path(models.id_pattern, models.example_id)
+        resolved = entity_in_path(models.id_pattern, models.example_id, suffix="/effective")
         summary = f"List the entities that have {name}"
         routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
-        operation = read(summary, forms.page, id=f"list{noun}", limit=LimitClass.BULK, tagged=False, problems=(410,))
-        self._narrowing = narrowing
-        filters = {} if narrowing is None else {narrowing.name: (narrowing.annotation, None)}
-        routes.get("", operation, checks=[Fresh])(declared(self._list, filters))
+        operation = read(summary, models.page, id=f"list{noun}", limit=LimitClass.BULK, tagged=False, problems=(410,))
+        self._list_filter = list_filter
+        filters = {} if list_filter is None else {list_filter.name: (list_filter.annotation, None)}
+        routes.get("", operation, checks=[Consistency])(declared(self._list, filters))
         summary = f"Create the {name} of an entity"
-        created = {201: Answer(forms.resource), 200: Answer(forms.resource, "Identical content was already there")}
+        created = {
+            201: ResponseSpec(models.resource),
+            200: ResponseSpec(models.resource, "Identical content was already there"),
+        }
         operation = change(summary, created, id=f"create{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
-        routes.post("", operation)(declared(self._create, body=forms.new))
+        routes.post("", operation)(declared(self._create, body=models.new))
         summary = "The effective values, each with its source and every candidate level"
         operation = read(
-            summary, forms.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
+            summary, models.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
         )
-        routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
-        if ahead is not None:
-            ahead(routes)
-        reverts.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
-        past.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
+        routes.get(f"{path}/effective", operation, checks=[Consistency])(declared(self._effective, entity=resolved))
+        if extra_routes is not None:
+            extra_routes(routes)
+        reverts.add_routes(routes, self._name, noun, models.id_pattern, models.example_id)
+        past.add_routes(routes, self._name, noun, models.id_pattern, models.example_id)
         summary = "The declared content of an entity, exactly as it was set"
         operation = read(
-            summary, forms.resource, id=f"get{noun}", limit=LimitClass.READ, tagged=True, problems=(409, 410)
+            summary, models.resource, id=f"get{noun}", limit=LimitClass.READ, tagged=True, problems=(409, 410)
         )
-        routes.get(path, operation, checks=[Fresh])(declared(self._get, entity=entity))
+        routes.get(path, operation, checks=[Consistency])(declared(self._get, entity=entity))
         summary = f"Replace all {name} of an entity"
-        operation = change(summary, forms.resource, id=f"put{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
-        routes.put(path, operation)(declared(self._put, entity=entity, body=forms.body))
+        operation = change(summary, models.resource, id=f"put{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
+        routes.put(path, operation)(declared(self._put, entity=entity, body=models.body))
         summary = f"Remove all {name} of an entity"
         operation = change(
             summary, DeletedResource, id=f"delete{noun}", limit=LimitClass.WRITE, tagged=False, problems=()
@@ -155,9 +162,9 @@ class Resources:
             str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
         ] = None,
         at: past.At = None,
-        **narrowed: Any,
+        **filter_values: Any,
     ) -> Response:
-        collection = call.collection(self._name)
+        cluster_facet = call.cluster_facet(self._name)
         wanted = {
             "user": user,
             "client-id": client_id,
@@ -175,40 +182,40 @@ class Resources:
             page_size=page_size,
             page_token=page_token,
         )
-        narrowing = self._narrowing
-        value = None if narrowing is None else narrowed.get(narrowing.name)
+        list_filter = self._list_filter
+        value = None if list_filter is None else filter_values.get(list_filter.name)
         if at is not None:
-            if narrowing is not None and value is not None:
-                raise InvalidRequestError(f"{narrowing.name} is a filter of now: leave at out", pointer="at")
-            return await past.listed(call, collection, query, at)
-        await looks.everything(call, self._name)
-        only = None if narrowing is None or value is None else narrowing.wanted(call, collection, value)
-        page = await call.services.describe.page(collection, query, only)
+            if list_filter is not None and value is not None:
+                raise InvalidRequestError(f"{list_filter.name} is a filter of now: leave at out", pointer="at")
+            return await past.listed(call, cluster_facet, query, at)
+        await refresh.refresh_facet(call, self._name)
+        only = None if list_filter is None or value is None else list_filter.wanted(call, cluster_facet, value)
+        page = await call.services.describe.page(cluster_facet, query, only)
         call.charge(LimitClass.BULK, len(page.items))
         if call.view == "full":
-            applied = await standings.of(call, collection, [node for node, _ in page.items])
+            applied = await apply_waits.read_status(call, cluster_facet, [node for node, _ in page.items])
             items = [
                 await full_resource(
-                    collection,
+                    cluster_facet,
                     node.id,
                     node.config,
                     node=node,
-                    looked_at=call.observed_at,
+                    refreshed_at=call.observed_at,
                     applied=applied.get(node.id),
                 )
                 for node, _ in page.items
             ]
         else:
-            items = [resource(collection, node.id, content) for node, content in page.items]
+            items = [resource(cluster_facet, node.id, content) for node, content in page.items]
         return json_response(
             call.request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped}
         )
 
-    async def _create(self, call: CallDep, conditions: ConditionsDep, body: ResourceBody) -> Response:
-        collection = call.cluster.collections[self._name]
-        edit = _edit(collection, body, Mode.CREATE, conditions, entity=None)
-        result = await _run(call, collection, edit)
-        response = await _written(call, collection, result, status=201 if result.created else 200)
+    async def _create(self, call: CallDep, conditions: ConditionalHeadersDep, body: ResourceBody) -> Response:
+        cluster_facet = call.cluster.facets[self._name]
+        edit = _edit(cluster_facet, body, Mode.CREATE, conditions, entity=None)
+        result = await _run(call, cluster_facet, edit)
+        response = await _written(call, cluster_facet, result, status=201 if result.created else 200)
         scope = call.request.scope
         response.headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{edit.entity.id}"
         return response
@@ -216,42 +223,44 @@ class Resources:
     async def _get(
         self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None, at: past.At = None
     ) -> Response:
-        collection, describe = call.collection(self._name), call.services.describe
+        cluster_facet, describe = call.cluster_facet(self._name), call.services.describe
         if at is not None:
-            return await past.single(call, collection, entity, at, if_none_match)
+            return await past.single(call, cluster_facet, entity, at, if_none_match)
         if call.strong:
-            await looks.declared(call, self._name, entity)
-        node = describe.node(collection, entity.id)
+            await refresh.refresh_entity(call, self._name, entity)
+        node = describe.node(cluster_facet, entity.id)
         if call.view == "full":
-            _, etag = describe.content(collection, node)
+            _, etag = describe.content(cluster_facet, node)
             not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
-            applied = (await standings.of(call, collection, [node])).get(node.id)
+            applied = (await apply_waits.read_status(call, cluster_facet, [node])).get(node.id)
             body = await full_resource(
-                collection, node.id, node.config, node=node, looked_at=call.observed_at, applied=applied
+                cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, applied=applied
             )
             return json_response(call.request, body)
         # Only these configs are read by the definitions of the cluster's release, which may change.
-        catalog = collection.catalog if self._name is FacetName.CONFIGS else None
-        return _answer(call.cluster, _rendered(describe, collection.whole, node, catalog), if_none_match)
+        catalog = cluster_facet.catalog if self._name is FacetName.CONFIGS else None
+        return _answer(call.cluster, _rendered(describe, cluster_facet.whole, node, catalog), if_none_match)
 
     async def _effective(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
-        await looks.effective(call, self._name, [entity])
+        await refresh.refresh_levels(call, self._name, [entity])
         return _answer(call.cluster, await self._resolve(call, entity), if_none_match)
 
-    async def _put(self, call: CallDep, entity: Entity, conditions: ConditionsDep, body: ResourceBody) -> Response:
-        collection = call.cluster.collections[self._name]
-        edit = _edit(collection, body, Mode.REPLACE, conditions, entity=entity)
-        return await _written(call, collection, await _run(call, collection, edit))
+    async def _put(
+        self, call: CallDep, entity: Entity, conditions: ConditionalHeadersDep, body: ResourceBody
+    ) -> Response:
+        cluster_facet = call.cluster.facets[self._name]
+        edit = _edit(cluster_facet, body, Mode.REPLACE, conditions, entity=entity)
+        return await _written(call, cluster_facet, await _run(call, cluster_facet, edit))
 
-    async def _delete(self, call: CallDep, entity: Entity, conditions: ConditionsDep) -> Response:
-        collection = call.cluster.collections[self._name]
+    async def _delete(self, call: CallDep, entity: Entity, conditions: ConditionalHeadersDep) -> Response:
+        cluster_facet = call.cluster.facets[self._name]
         edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
-        result = await _run(call, collection, edit)
-        body = {"id": edit.entity.id, **await _waited(call, collection, result)}
+        result = await _run(call, cluster_facet, edit)
+        body = {"id": edit.entity.id, **await _waited(call, cluster_facet, result)}
         return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
 
 
-def _answer(cluster: Cluster, polled: Polled, if_none_match: str | None) -> Response:
+def _answer(cluster: Cluster, polled: PolledResponse, if_none_match: str | None) -> Response:
     """Answer a polled read: 304 when the poller has the current answer."""
     headers = [polled.tag, *consistency_headers(cluster.store)]
     if not_modified(if_none_match, polled.etag):
@@ -261,21 +270,25 @@ def _answer(cluster: Cluster, polled: Polled, if_none_match: str | None) -> Resp
 
 
 @lru_cache(maxsize=16_384)
-def _rendered(describe: DescribeService, collection: Collection, node: Node, catalog: Catalog | None) -> Polled:
+def _rendered(
+    describe: DescribeService, cluster_facet: ClusterFacet, node: Node, catalog: Catalog | None
+) -> PolledResponse:
     """Return the default view of a node. Nodes never change, so a polled node is rendered once for each catalog."""
     del catalog  # the key alone: the collection reads by the catalog of this moment
-    declared, etag = describe.content(collection, node)
-    return Polled.of(resource(collection, node.id, declared), etag)
+    declared, etag = describe.content(cluster_facet, node)
+    return PolledResponse.of(resource(cluster_facet, node.id, declared), etag)
 
 
-async def _run(call: Call, collection: Collection, edit: Edit) -> EditResult:
-    [result] = await call.services.alter.alter(collection, [edit], call.caller, validate_only=call.validate_only)
+async def _run(call: Call, cluster_facet: ClusterFacet, edit: Edit) -> EditResult:
+    [result] = await call.services.alter.alter(cluster_facet, [edit], call.caller, validate_only=call.validate_only)
     if result.error is not None:
         raise result.error
     return result
 
 
-def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions, *, entity: Entity | None) -> Edit:
+def _edit(
+    cluster_facet: ClusterFacet, body: Any, mode: Mode, conditions: ConditionalHeaders, *, entity: Entity | None
+) -> Edit:
     """Make the edit of a PUT or POST; id and entity in the body must name the entity of the path."""
     named = Entity.from_id(body.id, pointer="/id") if body.id is not None else None
     pointer: str | None = "/id"
@@ -293,7 +306,7 @@ def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions,
         pointer = None
     if entity is None:
         raise InvalidRequestError('Name the entity: "id" or "entity" is needed', pointer="/id")
-    member = collection.facet.member
+    member = cluster_facet.facet.member
     given: dict[str, Any] = getattr(body, member)
     if not given:
         raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
@@ -301,26 +314,26 @@ def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions,
     return Edit(entity, ops, mode, conditions.precondition(body_etag=body.etag), pointer)
 
 
-async def _written(call: Call, collection: Collection, result: EditResult, *, status: int = 200) -> Response:
+async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, *, status: int = 200) -> Response:
     """Answer a write with the whole resource."""
     entity, headers = result.edit.entity, _change_header(result)
-    waited = await _waited(call, collection, result)
+    waited = await _waited(call, cluster_facet, result)
     if call.view == "full":
         nodes = [] if waited or result.node is None or call.validate_only else [result.node]
-        applied = waited or (await standings.of(call, collection, nodes)).get(entity.id)
+        applied = waited or (await apply_waits.read_status(call, cluster_facet, nodes)).get(entity.id)
         body = await full_resource(
-            collection, entity.id, result.after, node=result.node, warnings=result.warnings, applied=applied
+            cluster_facet, entity.id, result.after, node=result.node, warnings=result.warnings, applied=applied
         )
     else:
-        declared, etag = collection.tagged(entity, result.after, result.node)
-        body = resource(collection, entity.id, declared) | waited
+        declared, etag = cluster_facet.tagged(entity, result.after, result.node)
+        body = resource(cluster_facet, entity.id, declared) | waited
         if etag is not None and not call.validate_only:
             headers["ETag"] = etag
     return json_response(call.request, body, status=status, headers=headers, revision=result.revision)
 
 
-async def _waited(call: Call, collection: Collection, result: EditResult) -> dict[str, Any]:
-    return (await standings.waited(call, [(collection, result)])).get(result.edit.entity.id, {})
+async def _waited(call: Call, cluster_facet: ClusterFacet, result: EditResult) -> dict[str, Any]:
+    return (await apply_waits.wait_for_status(call, [(cluster_facet, result)])).get(result.edit.entity.id, {})
 
 
 def _change_header(result: EditResult) -> dict[str, str]:

@@ -7,23 +7,23 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from confplane.api import batches, parsed, problems, standings
-from confplane.api.context import CallDep
+from confplane.api import apply_waits, batches, parsed, problems
+from confplane.api.dependencies import CallDep
 from confplane.api.responses import json_response
 from confplane.api.reverts import models
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.paths import entity_in_path
-from confplane.api.routing.preconditions import ConditionsDep
+from confplane.api.routing.preconditions import ConditionalHeadersDep
 from confplane.api.routing.routes import Routes, declared
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, RevertConflictError
 from confplane.domain.facets import FacetName
 from confplane.services.changes.edits import EntryResult
-from confplane.services.kraft.standing import FACETS
+from confplane.services.cooperative_yielding import in_slices
+from confplane.services.kraft.apply_status import FACETS
 from confplane.services.limits import LimitClass
-from confplane.services.pace import in_slices
 from confplane.services.ports.trail import MOST_REVERTS
-from confplane.services.reverts.service import Reversal, Selection
+from confplane.services.reverts.service import Reversal, RevertSelection
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 
@@ -60,10 +60,10 @@ async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
     )
     call.charge(LimitClass.WRITE, len(done.results) - 1)
     results = [EntryResult((each.result,)) for each in done.results]
-    waited = await standings.waited(call, ((each.collection, each.result) for each in done.results))
+    waited = await apply_waits.wait_for_status(call, ((each.cluster_facet, each.result) for each in done.results))
     rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each, waited))), done.results)
     skipped = [{"changeId": str(each.change_id), "reason": each.reason} for each in done.skipped]
-    return batches.written(call, results, {"skipped": skipped, "results": rendered})
+    return batches.alter_response(call, results, {"skipped": skipped, "results": rendered})
 
 
 def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:
@@ -83,10 +83,10 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
 
 
 async def _revert_entity(
-    name: FacetName, call: CallDep, entity: Entity, conditions: ConditionsDep, body: models.RevertEntity
+    name: FacetName, call: CallDep, entity: Entity, conditions: ConditionalHeadersDep, body: models.RevertEntity
 ) -> Response:
     made = await call.services.reverts.entity(
-        call.cluster.collections[name],
+        call.cluster.facets[name],
         entity,
         parsed.revision_or_time(body.to, "/to"),
         call.caller,
@@ -98,11 +98,11 @@ async def _revert_entity(
     if result.error is not None:
         raise result.error
     headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
-    waited = await standings.waited(call, [(made.collection, result)])
+    waited = await apply_waits.wait_for_status(call, [(made.cluster_facet, result)])
     return json_response(call.request, _reversal(made, waited), headers=headers, revision=result.revision)
 
 
-def _selection(body: models.RevertChanges) -> Selection:
+def _selection(body: models.RevertChanges) -> RevertSelection:
     given = body.model_fields_set & _SELECTORS
     of_span = body.model_fields_set & {"since", "until"}
     if len(given) != 1 or (of_span and "principal" not in given) or ("principal" in given and not body.since):
@@ -110,22 +110,22 @@ def _selection(body: models.RevertChanges) -> Selection:
             "Name changeId, or requestId, or principal with since (and until): one of the three", pointer=""
         )
     if "change_id" in given:
-        return Selection(change_id=parsed.uuid(body.change_id, "/changeId"))
+        return RevertSelection(change_id=parsed.uuid(body.change_id, "/changeId"))
     if "request_id" in given:
-        return Selection(request_id=body.request_id)
+        return RevertSelection(request_id=body.request_id)
     until = parsed.time(body.until, "/until") if "until" in of_span else None
-    return Selection(principal=body.principal, since=parsed.time(body.since, "/since"), until=until)
+    return RevertSelection(principal=body.principal, since=parsed.time(body.since, "/since"), until=until)
 
 
 def _reversal(reversal: Reversal, waited: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    collection, result = reversal.collection, reversal.result
+    cluster_facet, result = reversal.cluster_facet, reversal.result
     named = {
-        "facet": collection.name.value,
+        "facet": cluster_facet.name.value,
         "id": result.edit.entity.id,
         "reverts": [str(each) for each in reversal.changes[-MOST_REVERTS:]],
-        **(waited.get(result.edit.entity.id, {}) if collection.name in FACETS else {}),
+        **(waited.get(result.edit.entity.id, {}) if cluster_facet.name in FACETS else {}),
     }
-    entry = batches.altered_entry(EntryResult((result,)), named, batches.diff(collection, result))
+    entry = batches.altered_entry(EntryResult((result,)), named, batches.diff(cluster_facet, result))
     if isinstance(result.error, RevertConflictError):
         entry["laterChanges"] = [problems.later_change(each) for each in result.error.later]
     if result.error is None and not result.diff:

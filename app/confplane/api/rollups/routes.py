@@ -9,14 +9,14 @@ from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import patterns
-from confplane.api.context import CallDep, IfNoneMatch, PageSize
+from confplane.api.dependencies import CallDep, IfNoneMatch, PageSize
 from confplane.api.responses import json_response, number, unchanged
 from confplane.api.rollups import models
 from confplane.api.rollups.render import rollup_attempt, rollup_run
 from confplane.api.routing.operations import read
 from confplane.api.routing.preconditions import not_modified
 from confplane.api.routing.routes import Routes, declared
-from confplane.domain.access.ranges import Ranges
+from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
 from confplane.services.etags import digest
@@ -111,7 +111,7 @@ async def _rows(
     return json_response(call.request, body, headers={"ETag": etag})
 
 
-def _etag(run_id: UUID, within: Ranges | None) -> str:
+def _etag(run_id: UUID, within: NameRanges | None) -> str:
     """Return the ETag of a run, for all callers who see the same rows."""
     if within is None:
         return f'"{run_id}"'

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
-from confplane.api.incoming import INCOMING
 from confplane.api.problems import FindingsError
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing.bodies import BodyReader
 from confplane.domain.errors import InvalidRequestError
 
@@ -39,8 +39,8 @@ class Binder:
     """
 
     def __init__(self, dependant: Dependant) -> None:
-        self._handler = _Part(dependant)
-        dependencies = [_Part(dependency) for dependency in dependant.dependencies]
+        self._handler = _InjectedCallable(dependant)
+        dependencies = [_InjectedCallable(dependency) for dependency in dependant.dependencies]
         self._values = {part.name: part for part in dependencies if part.name is not None}
         self._checks = [part for part in dependencies if part.name is None]
         parts = (self._handler, *dependencies)
@@ -64,7 +64,7 @@ class Binder:
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
         scope = request.scope
-        if scope["query_string"] or not self._headers.isdisjoint(scope[INCOMING].headers):
+        if scope["query_string"] or not self._headers.isdisjoint(scope[REQUEST_CONTEXT].headers):
             arguments = await self._sent(request)
         else:
             arguments = self._handler.unsent(request)
@@ -83,7 +83,7 @@ class Binder:
         checks = [
             (part, part.sent(request, query, findings))
             for part in self._checks
-            if part.is_sent(query, request.scope[INCOMING].headers)
+            if part.is_sent(query, request.scope[REQUEST_CONTEXT].headers)
         ]
         values = [(part, part.sent(request, query, findings)) for part in self._values.values()]
         if findings:
@@ -112,7 +112,7 @@ class Binder:
         return found
 
 
-class _Part:
+class _InjectedCallable:
     """A handler or one of its dependencies, with the parameters that it takes itself."""
 
     def __init__(self, dependant: Dependant) -> None:
@@ -144,7 +144,7 @@ class _Part:
                 if alias in query:
                     found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
                     findings += wrong
-        headers = request.scope[INCOMING].headers
+        headers = request.scope[REQUEST_CONTEXT].headers
         for header, field in self.headers.items():
             if header in headers:
                 text = _header(request.scope, header)
@@ -163,7 +163,7 @@ def _is_any_text(field: FieldInfo) -> bool:
 
 def _header(scope: Scope, name: bytes) -> str:
     """Return the value of a header; several lines are joined to one list, by RFC 9110."""
-    headers = scope[INCOMING].headers
+    headers = scope[REQUEST_CONTEXT].headers
     if len(headers) == len(scope["headers"]):
         value: bytes = headers[name]  # no header is repeated
     else:

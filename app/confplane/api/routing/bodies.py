@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from confplane.api.incoming import INCOMING
 from confplane.api.problems import SHOWN, FindingsError
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing import strict_json
 from confplane.domain.errors import BodyTooLargeError, MediaTypeError
-from confplane.services.pace import Pace
+from confplane.services.cooperative_yielding import TimeSlice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,7 +26,7 @@ MAX_ENTRIES: Final = 10_000
 """Entries of a large body that are validated one by one; a model refuses more than it takes by itself."""
 BODY: Final = "confplane.body"
 """Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
-_KEPT: Final = 8_192
+_CACHE_SIZE: Final = 8_192
 _SHORT: Final = 512
 """Bytes of the longest body that is kept: one that names a client or two."""
 
@@ -41,7 +41,7 @@ class BodyReader:
     def __init__(self, model: type[RequestModel]) -> None:
         self._model = model
         self._short = _SHORT if model.polled else -1
-        self._kept = lru_cache(maxsize=_KEPT)(self._parse)
+        self._kept = lru_cache(maxsize=_CACHE_SIZE)(self._parse)
 
     async def __call__(self, request: Request) -> BaseModel:
         """Return the body of a request.
@@ -57,7 +57,7 @@ class BodyReader:
             return self._kept(body)
         large = len(body) >= strict_json.LARGE
         value = await strict_json.loads_large(body) if large else _parsed(body)
-        if b"idempotency-key" in request.scope[INCOMING].headers:
+        if b"idempotency-key" in request.scope[REQUEST_CONTEXT].headers:
             request.scope[BODY] = value
         return await validated(self._model, value) if large else _validated_at_once(self._model, value)
 
@@ -83,7 +83,7 @@ async def validated(model: type[BaseModel], value: Any) -> BaseModel:
         return _validated_at_once(model, value)
     name, alias, item = listed
     made: list[BaseModel] = []
-    pace = Pace()
+    time_slice = TimeSlice()
     for index, entry in enumerate(entries):
         try:
             made.append(item.model_validate(entry))
@@ -91,8 +91,8 @@ async def validated(model: type[BaseModel], value: Any) -> BaseModel:
             found += _findings(error, alias, index)
             if len(found) >= SHOWN:
                 break
-        if pace.due:
-            await pace.rest()
+        if time_slice.due:
+            await time_slice.pause()
     try:
         whole = model.model_validate({**value, alias: []})
     except ValidationError as error:
@@ -127,14 +127,14 @@ def _findings(error: ValidationError, *place: str | int) -> list[dict[str, Any]]
 
 
 async def _received(request: Request) -> bytes:
-    given: bytes = request.scope[INCOMING].headers.get(b"content-type", b"")
+    given: bytes = request.scope[REQUEST_CONTEXT].headers.get(b"content-type", b"")
     if given != b"application/json":  # the header of nearly all requests
         kind = given.decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
     limit: int = request.app.max_body_bytes
     # A client that declares the length and waits for 100 Continue sends nothing in vain.
-    if int(request.scope[INCOMING].headers.get(b"content-length", 0)) > limit:
+    if int(request.scope[REQUEST_CONTEXT].headers.get(b"content-length", 0)) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []
     size = 0

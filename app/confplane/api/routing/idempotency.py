@@ -12,24 +12,24 @@ from fastapi import Header
 from starlette.requests import Request
 
 from confplane.api import patterns
-from confplane.api.incoming import INCOMING
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
 from confplane.api.routing.bodies import BODY
 from confplane.api.routing.operations import Handler
 from confplane.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
 from confplane.services.changes.idempotency import POINTER, RequestKey
-from confplane.services.ports.request_keys import Answer
+from confplane.services.ports.request_keys import StoredAnswer
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from confplane.api.context import Call, ServiceCall
+    from confplane.api.dependencies import Call, ServiceCall
     from confplane.services.clusters import Cluster
 
 _NAME: Final = b"idempotency-key"
 _REPLAYED: Final = "idempotency-replayed"
 _REVISION: Final = "confplane-revision"
-_SOUND: Final = re.compile(patterns.IDEMPOTENCY_KEY)
+_VALID_KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
 _Key = Annotated[
     str | None,
     Header(
@@ -40,7 +40,7 @@ _Key = Annotated[
         json_schema_extra={"pattern": patterns.IDEMPOTENCY_KEY},
     ),
 ]
-_KEPT: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
+_STORED_HEADERS: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
 """Headers that belong to an answer, at any time of answering."""
 _SUCCESS: Final = 300
 
@@ -70,7 +70,7 @@ def keyless(handler: Handler) -> Handler:
 
     @wraps(handler)
     async def refusing(call: Call | ServiceCall, **given: Any) -> Response:
-        if _NAME in call.request.scope[INCOMING].headers and not call.validate_only:
+        if _NAME in call.request.scope[REQUEST_CONTEXT].headers and not call.validate_only:
             raise IdempotencyUnsupportedError(
                 "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
                 pointer=POINTER,
@@ -83,7 +83,7 @@ def keyless(handler: Handler) -> Handler:
 def _key(request: Request, given: str) -> str:
     if [name for name, _ in request.scope["headers"]].count(_NAME) > 1:
         raise InvalidRequestError("Idempotency-Key is given more than once", pointer=POINTER)
-    if not _SOUND.fullmatch(given):
+    if not _VALID_KEY.fullmatch(given):
         raise InvalidRequestError(
             "Idempotency-Key has to be 1 to 255 printable ASCII characters, such as a random UUID", pointer=POINTER
         )
@@ -104,7 +104,7 @@ async def _once(handler: Handler, call: Call, key: str, given: dict[str, Any]) -
     run = None
     while True:
         begun = await requests.begin(wanted, cluster.store, caller.access, caller.deadline, ended=run)
-        if isinstance(begun, Answer):
+        if isinstance(begun, StoredAnswer):
             return _replayed(cluster, begun)
         run = begun
         response, refusal = None, None
@@ -123,12 +123,12 @@ async def _once(handler: Handler, call: Call, key: str, given: dict[str, Any]) -
             return response
 
 
-def _answer(response: Response) -> Answer:
-    headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
-    return Answer(response.status_code, headers, bytes(response.body).decode())
+def _answer(response: Response) -> StoredAnswer:
+    headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
+    return StoredAnswer(response.status_code, headers, bytes(response.body).decode())
 
 
-def _replayed(cluster: Cluster, answer: Answer) -> Response:
+def _replayed(cluster: Cluster, answer: StoredAnswer) -> Response:
     kept = dict(answer.headers)
     revision = kept.pop(_REVISION, None)
     headers = consistency_headers(cluster.store, None if revision is None else int(revision))

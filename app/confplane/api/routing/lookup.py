@@ -27,7 +27,7 @@ _SUFFIXES: Final = ("/effective", "/history", "/diff", "/status", ":revert")
 _INSTANCES: Final = "/instances/"
 _INSTANCE: Final = "{instanceId}"
 """The end of a path behind an entity id that has a name: that of a running client."""
-_KEPT: Final = 4_096
+_CACHE_SIZE: Final = 4_096
 """Paths whose routes are kept: applications poll the same few thousand."""
 
 
@@ -40,7 +40,7 @@ class Lookup:
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
-        self._kept = lru_cache(maxsize=_KEPT)(self._find)
+        self._kept = lru_cache(maxsize=_CACHE_SIZE)(self._find)
         self._whole: dict[tuple[str, str], StrictRoute] = {}
         """Routes by method and path."""
         self._of_cluster: dict[tuple[str, str], StrictRoute] = {}

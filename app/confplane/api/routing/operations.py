@@ -43,7 +43,7 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResponseSpec:
     """One answer without a problem."""
 
     model: type[BaseModel] | None = None
@@ -58,17 +58,17 @@ class Answer:
         return {name: part for name, part in parts.items() if part}
 
     @classmethod
-    def text(cls, description: str, *media_types: str, model: type[BaseModel] | None = None) -> Answer:
+    def text(cls, description: str, *media_types: str, model: type[BaseModel] | None = None) -> ResponseSpec:
         """Return an answer that may be text of these types."""
         return cls(model, description, {kind: {"schema": {"type": "string"}} for kind in media_types})
 
 
 @dataclass(frozen=True)
-class Operation:
+class RouteOperation:
     """The facts of one operation."""
 
     summary: str
-    answer: type[BaseModel] | Mapping[int, Answer | type[BaseModel]]
+    answer: type[BaseModel] | Mapping[int, ResponseSpec | type[BaseModel]]
     """The form of a JSON answer with status 200; or answers by status, first the answer to a full success."""
     _: KW_ONLY
     effect: Effect
@@ -90,20 +90,22 @@ class Operation:
     """The specification has the operation."""
 
     @property
-    def answers(self) -> dict[int, Answer]:
+    def answers(self) -> dict[int, ResponseSpec]:
         """The answers by status."""
         given = self.answer if isinstance(self.answer, Mapping) else {200: self.answer}
-        return {status: each if isinstance(each, Answer) else Answer(each) for status, each in given.items()}
+        return {
+            status: each if isinstance(each, ResponseSpec) else ResponseSpec(each) for status, each in given.items()
+        }
 
 
-read = partial(Operation, effect=Effect.NOTHING)
+read = partial(RouteOperation, effect=Effect.NOTHING)
 """Makes the facts of an operation that only answers."""
-change = partial(Operation, effect=Effect.CHANGE)
+change = partial(RouteOperation, effect=Effect.CHANGE)
 """Makes the facts of an operation that changes configs."""
-manage = partial(Operation, effect=Effect.MANAGING)
+manage = partial(RouteOperation, effect=Effect.MANAGING)
 """Makes the facts of an operation that changes tokens or grants."""
 
 
-def partly(model: type[BaseModel], failed: str) -> dict[int, Answer]:
+def partly(model: type[BaseModel], failed: str) -> dict[int, ResponseSpec]:
     """Return the answers of an operation on several things: 200, and 207 where some failed."""
-    return {200: Answer(model), 207: Answer(model, failed)}
+    return {200: ResponseSpec(model), 207: ResponseSpec(model, failed)}

@@ -6,7 +6,7 @@ from fastapi import Depends, Path
 from starlette.requests import Request
 from starlette.types import Scope
 
-from confplane.api.context import EMBEDDED
+from confplane.api.dependencies import EMBEDDED
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidEntityIdError
 

@@ -8,18 +8,18 @@ from fastapi import Depends, Header
 from starlette.requests import Request
 
 from confplane.api import patterns
-from confplane.api.incoming import INCOMING
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.etags import ANY, Precondition
 
-_LOOKED_AT: Final = (
+_REFRESHED_FIRST: Final = (
     " Quotas and configs of a Kafka 4 cluster that callers and others write are looked at in the cluster first"
 )
 _ETAG: Final = re.compile(r'\s*(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*"))\s*(?:,|$)')
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class ConditionalHeaders:
     """The conditional headers of a write, as sent."""
 
     if_match: str | None = None
@@ -46,7 +46,8 @@ def _conditions(
         str | None,
         Header(
             alias="If-Match",
-            description="Only if the entity's current ETag is one of these; `*`: if anything is set." + _LOOKED_AT,
+            description="Only if the entity's current ETag is one of these; `*`: if anything is set."
+            + _REFRESHED_FIRST,
             json_schema_extra={"pattern": patterns.ETAGS},
         ),
     ] = None,
@@ -54,15 +55,15 @@ def _conditions(
         str | None,
         Header(
             alias="If-None-Match",
-            description="Only if the current ETag is none of these; `*`: if nothing is set." + _LOOKED_AT,
+            description="Only if the current ETag is none of these; `*`: if nothing is set." + _REFRESHED_FIRST,
             json_schema_extra={"pattern": patterns.ETAGS},
         ),
     ] = None,
-) -> Conditions:
-    return Conditions(if_match, if_none_match)
+) -> ConditionalHeaders:
+    return ConditionalHeaders(if_match, if_none_match)
 
 
-ConditionsDep = Annotated[Conditions, Depends(_conditions)]
+ConditionalHeadersDep = Annotated[ConditionalHeaders, Depends(_conditions)]
 
 
 def refuse_conditions(request: Request) -> None:
@@ -72,7 +73,7 @@ def refuse_conditions(request: Request) -> None:
         InvalidRequestError: There is a conditional header.
     """
     for name in ("If-Match", "If-None-Match"):
-        if name.lower().encode() in request.scope[INCOMING].headers:
+        if name.lower().encode() in request.scope[REQUEST_CONTEXT].headers:
             raise InvalidRequestError(
                 f"{name} is not taken here, where each entry has a precondition of its own; use the entry's `etag` "
                 "field",

@@ -13,12 +13,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from confplane.api import problems
-from confplane.api.incoming import INCOMING
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing.binding import Binder
 from confplane.api.routing.idempotency import idempotent, keyless
 from confplane.api.routing.operations import Effect, Handler
 from confplane.api.routing.preconditions import refuse_conditions
-from confplane.api.traffic import HUNG_UP
+from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from fastapi.params import Depends
 
-    from confplane.api.routing.operations import Operation
+    from confplane.api.routing.operations import RouteOperation
     from confplane.services.limits import Allowance
 
-Answering = Callable[[Request], Coroutine[Any, Any, Response]]
+Responder = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
 _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
     Effect.CHANGE: idempotent,
@@ -56,14 +56,14 @@ class StrictRoute(APIRoute):
         answer: Answers a request, also a failed one.
     """
 
-    answer: Answering
+    answer: Responder
 
     def __init__(
         self,
         method: str,
         path: str,
         handler: Handler,
-        operation: Operation,
+        operation: RouteOperation,
         *,
         tag: str | None = None,
         checks: Sequence[Depends] = (),
@@ -92,7 +92,7 @@ class StrictRoute(APIRoute):
             for field in part.header_params
         )
 
-    def get_route_handler(self) -> Answering:
+    def get_route_handler(self) -> Responder:
         """Return :attr:`answer`."""
         bind, handler = Binder(self.dependant), self.endpoint
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
@@ -100,7 +100,7 @@ class StrictRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             response: Response
-            allowance: Allowance | None = request.scope[INCOMING].allowance
+            allowance: Allowance | None = request.scope[REQUEST_CONTEXT].allowance
             try:
                 if allowance is not None and limit is not None:
                     allowance.take(limit)  # ahead of all work
@@ -110,7 +110,7 @@ class StrictRoute(APIRoute):
             except ConfplaneError as error:
                 response = problems.respond(request, error)
             except ClientDisconnect:
-                response = Response(status_code=HUNG_UP)  # no client reads it
+                response = Response(status_code=CLIENT_CLOSED_REQUEST)  # no client reads it
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
                 response = problems.internal(request, error)
             if allowance is not None and limit is not None:
@@ -137,24 +137,24 @@ class Routes:
     def __iter__(self) -> Iterator[StrictRoute]:
         return iter(self._made)
 
-    def get(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+    def get(self, path: str, operation: RouteOperation, *, checks: Sequence[Depends] = ()) -> Decorator:
         """Return a decorator that makes a route to a handler; arguments as those of :class:`StrictRoute`."""
         return partial(self._add, "GET", path, operation, checks)
 
-    def post(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+    def post(self, path: str, operation: RouteOperation, *, checks: Sequence[Depends] = ()) -> Decorator:
         """Return a decorator as :meth:`get` does."""
         return partial(self._add, "POST", path, operation, checks)
 
-    def put(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+    def put(self, path: str, operation: RouteOperation, *, checks: Sequence[Depends] = ()) -> Decorator:
         """Return a decorator as :meth:`get` does."""
         return partial(self._add, "PUT", path, operation, checks)
 
-    def delete(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+    def delete(self, path: str, operation: RouteOperation, *, checks: Sequence[Depends] = ()) -> Decorator:
         """Return a decorator as :meth:`get` does."""
         return partial(self._add, "DELETE", path, operation, checks)
 
     def _add(
-        self, method: str, path: str, operation: Operation, checks: Sequence[Depends], handler: Handler
+        self, method: str, path: str, operation: RouteOperation, checks: Sequence[Depends], handler: Handler
     ) -> Handler:
         self._made.append(StrictRoute(method, self._prefix + path, handler, operation, tag=self._tag, checks=checks))
         return handler

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confplane.domain.errors import BodyTooLargeError, InvalidRequestError
 from confplane.domain.texts import clipped, step
-from confplane.services.pace import in_slices
+from confplane.services.cooperative_yielding import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

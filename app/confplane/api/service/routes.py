@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 import confplane
 from confplane.api import resource
-from confplane.api.context import CallDep, Fresh, ServiceCallDep, ServicesDep
-from confplane.api.incoming import INCOMING
+from confplane.api.dependencies import CallDep, Consistency, ServiceCallDep, ServicesDep
+from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, encoded, json_response, page_response
-from confplane.api.routing.operations import Answer, read
+from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.api.service import models
 from confplane.api.service.target import target_data
@@ -18,11 +18,11 @@ from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import NotFoundError
 from confplane.domain.texts import rfc3339
 from confplane.services.access import Access
-from confplane.services.access_admin.shown import shown_content, shown_narrowing
+from confplane.services.access_admin.views import grant_content_view, narrowing_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.store import StoreStatus
-from confplane.services.recorder.recorded import Watermark
-from confplane.services.upkeep.readiness import Report
+from confplane.services.recorder.ports import Watermark
+from confplane.services.upkeep.readiness import ReadinessState
 
 routes = Routes(tag="service")
 
@@ -41,7 +41,7 @@ async def livez(request: Request) -> Response:
     "/readyz",
     read(
         "Readiness of the process",
-        {200: models.ReadinessReport, 503: Answer(models.ReadinessReport, "Still starting, or about to stop")},
+        {200: models.ReadinessReport, 503: ResponseSpec(models.ReadinessReport, "Still starting, or about to stop")},
         limit=None,
         tagged=False,
         problems=(),
@@ -56,7 +56,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
     fails.
     """
     report = await services.readiness.report()
-    access = request.scope[INCOMING].access
+    access = request.scope[REQUEST_CONTEXT].access
     named = _names(access, None)
     body = {
         "status": _word(report),
@@ -73,7 +73,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
     read(
         "The metrics of the process, for Prometheus",
         {
-            200: Answer.text(
+            200: ResponseSpec.text(
                 f"Prometheus' text format, or OpenMetrics by `Accept: {_OPENMETRICS}`", "text/plain", _OPENMETRICS
             )
         },
@@ -129,8 +129,8 @@ async def whoami(call: ServiceCallDep) -> Response:
         "owner": identity.owner,
         "tokenId": None if identity.token_id is None else str(identity.token_id),
         "expiresAt": None if identity.expires_at is None else rfc3339(identity.expires_at),
-        "narrowing": shown_narrowing(identity.narrowing),
-        "grants": [{"id": str(grant.id), **shown_content(grant)} for grant in call.access.rights.grants],
+        "narrowing": narrowing_view(identity.narrowing),
+        "grants": [{"id": str(grant.id), **grant_content_view(grant)} for grant in call.access.rights.grants],
     }
     return json_response(call.request, body)
 
@@ -151,7 +151,7 @@ async def list_clusters(call: ServiceCallDep) -> Response:
 @routes.get(
     "/v1/clusters/{cluster}",
     read("One cluster", models.ClusterDetails, limit=LimitClass.READ, tagged=False, problems=()),
-    checks=[Fresh],
+    checks=[Consistency],
 )
 async def get_cluster(call: CallDep) -> Response:
     """The state of one cluster as this process sees it, the span of its trail with writes by others, and its target.
@@ -170,7 +170,7 @@ async def get_cluster(call: CallDep) -> Response:
     return json_response(call.request, body)
 
 
-def _word(report: Report) -> str:
+def _word(report: ReadinessState) -> str:
     if report.stopping:
         return "stopping"
     if not report.ready:

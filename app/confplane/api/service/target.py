@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import timestamp
 from confplane.services.kraft.report import parse
-from confplane.services.ports.kafka import Area
+from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.report import Applying, AreaReport, Names
+    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames
     from confplane.services.ports.store import ClusterStore
 
 
@@ -25,7 +25,9 @@ def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
     return {
         "kind": "zookeeper" if target is None else "kraft",
         "mode": None if target is None else target.mode.value,
-        "modes": None if target is None else {area.value: mode.value for area, mode in target.by_area.items()},
+        "modes": None
+        if target is None
+        else {entity_type.value: mode.value for entity_type, mode in target.modes_by_entity_type.items()},
         "clusterId": None if target is None else target.cluster_id,
         "imported": None if target is None else target.imported,
         "paused": None if target is None else target.paused,
@@ -37,12 +39,16 @@ def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
         "problem": None if report is None else _problem(report.problem, named=named),
         "areas": None
         if report is None
-        else {area.value: _area(report.areas[area], named=named) for area in Area if area in report.areas},
+        else {
+            entity_type.value: _entity_type_data(report.areas[entity_type], named=named)
+            for entity_type in KraftEntityType
+            if entity_type in report.areas
+        },
         "applying": None if report is None or report.applying is None else _applying(report.applying, named=named),
     }
 
 
-def _applying(report: Applying, *, named: bool) -> dict[str, Any]:
+def _applying(report: ApplyReport, *, named: bool) -> dict[str, Any]:
     return {
         "pending": report.pending,
         "waitingMs": report.waiting_ms,
@@ -55,7 +61,7 @@ def _applying(report: Applying, *, named: bool) -> dict[str, Any]:
     }
 
 
-def _area(report: AreaReport, *, named: bool) -> dict[str, Any]:
+def _entity_type_data(report: EntityTypeReport, *, named: bool) -> dict[str, Any]:
     return {
         "permission": report.permission.value,
         "reason": _problem(report.reason, named=named),
@@ -67,7 +73,7 @@ def _area(report: AreaReport, *, named: bool) -> dict[str, Any]:
     }
 
 
-def _names(names: Names, *, named: bool) -> dict[str, Any]:
+def _names(names: ListedNames, *, named: bool) -> dict[str, Any]:
     first = names.first if named else ()
     return {"count": names.count, "first": [{"name": name, "reason": reason} for name, reason in first]}
 

@@ -6,14 +6,14 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from confplane.api import parsed, patterns
-from confplane.api.context import PageSize, PageToken, ServiceCall, ServiceCallDep
+from confplane.api.dependencies import PageSize, PageToken, ServiceCall, ServiceCallDep
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.routes import Routes
 from confplane.api.tokens import models
-from confplane.domain.access.identities import Narrowing
-from confplane.services.access_admin.shown import shown_token
-from confplane.services.access_admin.tokens import Made, NewToken
+from confplane.domain.access.identities import CredentialNarrowing
+from confplane.services.access_admin.tokens import CreatedToken, NewToken
+from confplane.services.access_admin.views import token_view
 from confplane.services.limits import LimitClass
 
 _PATH = "/v1/tokens"
@@ -41,7 +41,7 @@ async def list_tokens(
     after = parsed.page_token(page_token)
     found, cursor = await tokens.page(principal, call.access, page_size=page_size, after=after)
     call.charge(LimitClass.BULK, len(found))
-    items = [shown_token(token, tokens.now) for token in found]
+    items = [token_view(token, tokens.now) for token in found]
     return page_response(call.request, items, cursor)
 
 
@@ -81,7 +81,7 @@ async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
     """A token without its secret, also an expired or revoked one."""
     tokens = call.services.tokens_and_grants.tokens
     found = await tokens.find(parsed.uuid(token_id, "tokenId"), call.access)
-    return json_response(call.request, shown_token(found, tokens.now))
+    return json_response(call.request, token_view(found, tokens.now))
 
 
 @routes.delete(
@@ -98,7 +98,7 @@ async def revoke_token(call: ServiceCallDep, token_id: TokenId) -> Response:
         parsed.uuid(token_id, "tokenId"), call.caller, validate_only=call.validate_only
     )
     await services.take_effect()
-    return json_response(call.request, shown_token(found, services.tokens.now))
+    return json_response(call.request, token_view(found, services.tokens.now))
 
 
 @routes.post(
@@ -126,9 +126,9 @@ async def rotate_token(call: ServiceCallDep, token_id: TokenId, body: models.Rot
     return await _made(call, made)
 
 
-async def _made(call: ServiceCall, made: Made) -> Response:
+async def _made(call: ServiceCall, made: CreatedToken) -> Response:
     services = call.services.tokens_and_grants
-    shown = shown_token(made.token, services.tokens.now)
+    shown = token_view(made.token, services.tokens.now)
     if made.text is None:
         return json_response(call.request, shown)
     await services.take_effect()
@@ -137,10 +137,10 @@ async def _made(call: ServiceCall, made: Made) -> Response:
     return json_response(call.request, {**shown, "token": made.text}, status=201, headers=headers)
 
 
-def _narrowing(given: models.NarrowingBody | None) -> Narrowing | None:
+def _narrowing(given: models.NarrowingBody | None) -> CredentialNarrowing | None:
     if given is None:
         return None
-    return Narrowing(
+    return CredentialNarrowing(
         given.read_only,
         None if given.clusters is None else frozenset(given.clusters),
         None if given.operations is None else frozenset(given.operations),

@@ -17,8 +17,8 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
     from confplane.cli.remote import about, profiles, session  # noqa: PLC0415 - see the module's docstring
 
     def work() -> int:
-        chosen = profiles.chosen(profile, cluster)
-        return session.connected(profile, cluster, lambda client: about.whoami(client, chosen, as_json=as_json))
+        chosen = profiles.choose_profile(profile, cluster)
+        return session.run_with_client(profile, cluster, lambda client: about.whoami(client, chosen, as_json=as_json))
 
     raise typer.Exit(session.code_of(work))
 
@@ -75,7 +75,7 @@ def audit(  # noqa: PLR0913 - one argument an option is typer's way
         if any(each is not None for each in wanted):
             raise typer.BadParameter("A change is shown whole: leave the options of a search out")
         raise run(profile, cluster, lambda client: command.show(client, change, as_json=as_json))
-    search = command.Search(*wanted)
+    search = command.AuditSearch(*wanted)
     raise run(profile, cluster, lambda client: command.search(client, search, limit=limit, as_json=as_json))
 
 
@@ -94,7 +94,7 @@ def login(*, profile: ProfileName = None) -> None:
     from confplane.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
 
-    raise typer.Exit(session.code_of(lambda: command.login(profiles.chosen(profile, None))))
+    raise typer.Exit(session.code_of(lambda: command.login(profiles.choose_profile(profile, None))))
 
 
 @commands.command(
@@ -106,4 +106,4 @@ def logout(*, profile: ProfileName = None) -> None:
     from confplane.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
 
-    raise typer.Exit(session.code_of(lambda: command.logout(profiles.chosen(profile, None))))
+    raise typer.Exit(session.code_of(lambda: command.logout(profiles.choose_profile(profile, None))))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def of_one(result: Mapping[str, Any]) -> int:
+def report_one(result: Mapping[str, Any]) -> int:
     """Say what became of one change, by its result; return the exit code."""
     applied = result.get("applied")
     if applied is not None:
@@ -20,7 +20,7 @@ def of_one(result: Mapping[str, Any]) -> int:
     return _code(applied)
 
 
-def of_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+def report_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     """Say which changes the cluster has not taken, and how many it has; return the exit code.
 
     Args:

@@ -10,7 +10,7 @@ import typer
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.moments import time_of
 from confplane.cli.remote.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text
-from confplane.cli.remote.progress import counted
+from confplane.cli.remote.progress import show_count
 from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _CLUSTER: Final = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class AuditSearch:
     """The changes to search for; a member that is None leaves none of them out."""
 
     entity: str | None
@@ -51,9 +51,9 @@ class Search:
         }
 
 
-async def search(client: AsyncConfplane, wanted: Search, *, limit: int, as_json: bool) -> int:
+async def search(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_json: bool) -> int:
     """Print the newest changes, at most so many, and return the exit code."""
-    found = [item async for item in counted(_newest(client, wanted, limit), "changes")]
+    found = [item async for item in show_count(_newest(client, wanted, limit), "changes")]
     if as_json:
         for item in found:
             print_json(item)
@@ -92,7 +92,7 @@ async def show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int:
     return DONE
 
 
-async def _newest(client: AsyncConfplane, wanted: Search, limit: int) -> AsyncIterator[AuditedChange]:
+async def _newest(client: AsyncConfplane, wanted: AuditSearch, limit: int) -> AsyncIterator[AuditedChange]:
     taken = 0
     async for item in client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE)):
         yield item

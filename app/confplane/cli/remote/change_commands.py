@@ -71,11 +71,11 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
     Keys that are quotas become quotas, and all others configs. Shown are the values before and after.
     """
     from confplane.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.changes import Terms  # noqa: PLC0415 - as above
+    from confplane.cli.remote.changes import ChangeOptions  # noqa: PLC0415 - as above
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
-    raise run(profile, cluster, lambda client: command.put(client, entity, values, terms, as_json=as_json))
+    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
+    raise run(profile, cluster, lambda client: command.put(client, entity, values, options, as_json=as_json))
 
 
 @commands.command(
@@ -112,12 +112,12 @@ def delete(  # noqa: PLR0913 - one argument an option is typer's way
     `--all` removes the keys that the command has read, and nothing where somebody changes them meanwhile.
     """
     from confplane.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.changes import Terms  # noqa: PLC0415 - as above
+    from confplane.cli.remote.changes import ChangeOptions  # noqa: PLC0415 - as above
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
+    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(
         profile,
         cluster,
-        lambda client: command.delete(client, entity, keys or (), terms, everything=everything, as_json=as_json),
+        lambda client: command.delete(client, entity, keys or (), options, everything=everything, as_json=as_json),
     )

@@ -16,7 +16,7 @@ from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.numbers import parse_java_double
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -29,7 +29,7 @@ _WHOLE: Final = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ChangeOptions:
     """Conditions of a change, and what the trail keeps beside it."""
 
     validate_only: bool = False
@@ -40,7 +40,7 @@ class Terms:
     wait_applied_ms: int | None = None
     """The longest wait for a Kafka 4 cluster to take the change; None: no wait."""
 
-    def of_request(self) -> dict[str, Any]:
+    def client_kwargs(self) -> dict[str, Any]:
         """Return all but the ETags as the client library takes them."""
         return {
             "validate_only": self.validate_only,
@@ -51,7 +51,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EntityUpdate:
     """New values of an entity by key; None removes the key."""
 
     entity: Entity
@@ -60,7 +60,7 @@ class Change:
     """Client configs of a user; for a topic, broker, group or subscription its configs."""
 
     @classmethod
-    def of(cls, entity: Entity, values: Mapping[str, str | None]) -> Change:
+    def of(cls, entity: Entity, values: Mapping[str, str | None]) -> EntityUpdate:
         """Sort keys by their facet.
 
         All keys that are no quotas count as configs: the service knows which of them there are.
@@ -70,7 +70,7 @@ class Change:
         """
         if facets_of(entity) == (FacetName.CONFIGS,):
             return cls(entity, {}, dict(values))
-        quotas = {key: _number(key, value) for key, value in values.items() if ClientQuotas().owns(entity, key)}
+        quotas = {key: _number(key, value) for key, value in values.items() if ClientQuotasFacet().owns(entity, key)}
         configs = {key: value for key, value in values.items() if key not in quotas}
         if configs and EntityType.USER not in entity.types:
             raise InvalidRequestError(
@@ -78,16 +78,16 @@ class Change:
             )
         return cls(entity, quotas, configs)
 
-    async def send(self, client: AsyncConfplane, terms: Terms | None = None) -> dict[str, Any]:
+    async def send(self, client: AsyncConfplane, options: ChangeOptions | None = None) -> dict[str, Any]:
         """Make the change, print its warnings, and return its result as the API has it."""
-        terms = terms or Terms()
+        options = options or ChangeOptions()
         result: Any
         if facets_of(self.entity) == (FacetName.CONFIGS,):
-            change = Altered(self.entity, self.configs, terms.configs_etag)
-            [result] = (await client.configs.alter([change], **terms.of_request())).body["responses"]
+            change = Altered(self.entity, self.configs, options.configs_etag)
+            [result] = (await client.configs.alter([change], **options.client_kwargs())).body["responses"]
         else:
-            both = ClientChange(self.entity, self.quotas, self.configs, terms.quotas_etag, terms.configs_etag)
-            [result] = (await client.clients.alter([both], **terms.of_request())).body["entries"]
+            both = ClientChange(self.entity, self.quotas, self.configs, options.quotas_etag, options.configs_etag)
+            [result] = (await client.clients.alter([both], **options.client_kwargs())).body["entries"]
         for warning in result["warnings"]:
             typer.echo(f"Warning: {warning}", err=True)
         found: dict[str, Any] = result

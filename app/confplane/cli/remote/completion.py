@@ -132,10 +132,10 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return keys that the entity before them has."""
 
     async def present(client: AsyncConfplane) -> list[str]:
-        from confplane.cli.remote.declared import declared, keys_of  # noqa: PLC0415 - help needs none of it
         from confplane.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
+        from confplane.cli.remote.entity_values import keys_of, read_entity_values  # noqa: PLC0415 - help needs none of it
 
-        answers = await declared(client, entity_of(ctx.params["entity"]))
+        answers = await read_entity_values(client, entity_of(ctx.params["entity"]))
         return [key for facet, answer in answers.items() for key in keys_of(facet, answer)]
 
     return _completed(_asked(ctx, present), incomplete)
@@ -153,7 +153,9 @@ def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, A
     found: list[str] = []
 
     async def connected() -> None:
-        async with session.client_of(profiles.chosen(ctx.params.get("profile"), ctx.params.get("cluster"))) as client:
+        async with session.client_of(
+            profiles.choose_profile(ctx.params.get("profile"), ctx.params.get("cluster"))
+        ) as client:
             found.extend(await work(client))
 
     def ask() -> None:

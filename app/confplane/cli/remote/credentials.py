@@ -15,9 +15,9 @@ from confplane.client.tokens import is_token
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.cli.remote.logins import Login
+    from confplane.cli.remote.logins import StoredLogin
     from confplane.cli.remote.profiles import Profile
-    from confplane.client.device import DeviceLogin, Tokens
+    from confplane.client.device import DeviceLogin, LoginTokens
 
 _COMMAND_S: Final = 60
 
@@ -37,9 +37,9 @@ def token_of(profile: Profile) -> str | None:
             raise ProfileError(f"The token file {profile.token_file} can't be read: {reason}") from None
         source = f"The token file {profile.token_file}"
     elif profile.token_command is not None:
-        token, source = _printed(profile.token_command), f"The token command {profile.token_command[0]}"
+        token, source = _read_from_command(profile.token_command), f"The token command {profile.token_command[0]}"
     elif profile.client_id is not None:
-        token = logins.access_token(profile, lambda login, refresh: _renewed(profile, login, refresh))
+        token = logins.access_token(profile, lambda login, refresh: _renew(profile, login, refresh))
         source = f"The login of the client {profile.client_id}"
     else:
         return None
@@ -64,12 +64,12 @@ def device_login(profile: Profile) -> Iterator[DeviceLogin]:
         speaker.close()
 
 
-def _renewed(profile: Profile, login: Login, refresh: str) -> Tokens:
+def _renew(profile: Profile, login: StoredLogin, refresh: str) -> LoginTokens:
     with device_login(profile) as speaker:
         return speaker.refresh(login.token_endpoint, login.client_id, refresh, resource=login.resource)
 
 
-def _printed(command: tuple[str, ...]) -> str:
+def _read_from_command(command: tuple[str, ...]) -> str:
     try:
         # The error output stays the user's: a program may ask for a password there.
         ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_COMMAND_S, check=False)  # noqa: S603 - the user's own program

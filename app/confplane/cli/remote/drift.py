@@ -21,7 +21,7 @@ _UNSEEN: Final = "(not seen)"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DriftOptions:
     """The entities of which the drift is decided, and the terms."""
 
     entities: tuple[str, ...]
@@ -31,7 +31,7 @@ class Given:
     reason: str | None = None
     ticket: str | None = None
 
-    def of_request(self) -> dict[str, Any]:
+    def request_arguments(self) -> dict[str, Any]:
         """Return the entities and the terms as the client library takes them.
 
         Raises:
@@ -46,9 +46,9 @@ class Given:
         }
 
 
-async def adopt(client: AsyncConfplane, given: Given, *, as_json: bool) -> int:
+async def adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
     """Take over the cluster's values, print the differences, and return the exit code."""
-    answer = await client.drift.adopt(**given.of_request())
+    answer = await client.drift.adopt(**options.request_arguments())
     results = answer.body["results"]
     if as_json:
         print_json(answer.body)
@@ -64,9 +64,9 @@ async def adopt(client: AsyncConfplane, given: Given, *, as_json: bool) -> int:
     return FAILED if answer.body["failed"] else DONE
 
 
-async def reapply(client: AsyncConfplane, given: Given, *, as_json: bool) -> int:
+async def reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
     """Have values sent again, print their keys, and return the exit code."""
-    answer = await client.drift.reapply(**given.of_request())
+    answer = await client.drift.reapply(**options.request_arguments())
     if as_json:
         print_json(answer.body)
         return DONE
@@ -78,7 +78,7 @@ async def reapply(client: AsyncConfplane, given: Given, *, as_json: bool) -> int
     return DONE
 
 
-async def listed(client: AsyncConfplane, *, as_json: bool) -> int:
+async def list_drift(client: AsyncConfplane, *, as_json: bool) -> int:
     """Print the entities that differ, by id, and return the exit code."""
     found = [item async for item in client.drift.list(page_size=1000)]
     if as_json:

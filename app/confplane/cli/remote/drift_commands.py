@@ -47,7 +47,7 @@ def list_drift(*, as_json: AsLines = False, cluster: ClusterName = None, profile
     from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    raise run(profile, cluster, lambda client: command.listed(client, as_json=as_json))
+    raise run(profile, cluster, lambda client: command.list_drift(client, as_json=as_json))
 
 
 @drift.command(
@@ -71,7 +71,7 @@ def adopt(
     from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    given = command.Given(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
+    given = command.DriftOptions(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
     raise run(profile, cluster, lambda client: command.adopt(client, given, as_json=as_json))
 
 
@@ -92,5 +92,5 @@ def reapply(
     from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    given = command.Given(tuple(entities), tuple(key or ()), validate_only)
+    given = command.DriftOptions(tuple(entities), tuple(key or ()), validate_only)
     raise run(profile, cluster, lambda client: command.reapply(client, given, as_json=as_json))

@@ -18,7 +18,9 @@ _NOT_SET: Final = 91
 """Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
 
 
-async def declared(client: AsyncConfplane, entity: Entity, moment: str | None = None) -> dict[FacetName, Answer[Any]]:
+async def read_entity_values(
+    client: AsyncConfplane, entity: Entity, moment: str | None = None
+) -> dict[FacetName, Answer[Any]]:
     """Return the answers of the facets that have keys of an entity, now or at a moment of the past."""
     facets = facets_of(entity)
     answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))

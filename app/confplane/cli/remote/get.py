@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from confplane.cli.remote.declared import declared, keys_of
 from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.cli.remote.entity_values import keys_of, read_entity_values
 from confplane.cli.remote.moments import moment_of
 from confplane.cli.remote.output import NOT_KEPT, note_inexact, print_json, print_table, value_text
 from confplane.cli.remote.session import DONE, FAILED
@@ -21,7 +21,7 @@ async def get(client: AsyncConfplane, name: str, *, at: str | None, as_json: boo
     """Print what all facets of an entity have, and return the exit code."""
     entity = entity_of(name)
     moment = None if at is None else moment_of(at)
-    found = await declared(client, entity, moment)
+    found = await read_entity_values(client, entity, moment)
     if as_json:
         print_json(
             {"id": entity.id}

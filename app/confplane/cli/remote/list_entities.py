@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli.remote.output import print_json, print_table, value_text
-from confplane.cli.remote.selection import Source
+from confplane.cli.remote.selection import EntityReader
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from confplane.cli.remote.selection import Selection
+    from confplane.cli.remote.selection import EntitySelection
     from confplane.client import AsyncConfplane
 
 
-async def listed(client: AsyncConfplane, selection: Selection, *, as_json: bool) -> int:
+async def list_entities(client: AsyncConfplane, selection: EntitySelection, *, as_json: bool) -> int:
     """Print the entities with their keys, by id, and return the exit code: 1 where one can't be read.
 
     A table of entities that set a key shows nothing else of them.
     """
-    source = Source(client, selection)
+    reader = EntityReader(client, selection)
     rows: list[tuple[str, str, str]] = []
-    async for each in source.read(*FacetName):
+    async for each in reader.read(*FacetName):
         if as_json:
             print_json({"id": each.id} | {facet.value: values for facet, values in each.facets.items()})
             continue
@@ -31,6 +31,6 @@ async def listed(client: AsyncConfplane, selection: Selection, *, as_json: bool)
         rows += [(each.id, key, value_text(value)) for key, value in keys if selection.key in {None, key}]
     if not as_json:
         print_table(("ENTITY", "KEY", "VALUE"), rows)
-    for path in sorted(source.unreadable):
+    for path in sorted(reader.unreadable):
         typer.echo(f"Can't be read: {path}", err=True)
-    return FAILED if source.unreadable else DONE
+    return FAILED if reader.unreadable else DONE

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from confplane.cli.remote import applied
+from confplane.cli.remote import apply_results
 from confplane.cli.remote.changes import differences
 from confplane.cli.remote.load_file import pieces
-from confplane.cli.remote.progress import counted
+from confplane.cli.remote.progress import show_count
 from confplane.cli.remote.session import FAILED, UNKNOWN
 from confplane.client import Change, ClientChange, ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
     from typing import BinaryIO
 
-    from confplane.cli.remote.changes import Terms
-    from confplane.cli.remote.load_file import Loaded
+    from confplane.cli.remote.changes import ChangeOptions
+    from confplane.cli.remote.load_file import LoadedEntity
     from confplane.client import Answer, AsyncConfplane
 
 _STANDARD_INPUT: Final = Path("-")
 _Result = dict[str, Any]
 
 
-async def load(client: AsyncConfplane, path: Path, terms: Terms) -> int:
+async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> int:
     """Set the keys of a file, some hundred entities at a time until one is refused, and return the exit code.
 
     The whole file is read first, so that a defect at its end leaves the cluster as it is.
@@ -43,13 +43,13 @@ async def load(client: AsyncConfplane, path: Path, terms: Terms) -> int:
         ClientError: The service refused a request as a whole, or did not answer.
     """
     changed = equal = 0
-    refused: list[tuple[Loaded, _Result]] = []
+    refused: list[tuple[LoadedEntity, _Result]] = []
     done: list[tuple[str, _Result]] = []
     with _opened(path) as stream:
         secrets = _checked(path, stream)
-        results = _Sending(client, terms).results(stream)
+        results = _EntityLoader(client, options).results(stream)
         try:
-            async for item, result in counted(results, "entities"):
+            async for item, result in show_count(results, "entities"):
                 if result["errorCode"]:
                     refused.append((item, result))
                 elif differences(result):
@@ -64,9 +64,9 @@ async def load(client: AsyncConfplane, path: Path, terms: Terms) -> int:
     for item, result in refused:
         typer.echo(f"{path}, line {item.line}, {item.entity.id}: {result['errorMessage']}", err=True)
     left_out = f"; secrets left out: {secrets}" if secrets else ""
-    what = "to change" if terms.validate_only else "changed"
+    what = "to change" if options.validate_only else "changed"
     typer.echo(f"Entities {what}: {changed}; equal already: {equal}{left_out}")
-    taken = applied.of_many(done)
+    taken = apply_results.report_many(done)
     if not refused:
         return taken
     typer.echo("Not all is loaded. Correct the file and load it again: what is set already stays.", err=True)
@@ -105,13 +105,13 @@ def _checked(path: Path, stream: BinaryIO) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sending:
+class _EntityLoader:
     """Requests that set entities."""
 
     client: AsyncConfplane
-    terms: Terms
+    options: ChangeOptions
 
-    async def results(self, stream: BinaryIO) -> AsyncIterator[tuple[Loaded, _Result]]:
+    async def results(self, stream: BinaryIO) -> AsyncIterator[tuple[LoadedEntity, _Result]]:
         """Set the entities of a file up to a request with a refusal, and yield each entity with its result."""
         for piece in pieces(stream):
             resources = [item for item in piece if item.values.get(FacetName.CONFIGS)]
@@ -123,17 +123,17 @@ class _Sending:
                 if any(result["errorCode"] for result in results):
                     return
 
-    async def _resources(self, items: Sequence[Loaded]) -> list[_Result]:
+    async def _resources(self, items: Sequence[LoadedEntity]) -> list[_Result]:
         changes = [Change(item.entity, item.values[FacetName.CONFIGS]) for item in items]
-        request = self.client.configs.alter(changes, **self.terms.of_request())
+        request = self.client.configs.alter(changes, **self.options.client_kwargs())
         return await _results_of(request, "responses", len(items))
 
-    async def _clients(self, items: Sequence[Loaded]) -> list[_Result]:
+    async def _clients(self, items: Sequence[LoadedEntity]) -> list[_Result]:
         quotas, configs = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS
         changes = [
             ClientChange(item.entity, item.values.get(quotas, {}), item.values.get(configs, {})) for item in items
         ]
-        request = self.client.clients.alter(changes, **self.terms.of_request())
+        request = self.client.clients.alter(changes, **self.options.client_kwargs())
         return await _results_of(request, "entries", len(items))
 
 

@@ -35,8 +35,8 @@ def load(
     refusal ends the load. A file may be loaded again: what is equal already is no change.
     """
     from confplane.cli.remote import load as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.changes import Terms  # noqa: PLC0415 - as above
+    from confplane.cli.remote.changes import ChangeOptions  # noqa: PLC0415 - as above
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    terms = Terms(validate_only, reason, wait_applied_ms=wait_applied)
-    raise run(profile, cluster, lambda client: command.load(client, file, terms))
+    options = ChangeOptions(validate_only, reason, wait_applied_ms=wait_applied)
+    raise run(profile, cluster, lambda client: command.load(client, file, options))

@@ -31,7 +31,7 @@ _INSIDE: Final = " \t\r\n#"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedEntity:
     """The keys of one entity that a file sets."""
 
     line: int
@@ -42,7 +42,7 @@ class Loaded:
     """Keys whose value is null, which are not in ``values``."""
 
 
-def pieces(stream: BinaryIO) -> Iterator[list[Loaded]]:
+def pieces(stream: BinaryIO) -> Iterator[list[LoadedEntity]]:
     """Read a file from its beginning, some hundred entities at a time.
 
     Raises:
@@ -83,7 +83,7 @@ def _blank(line: str) -> bool:
     return not line.strip() or line.startswith("#") or line.strip() in {"---", "[]"}
 
 
-def _entities(lines: list[str], starts: list[int]) -> list[Loaded]:
+def _entities(lines: list[str], starts: list[int]) -> list[LoadedEntity]:
     try:
         items = yaml.load("".join(lines), Loader=_LOADER)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
@@ -96,7 +96,7 @@ def _entities(lines: list[str], starts: list[int]) -> list[Loaded]:
     return [_loaded(line, item) for line, item in zip(starts, items, strict=True)]
 
 
-def _loaded(line: int, item: Any) -> Loaded:
+def _loaded(line: int, item: Any) -> LoadedEntity:
     if not isinstance(item, dict) or not isinstance(item.get(_ID), str):
         raise InvalidRequestError(f"line {line}: an entity has an id, such as `id: user=alice`")
     try:
@@ -117,7 +117,7 @@ def _loaded(line: int, item: Any) -> Loaded:
             _check(line, facets[member], key, value)
         values[facets[member]] = {key: value for key, value in keys.items() if value is not None}
         secrets += sum(value is None for value in keys.values())
-    return Loaded(line, entity, values, secrets)
+    return LoadedEntity(line, entity, values, secrets)
 
 
 def _check(line: int, facet: FacetName, key: Any, value: Any) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from confplane.cli.remote import logins
 from confplane.cli.remote.credentials import device_login
-from confplane.cli.remote.logins import Login
+from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.profiles import ProfileError
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.client.device import LoginError
@@ -35,7 +35,7 @@ def login(profile: Profile) -> int:
         tokens = speaker.wait(issuer, client_id, device, resource=profile.resource)
     logins.write(
         profile,
-        Login(
+        StoredLogin(
             url=profile.url,
             client_id=client_id,
             issuer=issuer.url,

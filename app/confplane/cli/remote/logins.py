@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from confplane.cli.remote.profiles import ProfileError
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from confplane.cli.remote.profiles import Profile
-    from confplane.client.device import Tokens
+    from confplane.client.device import LoginTokens
 
 _EARLY_S: Final = 30.0
 """Seconds before its end at which a token is renewed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class StoredLogin:
     """Tokens of a person, bound to a service and a client of its issuer."""
 
     url: str
@@ -49,7 +49,7 @@ class Login:
         """True while the access token need not be renewed."""
         return self.expires_at is None or time.time() < self.expires_at - _EARLY_S
 
-    def renewed(self, tokens: Tokens) -> Login:
+    def renewed(self, tokens: LoginTokens) -> StoredLogin:
         """Return the login with other tokens."""
         return replace(self, access=tokens.access, expires_at=tokens.expires_at, refresh=tokens.refresh)
 
@@ -61,16 +61,16 @@ def file_of(profile: Profile) -> Path:
     return Path(base) / "confplane" / "logins" / f"{hashlib.sha256(bound).hexdigest()[:32]}.json"
 
 
-def read(profile: Profile) -> Login | None:
+def read(profile: Profile) -> StoredLogin | None:
     """Return the login of a profile; None where there is none, or the file is of another service or client."""
     try:
-        login = Login(**json.loads(file_of(profile).read_text("utf-8")))
+        login = StoredLogin(**json.loads(file_of(profile).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
     return login if (login.url, login.client_id) == (profile.url, profile.client_id) else None
 
 
-def write(profile: Profile, login: Login) -> None:
+def write(profile: Profile, login: StoredLogin) -> None:
     """Replace the login of a profile.
 
     Raises:
@@ -79,7 +79,7 @@ def write(profile: Profile, login: Login) -> None:
     path = file_of(profile)
     try:
         _make_directory(path)
-        with replacing(path, mode=0o600) as file:
+        with atomic_write(path, mode=0o600) as file:
             json.dump(asdict(login), file)
     except OSError as error:
         raise ProfileError(f"{path} can't be written: {error.strerror}") from None
@@ -90,7 +90,7 @@ def remove(profile: Profile) -> None:
     file_of(profile).unlink(missing_ok=True)
 
 
-def access_token(profile: Profile, renew: Callable[[Login, str], Tokens]) -> str:
+def access_token(profile: Profile, renew: Callable[[StoredLogin, str], LoginTokens]) -> str:
     """Return the access token of a profile's login; near its end it is renewed.
 
     Args:

@@ -18,7 +18,7 @@ from confplane.cli.remote.output import (
     reason_text,
     sides_of,
 )
-from confplane.cli.remote.progress import counted
+from confplane.cli.remote.progress import show_count
 from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def _changes(client: AsyncConfplane, entity: Entity, limit: int) -> list[H
     by_id: dict[str, HistoryItem] = {}
     for facet in facets_of(entity):
         taken = 0
-        async for item in counted(aiter(client.resources(facet).history(entity)), "changes"):
+        async for item in show_count(aiter(client.resources(facet).history(entity)), "changes"):
             known = by_id.setdefault(item["changeId"], item)
             if known is not item:
                 known["changes"] += item["changes"]

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 _FILE_VARIABLE: Final = "CONFPLANE_PROFILES"
 _DEV_DIRECTORY: Final = Path(".confplane")
@@ -161,13 +161,13 @@ class Profiles:
         content = {"current": self.current, "profiles": {name: each.to_json() for name, each in self.named.items()}}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as stream:
+            with atomic_write(path) as stream:
                 yaml.safe_dump(content, stream, sort_keys=False, allow_unicode=True)
         except OSError as error:
             raise ProfileError(f"{path} can't be written: {error.strerror}") from None
 
 
-def chosen(name: str | None, cluster: str | None) -> Profile:
+def choose_profile(name: str | None, cluster: str | None) -> Profile:
     """Return the profile of a command.
 
     Args:

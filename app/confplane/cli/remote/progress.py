@@ -15,7 +15,7 @@ _PATIENCE_S: Final = 1.0
 """Seconds after which a person wants to see that something happens."""
 
 
-async def counted(items: AsyncIterator[_ITEM], noun: str) -> AsyncIterator[_ITEM]:
+async def show_count(items: AsyncIterator[_ITEM], noun: str) -> AsyncIterator[_ITEM]:
     """Pass items on; on a terminal, show how many there were from the first second on.
 
     Args:

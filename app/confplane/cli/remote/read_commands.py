@@ -70,8 +70,8 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     `(hidden)`, in JSON as null. The JSON of an entity has the ETags that `confplane set` takes.
     """
     from confplane.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.lists import listed  # noqa: PLC0415 - as above
-    from confplane.cli.remote.selection import Selection  # noqa: PLC0415 - as above
+    from confplane.cli.remote.list_entities import list_entities  # noqa: PLC0415 - as above
+    from confplane.cli.remote.selection import EntitySelection  # noqa: PLC0415 - as above
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
     if entity is None:
@@ -79,7 +79,9 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
         raise run(
             profile,
             cluster,
-            lambda client: listed(client, Selection(names, kind, key, at=at, not_applied=not_applied), as_json=as_json),
+            lambda client: list_entities(
+                client, EntitySelection(names, kind, key, at=at, not_applied=not_applied), as_json=as_json
+            ),
         )
     if not_applied or not all(each is None for each in (kind, user, client_id, key)):
         raise typer.BadParameter("--type, --user, --client-id, --key and --not-applied are for lists: leave ENTITY out")

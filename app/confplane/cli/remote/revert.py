@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
-from confplane.cli.remote import applied
-from confplane.cli.remote.declared import declared
+from confplane.cli.remote import apply_results
 from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.cli.remote.entity_values import read_entity_values
 from confplane.cli.remote.moments import moment_of, time_of
 from confplane.cli.remote.output import print_json, print_table, sides_of
 from confplane.cli.remote.session import FAILED, UNKNOWN
@@ -30,7 +30,7 @@ _Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RevertTarget:
     """The words that select what is reverted."""
 
     entity: str | None
@@ -44,7 +44,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RevertOptions:
     """Conditions of a revert, and what the trail keeps beside it."""
 
     force: bool
@@ -53,7 +53,7 @@ class Terms:
     wait_applied_ms: int | None = None
     """The longest wait for a Kafka 4 cluster to take the changes; None: no wait."""
 
-    def of_request(self, *, validate_only: bool) -> dict[str, Any]:
+    def client_kwargs(self, *, validate_only: bool) -> dict[str, Any]:
         """Return the terms as the client library takes them."""
         return {
             "force": self.force,
@@ -65,7 +65,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RevertMode:
     """Ways of the command: without a question, without a write, without tables."""
 
     yes: bool
@@ -73,46 +73,46 @@ class Manner:
     as_json: bool
 
 
-class _Revert(Protocol):
+class _RevertRequest(Protocol):
     """A revert that can be tried, and made."""
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
         """Try the revert, or make it."""
 
 
-async def revert(client: AsyncConfplane, given: Given, terms: Terms, manner: Manner) -> int:
+async def revert(client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode) -> int:
     """Show what a revert would change, ask, make it, and return the exit code."""
-    wanted = await _wanted(client, given, terms, manner)
-    plan = await wanted.send(client, validate_only=True)
+    request = await _resolve(client, target, options, mode)
+    plan = await request.send(client, validate_only=True)
     shown = _shown(plan)
-    if not manner.as_json:
+    if not mode.as_json:
         _print(plan)
-    if manner.validate_only or not shown:
-        return _end(plan, manner, "Valid; nothing was written" if shown else _nothing(plan))
-    if not (manner.yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
+    if mode.validate_only or not shown:
+        return _end(plan, mode, "Valid; nothing was written" if shown else _nothing(plan))
+    if not (mode.yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
         typer.echo("Nothing was written", err=True)
         return FAILED
-    done = await wanted.send(client, validate_only=False)
-    if not manner.as_json and _shown(done) != shown:
+    done = await request.send(client, validate_only=False)
+    if not mode.as_json and _shown(done) != shown:
         typer.echo("Warning: others made changes meanwhile; what was reverted is:", err=True)
         _print(done)
-    return _end(done, manner, f"Reverted {_count(done)}")
+    return _end(done, mode, f"Reverted {_count(done)}")
 
 
 # ---------------------------------------------------------------- what is reverted
 
 
 @dataclass(frozen=True, slots=True)
-class _OfChanges:
+class _ChangesRevert:
     selection: dict[str, str]
     keys: tuple[str, ...]
-    terms: Terms
+    options: RevertOptions
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
         """Try the revert, or make it; a refusal of all entities is an answer too."""
         try:
             answer = await client.audit.revert(
-                self.selection, keys=self.keys or None, **self.terms.of_request(validate_only=validate_only)
+                self.selection, keys=self.keys or None, **self.options.client_kwargs(validate_only=validate_only)
             )
         except ProblemError as error:
             if "results" not in error.body:
@@ -122,20 +122,20 @@ class _OfChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfEntity:
+class _EntityRevert:
     entity: Entity
     to: str
     etags: Mapping[FacetName, str | None]
     """Of the content that was read before the plan."""
-    terms: Terms
+    options: RevertOptions
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
         """Try the return of each facet, or make it; others' changes since the command began refuse it."""
-        terms = self.terms.of_request(validate_only=validate_only)
+        options = self.options.client_kwargs(validate_only=validate_only)
         results: list[_Body] = []
         for facet in facets_of(self.entity):
             try:
-                conditions = {**terms, "if_match": self.etags.get(facet)}
+                conditions = {**options, "if_match": self.etags.get(facet)}
                 answer = await client.resources(facet).revert(self.entity, self.to, **conditions)
             except ClientError:
                 done = _body(results)
@@ -146,43 +146,45 @@ class _OfEntity:
         return _body(results)
 
 
-async def _wanted(client: AsyncConfplane, given: Given, terms: Terms, manner: Manner) -> _Revert:
+async def _resolve(
+    client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode
+) -> _RevertRequest:
     """Return the revert that the command line names.
 
     Raises:
         InvalidRequestError: The command line names none, or more than one; or a part of it is not valid.
     """
-    named = [each for each in (given.entity, given.change, given.request_id, given.principal) if each is not None]
+    named = [each for each in (target.entity, target.change, target.request_id, target.principal) if each is not None]
     if len(named) != 1:
         raise InvalidRequestError("Give one of ENTITY with --to, --change, --request-id, and --principal with --since")
-    if (given.entity is None) != (given.to is None):
+    if (target.entity is None) != (target.to is None):
         raise InvalidRequestError("An entity goes back --to a moment; changes need none")
-    if (given.principal is None) != (given.since is None) or (given.until is not None and given.principal is None):
+    if (target.principal is None) != (target.since is None) or (target.until is not None and target.principal is None):
         raise InvalidRequestError("--since is needed with --principal; it and --until are for --principal alone")
-    asks = not (manner.yes or manner.validate_only)
-    if asks and (manner.as_json or not sys.stdin.isatty()):
+    asks = not (mode.yes or mode.validate_only)
+    if asks and (mode.as_json or not sys.stdin.isatty()):
         raise InvalidRequestError("Nobody can be asked: give --yes, or --validate-only to look")
-    if given.entity is None or given.to is None:
-        return _OfChanges(_selection(given), given.keys, terms)
-    if given.keys:
+    if target.entity is None or target.to is None:
+        return _ChangesRevert(_selection(target), target.keys, options)
+    if target.keys:
         raise InvalidRequestError("--key is for changes; an entity goes back with all its keys")
-    entity, to = entity_of(given.entity), moment_of(given.to)
-    etags = {facet: answer.etag for facet, answer in (await declared(client, entity)).items()}
-    return _OfEntity(entity, to, etags, terms)
+    entity, to = entity_of(target.entity), moment_of(target.to)
+    etags = {facet: answer.etag for facet, answer in (await read_entity_values(client, entity)).items()}
+    return _EntityRevert(entity, to, etags, options)
 
 
-def _selection(given: Given) -> dict[str, str]:
-    if given.change is not None:
+def _selection(target: RevertTarget) -> dict[str, str]:
+    if target.change is not None:
         try:
-            return {"changeId": str(uuid.UUID(given.change))}
+            return {"changeId": str(uuid.UUID(target.change))}
         except ValueError:
-            raise InvalidRequestError(f"--change {given.change} is no id of a change") from None
-    if given.request_id is not None:
-        return {"requestId": given.request_id}
+            raise InvalidRequestError(f"--change {target.change} is no id of a change") from None
+    if target.request_id is not None:
+        return {"requestId": target.request_id}
     # Read once: the plan and the revert are of the same span.
-    span = {"since": given.since, "until": given.until}
+    span = {"since": target.since, "until": target.until}
     times = {name: time_of(text, f"--{name}") for name, text in span.items() if text is not None}
-    return {"principal": given.principal or "", **times}
+    return {"principal": target.principal or "", **times}
 
 
 # ---------------------------------------------------------------- what is shown
@@ -225,16 +227,16 @@ def _print(body: _Body) -> None:
         typer.echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
 
 
-def _end(body: _Body, manner: Manner, said: str) -> int:
+def _end(body: _Body, mode: RevertMode, said: str) -> int:
     """Say what was done, as JSON too where it is wanted; return the exit code."""
-    if manner.as_json:
+    if mode.as_json:
         print_json({name: body[name] for name in ("failed", "skipped", "results")})
     for warning in _warnings(body):
         typer.echo(f"Warning: {warning}", err=True)
     typer.echo(said, err=True)
     if any(result.get("outcome") == "unknown" for result in body["results"]):
         return UNKNOWN
-    taken = applied.of_many((result["id"], result) for result in body["results"])
+    taken = apply_results.report_many((result["id"], result) for result in body["results"])
     return FAILED if body["failed"] else taken
 
 

@@ -78,7 +78,7 @@ def revert(  # noqa: PLR0913 - one argument an option is typer's way
     from confplane.cli.remote import revert as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    given = command.Given(entity, to, change, request_id, principal, since, until, tuple(key or ()))
-    terms = command.Terms(force, reason, ticket, wait_applied)
-    manner = command.Manner(yes, validate_only, as_json)
-    raise run(profile, cluster, lambda client: command.revert(client, given, terms, manner))
+    target = command.RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
+    options = command.RevertOptions(force, reason, ticket, wait_applied)
+    mode = command.RevertMode(yes, validate_only, as_json)
+    raise run(profile, cluster, lambda client: command.revert(client, target, options, mode))

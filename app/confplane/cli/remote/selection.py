@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli.remote.entities import KINDS, MEMBERS, facets_of_kind
 from confplane.cli.remote.moments import moment_of
-from confplane.cli.remote.progress import counted
+from confplane.cli.remote.progress import show_count
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -25,7 +25,7 @@ _REASONS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedEntity:
     """An entity with its keys, by facet; a facet without keys is absent."""
 
     id: str
@@ -38,7 +38,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class EntitySelection:
     """Filters of entities, as the lists of the API have them.
 
     Raises:
@@ -90,11 +90,11 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Source:
+class EntityReader:
     """The selected entities of a cluster, and counts of those that were read."""
 
     client: AsyncConfplane
-    selection: Selection
+    selection: EntitySelection
     noun: str = "entities"
     """The plural of what a form has of each read item."""
     count: int = 0
@@ -105,7 +105,7 @@ class Source:
     reasons: list[str] = field(default_factory=list)
     """The first of the reasons for what was left out; all of them are comments in the export."""
 
-    def read(self, *facets: FacetName) -> AsyncIterator[Listed]:
+    def read(self, *facets: FacetName) -> AsyncIterator[ListedEntity]:
         """Iterate over entities in the order of their ids, with those of these facets that are selected.
 
         The lists of all facets are read side by side. Each page is of its own moment: an entity that is there all the
@@ -114,9 +114,9 @@ class Source:
         Raises:
             ClientError: The service refused a page, or did not answer.
         """
-        return counted(self._merged(facets), self.noun)
+        return show_count(self._merged(facets), self.noun)
 
-    async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[Listed]:
+    async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[ListedEntity]:
         lists = {facet: self._list(facet) for facet in self.selection.facets if facet in facets}
         heads = {facet: await anext(items, None) for facet, items in lists.items()}
         while ids := [head["id"] for head in heads.values() if head is not None]:
@@ -128,7 +128,7 @@ class Source:
                     heads[facet] = await anext(lists[facet], None)
             self.count += 1
             self.secrets += sum(value is None for values in found.values() for value in values.values())
-            yield Listed(first, found)
+            yield ListedEntity(first, found)
 
     def leave_out(self, reason: str) -> str:
         """Count a thing that an export can't have, and return the comment that says so in the export."""

@@ -35,12 +35,12 @@ def run(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane
 
     Errors of the work are printed on standard error. Requests without an answer are repeated by the client.
     """
-    return typer.Exit(code_of(lambda: connected(profile, cluster, work)))
+    return typer.Exit(code_of(lambda: run_with_client(profile, cluster, work)))
 
 
-def connected(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
+def run_with_client(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
     """Do a command's work with a client of the chosen profile, and return its exit code; errors are the caller's."""
-    return asyncio.run(_run(profiles.chosen(profile, cluster), work))
+    return asyncio.run(_run(profiles.choose_profile(profile, cluster), work))
 
 
 def code_of(work: Callable[[], int]) -> int:

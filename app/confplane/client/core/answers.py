@@ -14,7 +14,7 @@ from confplane.client.core.calls import Answer
 from confplane.client.errors import ClientError, ConnectionFailedError, problem_of
 
 if TYPE_CHECKING:
-    from confplane.client.core.calls import Call
+    from confplane.client.core.calls import ApiCall
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -26,7 +26,7 @@ FAILURES = (httpx.RequestError, ssl.SSLError, *_UNSENDABLE)
 """Exceptions of httpx for a request without a whole answer; with asyncio it lets errors of TLS pass as they are."""
 
 
-def answer_of(call: Call[T], response: httpx.Response) -> Answer[T]:
+def answer_of(call: ApiCall[T], response: httpx.Response) -> Answer[T]:
     """Read an answer.
 
     Raises:
@@ -49,10 +49,10 @@ def answer_of(call: Call[T], response: httpx.Response) -> Answer[T]:
     )
 
 
-def unanswered(call: Call[Any], error: Exception) -> ClientError:
+def no_answer_error(call: ApiCall[Any], error: Exception) -> ClientError:
     """Return the error for a request without a whole answer: one of :data:`FAILURES`."""
     if isinstance(error, httpx.DecodingError):
-        return unreadable(call, str(error))
+        return unreadable_answer_error(call, str(error))
     if isinstance(error, _UNSENDABLE):
         return ClientError(f"{call.method} {call.path}: this can't be sent: {error}")
     unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
@@ -62,7 +62,7 @@ def unanswered(call: Call[Any], error: Exception) -> ClientError:
     )
 
 
-def member(call: Call[Any], answer: Answer[Any], name: str, kind: type[V] | tuple[type[V], ...]) -> V:
+def member(call: ApiCall[Any], answer: Answer[Any], name: str, kind: type[V] | tuple[type[V], ...]) -> V:
     """Return a member of a body.
 
     Raises:
@@ -70,21 +70,21 @@ def member(call: Call[Any], answer: Answer[Any], name: str, kind: type[V] | tupl
     """
     value = answer.body.get(name, _ABSENT)
     if not isinstance(value, kind):
-        raise unreadable(call, f"the answer lacks {name}")
+        raise unreadable_answer_error(call, f"the answer lacks {name}")
     return value
 
 
-def unreadable(call: Call[Any], reason: str) -> ClientError:
+def unreadable_answer_error(call: ApiCall[Any], reason: str) -> ClientError:
     """Return the error for a success that the service did not form."""
     error = ClientError(f"{call.method} {call.path}: {reason}; is this the URL of a Confplane?")
     error.may_be_applied = not call.reads
     return error
 
 
-def _json(call: Call[T], response: httpx.Response) -> dict[str, Any]:
+def _json(call: ApiCall[T], response: httpx.Response) -> dict[str, Any]:
     body = _parsed(response)
     if not isinstance(body, dict):
-        raise unreadable(call, "the answer is no JSON object")
+        raise unreadable_answer_error(call, "the answer is no JSON object")
     return body
 
 
@@ -101,7 +101,7 @@ def _text(response: httpx.Response) -> str:
     return response.content.decode(errors="replace")
 
 
-def _problem(call: Call[Any], response: httpx.Response) -> ClientError:
+def _problem(call: ApiCall[Any], response: httpx.Response) -> ClientError:
     """Read an error; an answer that is no problem is from a server between us and the service."""
     body = _parsed(response)
     if not isinstance(body, dict):
@@ -125,11 +125,11 @@ def _retry_after_s(text: str) -> float | None:
         return None
 
 
-def _number(call: Call[Any], headers: httpx.Headers, name: str) -> int | None:
+def _number(call: ApiCall[Any], headers: httpx.Headers, name: str) -> int | None:
     text = headers.get(name)
     if text is None:
         return None
     try:
         return int(text)
     except ValueError:
-        raise unreadable(call, f"the header {name} is no number") from None
+        raise unreadable_answer_error(call, f"the header {name} is no number") from None

@@ -37,7 +37,7 @@ class Answer(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class ApiCall(Generic[T]):
     """One request, whose answer has a body of type ``T``."""
 
     method: str
@@ -62,14 +62,14 @@ class Call(Generic[T]):
         """True where the answer may be 304."""
         return self.method == "GET" and "If-None-Match" in self.headers
 
-    def with_key(self) -> Call[T]:
+    def with_key(self) -> ApiCall[T]:
         """Return the call as it may be sent again: a write that takes a key has one, a new one unless it was given."""
         if not self.keyed or "Idempotency-Key" in self.headers:
             return self
         return replace(self, headers={**self.headers, "Idempotency-Key": str(uuid.uuid4())}, repeatable=True)
 
 
-class Freshness(TypedDict, total=False):
+class ReadOptions(TypedDict, total=False):
     """Bounds on the age of the state that a read shows."""
 
     min_revision: int
@@ -80,7 +80,7 @@ class Freshness(TypedDict, total=False):
     """The longest wait, milliseconds, until nothing in the answer waits to be applied to a Kafka 4 cluster."""
 
 
-class Trial(TypedDict, total=False):
+class CommonWriteOptions(TypedDict, total=False):
     """The terms of a write that is given its reason otherwise."""
 
     validate_only: bool
@@ -89,21 +89,21 @@ class Trial(TypedDict, total=False):
     """The id of a ticket, for the trail."""
 
 
-class FreezeTerms(Trial, total=False):
+class FreezeOptions(CommonWriteOptions, total=False):
     """The terms of a freeze or a thaw, which is given its reason."""
 
     idempotency_key: str
-    """As of :class:`Terms`."""
+    """As of :class:`WriteOptions`."""
 
 
-class Texts(Trial, total=False):
+class UnkeyedWriteOptions(CommonWriteOptions, total=False):
     """The terms of a write that takes no Idempotency-Key."""
 
     reason: str
     """The reason, for the trail."""
 
 
-class IfMatch(Texts, total=False):
+class IfMatch(UnkeyedWriteOptions, total=False):
     """The terms of a write of one resource that takes no Idempotency-Key."""
 
     if_match: str | None
@@ -111,7 +111,7 @@ class IfMatch(Texts, total=False):
     before anything is sent: leave the argument out to write unconditionally."""
 
 
-class Terms(Texts, total=False):
+class WriteOptions(UnkeyedWriteOptions, total=False):
     """The terms of a write that takes an Idempotency-Key."""
 
     idempotency_key: str
@@ -121,7 +121,7 @@ class Terms(Texts, total=False):
     ``applied`` for each entity then. The write is committed in any case."""
 
 
-class Conditions(Terms, total=False):
+class ConditionalWriteOptions(WriteOptions, total=False):
     """The terms of a write of one resource."""
 
     if_match: str | None
@@ -130,8 +130,8 @@ class Conditions(Terms, total=False):
     """``*``: the resource must not be there."""
 
 
-class Facts(TypedDict, total=False):
-    """The facts by which a request is repeated and its answer read, as of :class:`Call`."""
+class CallTraits(TypedDict, total=False):
+    """The facts by which a request is repeated and its answer read, as of :class:`ApiCall`."""
 
     repeatable: bool
     keyed: bool
@@ -157,17 +157,17 @@ def call(
     *,
     json: Any = None,
     params: Mapping[str, str | None] | None = None,
-    **facts: Unpack[Facts],
-) -> Call[Any]:
+    **facts: Unpack[CallTraits],
+) -> ApiCall[Any]:
     """Describe a request.
 
     Args:
         method: The HTTP method.
         path: The whole path.
-        terms: Members of :class:`Freshness` or :class:`Conditions`; None counts as absent.
+        terms: Members of :class:`ReadOptions` or :class:`ConditionalWriteOptions`; None counts as absent.
         json: The body.
         params: The query; None counts as absent.
-        **facts: As of :class:`Call`. A GET reads, and what reads or is given a key is repeatable, unless it is said.
+        **facts: As of :class:`ApiCall`. A GET reads, and what reads or is given a key is repeatable, unless it is said.
 
     Raises:
         ValueError: ``if_match`` is None. Sent without the ETag, the write would overwrite changes that it should not.
@@ -177,15 +177,15 @@ def call(
             "if_match is None: the response that it was taken from had no ETag. Leave if_match out to write"
             " unconditionally."
         )
-    given = {
+    present = {
         name: _text(name, value) for name, value in (terms or {}).items() if value is not None and value is not False
     }
-    query = {_QUERY[name]: value for name, value in given.items() if name in _QUERY}
+    query = {_QUERY[name]: value for name, value in present.items() if name in _QUERY}
     query |= {name: value for name, value in (params or {}).items() if value is not None}
-    headers = {_HEADERS[name]: value for name, value in given.items() if name in _HEADERS}
+    headers = {_HEADERS[name]: value for name, value in present.items() if name in _HEADERS}
     reads = facts.setdefault("reads", method == "GET")
     facts.setdefault("repeatable", reads or "Idempotency-Key" in headers)
-    return Call(method, path, json, query, headers, **facts)
+    return ApiCall(method, path, json, query, headers, **facts)
 
 
 def _text(name: str, value: object) -> str:
@@ -194,13 +194,13 @@ def _text(name: str, value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def with_etag(call: Call[T], etag: str | None) -> Call[T | None]:
+def with_etag(call: ApiCall[T], etag: str | None) -> ApiCall[T | None]:
     """Return a read that is answered 304 without a body while the resource has this ETag; None for any."""
     headers = call.headers if etag is None else {**call.headers, "If-None-Match": etag}
     return replace(call, headers=headers)  # type: ignore[return-value]  # the type of a body is known to checkers alone
 
 
-def given(**members: Any) -> dict[str, Any]:
+def drop_none(**members: Any) -> dict[str, Any]:
     """Return the members of a body that are not None."""
     return {name: value for name, value in members.items() if value is not None}
 

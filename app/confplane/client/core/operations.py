@@ -18,9 +18,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from confplane.client.core.calls import Answer, Call, segment, with_etag
+from confplane.client.core.calls import Answer, ApiCall, segment, with_etag
 from confplane.client.core.pages import AsyncPages, Paged, Pages
-from confplane.client.core.senders import Awaiting, Blocking, Steps
+from confplane.client.core.senders import AsyncSender, BlockingSender, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 P = ParamSpec("P")
-S = TypeVar("S", bound=Blocking | Awaiting)
+S = TypeVar("S", bound=BlockingSender | AsyncSender)
 """The way of sending."""
 T = TypeVar("T")
 PageT = TypeVar("PageT")
@@ -48,7 +48,7 @@ class Family(Generic[S]):
         self._base = f"/v1/clusters/{segment(cluster)}"
 
 
-class _Described(Generic[P, T]):
+class _OperationDescriptor(Generic[P, T]):
     """A method that describes what is to be sent; a descriptor, so that its kind depends on the family's sender."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], T]) -> None:
@@ -63,16 +63,16 @@ class _Described(Generic[P, T]):
         return send
 
 
-class operation(_Described[P, Call[T]]):  # noqa: N801 - a decorator
+class operation(_OperationDescriptor[P, ApiCall[T]]):  # noqa: N801 - a decorator
     """One request."""
 
     @overload
     def __get__(self, family: None, owner: object = None) -> Self: ...
     @overload
-    def __get__(self, family: Family[Blocking], owner: object = None) -> Callable[P, Answer[T]]: ...
+    def __get__(self, family: Family[BlockingSender], owner: object = None) -> Callable[P, Answer[T]]: ...
     @overload
     def __get__(
-        self, family: Family[Awaiting], owner: object = None
+        self, family: Family[AsyncSender], owner: object = None
     ) -> Callable[P, Coroutine[Any, Any, Answer[T]]]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
         """Return the method that sends; of a class, the description."""
@@ -81,28 +81,28 @@ class operation(_Described[P, Call[T]]):  # noqa: N801 - a decorator
         return self._bound(family, family._sender.one)  # noqa: SLF001 - the descriptor is part of the family
 
 
-class tagged(_Described[P, Call[T]]):  # noqa: N801 - a decorator
+class tagged(_OperationDescriptor[P, ApiCall[T]]):  # noqa: N801 - a decorator
     """One read whose answer has an ETag."""
 
     @overload
     def __get__(self, family: None, owner: object = None) -> Self: ...
     @overload
-    def __get__(self, family: Family[Blocking], owner: object = None) -> Tagged[P, T]: ...
+    def __get__(self, family: Family[BlockingSender], owner: object = None) -> TaggedRead[P, T]: ...
     @overload
-    def __get__(self, family: Family[Awaiting], owner: object = None) -> AsyncTagged[P, T]: ...
+    def __get__(self, family: Family[AsyncSender], owner: object = None) -> AsyncTaggedRead[P, T]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
         """Return the method that sends; of a class, the description."""
         if family is None:
             return self
         sender = family._sender  # noqa: SLF001 - as above
-        kind = Tagged if isinstance(sender, Blocking) else AsyncTagged
+        kind = TaggedRead if isinstance(sender, BlockingSender) else AsyncTaggedRead
         return kind(functools.partial(self.describe, family), sender)
 
 
-class Tagged(Generic[P, T]):
+class TaggedRead(Generic[P, T]):
     """A method that reads, and reads again what has changed."""
 
-    def __init__(self, describe: Callable[P, Call[T]], sender: Blocking) -> None:
+    def __init__(self, describe: Callable[P, ApiCall[T]], sender: BlockingSender) -> None:
         self._describe, self._sender = describe, sender
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
@@ -114,10 +114,10 @@ class Tagged(Generic[P, T]):
         return self._sender.one(with_etag(self._describe(*args, **kwargs), etag))
 
 
-class AsyncTagged(Generic[P, T]):
+class AsyncTaggedRead(Generic[P, T]):
     """A method that reads, and reads again what has changed."""
 
-    def __init__(self, describe: Callable[P, Call[T]], sender: Awaiting) -> None:
+    def __init__(self, describe: Callable[P, ApiCall[T]], sender: AsyncSender) -> None:
         self._describe, self._sender = describe, sender
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
@@ -129,33 +129,33 @@ class AsyncTagged(Generic[P, T]):
         return await self._sender.one(with_etag(self._describe(*args, **kwargs), etag))
 
 
-class listing(_Described[P, Paged[PageT, ItemT]], Generic[P, PageT, ItemT]):  # noqa: N801 - a decorator
+class listing(_OperationDescriptor[P, Paged[PageT, ItemT]], Generic[P, PageT, ItemT]):  # noqa: N801 - a decorator
     """A list, read page by page."""
 
     @overload
     def __get__(self, family: None, owner: object = None) -> Self: ...
     @overload
-    def __get__(self, family: Family[Blocking], owner: object = None) -> Callable[P, Pages[PageT, ItemT]]: ...
+    def __get__(self, family: Family[BlockingSender], owner: object = None) -> Callable[P, Pages[PageT, ItemT]]: ...
     @overload
-    def __get__(self, family: Family[Awaiting], owner: object = None) -> Callable[P, AsyncPages[PageT, ItemT]]: ...
+    def __get__(self, family: Family[AsyncSender], owner: object = None) -> Callable[P, AsyncPages[PageT, ItemT]]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
         """Return the method that makes the iterator; of a class, the description."""
         if family is None:
             return self
         sender = family._sender  # noqa: SLF001 - as above
-        kind = Pages if isinstance(sender, Blocking) else AsyncPages
+        kind = Pages if isinstance(sender, BlockingSender) else AsyncPages
         return self._bound(family, lambda paged: kind(paged, sender.one))
 
 
-class procedure(_Described[P, Steps[T]]):  # noqa: N801 - a decorator
+class procedure(_OperationDescriptor[P, Steps[T]]):  # noqa: N801 - a decorator
     """Several requests, each of which depends on the answers to those before."""
 
     @overload
     def __get__(self, family: None, owner: object = None) -> Self: ...
     @overload
-    def __get__(self, family: Family[Blocking], owner: object = None) -> Callable[P, T]: ...
+    def __get__(self, family: Family[BlockingSender], owner: object = None) -> Callable[P, T]: ...
     @overload
-    def __get__(self, family: Family[Awaiting], owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, family: Family[AsyncSender], owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
         """Return the method that sends; of a class, the description."""
         if family is None:

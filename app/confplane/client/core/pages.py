@@ -12,7 +12,7 @@ from confplane.client.core.answers import member
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-    from confplane.client.core.calls import Answer, Call
+    from confplane.client.core.calls import Answer, ApiCall
 
 PageT = TypeVar("PageT")
 ItemT = TypeVar("ItemT")
@@ -22,10 +22,10 @@ ItemT = TypeVar("ItemT")
 class Paged(Generic[PageT, ItemT]):
     """A list whose pages have the form ``PageT`` with items of the form ``ItemT``."""
 
-    first: Call[PageT]
+    first: ApiCall[PageT]
     """The call of the first page, or of the page at which the list is taken up again."""
 
-    def page(self, token: str | None) -> Call[PageT]:
+    def page(self, token: str | None) -> ApiCall[PageT]:
         """Return the call of the page of a token; None for the first. Only that one may find the list unchanged."""
         if token is None:
             return self.first
@@ -44,7 +44,7 @@ class _Position:
         self.unchanged = False
         """True where the list still has the ETag of its ``if_none_match``: then no item was read."""
 
-    def _read(self, call: Call[Any], answer: Answer[Any]) -> bool:
+    def _read(self, call: ApiCall[Any], answer: Answer[Any]) -> bool:
         """Take over the token of a page, and say whether another page follows."""
         self.etag, self.unchanged = answer.etag, answer.status == HTTPStatus.NOT_MODIFIED
         if not self.unchanged:
@@ -56,7 +56,7 @@ class _Position:
 class Pages(_Position, Generic[PageT, ItemT]):
     """The items of a list, each page read when it is reached. To be iterated over once."""
 
-    def __init__(self, paged: Paged[PageT, ItemT], send: Callable[[Call[PageT]], Answer[PageT]]) -> None:
+    def __init__(self, paged: Paged[PageT, ItemT], send: Callable[[ApiCall[PageT]], Answer[PageT]]) -> None:
         super().__init__()
         self._paged, self._send = paged, send
 
@@ -79,7 +79,7 @@ class AsyncPages(_Position, Generic[PageT, ItemT]):
     """The items of a list, each page read when it is reached. To be iterated over once."""
 
     def __init__(
-        self, paged: Paged[PageT, ItemT], send: Callable[[Call[PageT]], Coroutine[Any, Any, Answer[PageT]]]
+        self, paged: Paged[PageT, ItemT], send: Callable[[ApiCall[PageT]], Coroutine[Any, Any, Answer[PageT]]]
     ) -> None:
         super().__init__()
         self._paged, self._send = paged, send

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from confplane.client.core.calls import Call
+    from confplane.client.core.calls import ApiCall
     from confplane.client.errors import ClientError
 
 _FIRST_PAUSE_S: Final = 0.2
@@ -25,7 +25,7 @@ class Retries:
         patience_s: The longest pause that the caller waits for, seconds.
     """
 
-    def __init__(self, call: Call[Any], tries: int, patience_s: float) -> None:
+    def __init__(self, call: ApiCall[Any], tries: int, patience_s: float) -> None:
         self._repeatable = call.repeatable
         self._tries = tries
         self._patience_s = patience_s

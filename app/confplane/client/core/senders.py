@@ -7,8 +7,8 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confplane.client.core.answers import FAILURES, answer_of, unanswered
-from confplane.client.core.calls import Answer, Call
+from confplane.client.core.answers import FAILURES, answer_of, no_answer_error
+from confplane.client.core.calls import Answer, ApiCall
 from confplane.client.core.retries import Retries
 from confplane.client.errors import ClientError
 from confplane.client.tokens import authorization, authorization_in_thread
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Steps = Generator[Call[Any] | float, Any, T]
+Steps = Generator[ApiCall[Any] | float, Any, T]
 """A generator that yields calls, is sent their answers, and returns a result; a failure is raised inside. It may yield
 seconds to wait as well."""
 
 
-class _Sender:
+class _BaseSender:
     """The settings of both ways.
 
     Args:
@@ -41,19 +41,19 @@ class _Sender:
         self._tries = tries
         self._patience_s = patience_s
 
-    def _prepared(self, call: Call[T]) -> tuple[Call[T], Retries]:
+    def _prepared(self, call: ApiCall[T]) -> tuple[ApiCall[T], Retries]:
         call = call.with_key() if self._tries > 1 else call
         return call, Retries(call, 1 if call.once else self._tries, self._patience_s)
 
 
-class Blocking(_Sender):
+class BlockingSender(_BaseSender):
     """Sends in the calling thread."""
 
     def __init__(self, http: httpx.Client, token: Token | None, tries: int, patience_s: float) -> None:
         super().__init__(token, tries, patience_s)
         self._http = http
 
-    def one(self, call: Call[T]) -> Answer[T]:
+    def one(self, call: ApiCall[T]) -> Answer[T]:
         """Send a call, again after failures that may pass, and return its answer.
 
         Raises:
@@ -62,7 +62,7 @@ class Blocking(_Sender):
         call, retries = self._prepared(call)
         while True:
             try:
-                return self._sent(call)
+                return self._send_once(call)
             except ClientError as error:
                 pause_s = retries.pause_s(error)
             time.sleep(pause_s)
@@ -73,7 +73,7 @@ class Blocking(_Sender):
             step = next(steps)
             while True:
                 try:
-                    answer = self._taken(step)
+                    answer = self._run_step(step)
                 except ClientError as error:
                     step = steps.throw(error)
                 else:
@@ -82,31 +82,31 @@ class Blocking(_Sender):
             result: T = end.value
             return result
 
-    def _taken(self, step: Call[Any] | float) -> Any:
-        if isinstance(step, Call):
+    def _run_step(self, step: ApiCall[Any] | float) -> Any:
+        if isinstance(step, ApiCall):
             return self.one(step)
         time.sleep(step)
         return None
 
-    def _sent(self, call: Call[T]) -> Answer[T]:
+    def _send_once(self, call: ApiCall[T]) -> Answer[T]:
         headers = {} if self._token is None else {"Authorization": authorization(self._token)}
         try:
             response = self._http.request(
                 call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
             )
         except FAILURES as error:
-            raise unanswered(call, error) from error
+            raise no_answer_error(call, error) from error
         return answer_of(call, response)
 
 
-class Awaiting(_Sender):
+class AsyncSender(_BaseSender):
     """Sends in coroutines of an event loop."""
 
     def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int, patience_s: float) -> None:
         super().__init__(token, tries, patience_s)
         self._http = http
 
-    async def one(self, call: Call[T]) -> Answer[T]:
+    async def one(self, call: ApiCall[T]) -> Answer[T]:
         """Send a call, again after failures that may pass, and return its answer.
 
         Raises:
@@ -115,7 +115,7 @@ class Awaiting(_Sender):
         call, retries = self._prepared(call)
         while True:
             try:
-                return await self._sent(call)
+                return await self._send_once(call)
             except ClientError as error:
                 pause_s = retries.pause_s(error)
             await asyncio.sleep(pause_s)
@@ -126,7 +126,7 @@ class Awaiting(_Sender):
             step = next(steps)
             while True:
                 try:
-                    answer = await self._taken(step)
+                    answer = await self._run_step(step)
                 except ClientError as error:
                     step = steps.throw(error)
                 else:
@@ -135,17 +135,17 @@ class Awaiting(_Sender):
             result: T = end.value
             return result
 
-    async def _taken(self, step: Call[Any] | float) -> Any:
-        if isinstance(step, Call):
+    async def _run_step(self, step: ApiCall[Any] | float) -> Any:
+        if isinstance(step, ApiCall):
             return await self.one(step)
         return await asyncio.sleep(step)
 
-    async def _sent(self, call: Call[T]) -> Answer[T]:
+    async def _send_once(self, call: ApiCall[T]) -> Answer[T]:
         headers = {} if self._token is None else {"Authorization": await authorization_in_thread(self._token)}
         try:
             response = await self._http.request(
                 call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
             )
         except FAILURES as error:
-            raise unanswered(call, error) from error
+            raise no_answer_error(call, error) from error
         return answer_of(call, response)

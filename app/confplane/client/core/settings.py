@@ -14,7 +14,7 @@ TRIES: Final = 4
 TIMEOUT_S: Final = 30.0
 
 
-class Settings(TypedDict):
+class HttpxSettings(TypedDict):
     """Arguments of httpx's clients."""
 
     base_url: str
@@ -24,7 +24,7 @@ class Settings(TypedDict):
     limits: httpx.Limits
 
 
-def settings(url: str, *, timeout_s: float, verify: ssl.SSLContext | bool) -> Settings:
+def settings(url: str, *, timeout_s: float, verify: ssl.SSLContext | bool) -> HttpxSettings:
     """Return the arguments for httpx's clients."""
     return {
         "base_url": url,

@@ -24,16 +24,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.client.awaiting import AsyncConfplane
-from confplane.client.dynamic.follower import Follower
-from confplane.client.dynamic.kept import Kept
+from confplane.client.asynchronous import AsyncConfplane
+from confplane.client.dynamic.config_follower import ConfigFollower
+from confplane.client.dynamic.last_known_good import LastKnownGoodFile
 from confplane.client.dynamic.names import CLIENT_ID, METADATA_MAX_AGE
-from confplane.client.dynamic.reconfigurable import Listeners
-from confplane.client.dynamic.reports import Applied, Reporter, shown
+from confplane.client.dynamic.reconfigurable import ReconfigurableRegistry
+from confplane.client.dynamic.reports import ConfigsInUse, Reporter, redact_reason
 from confplane.client.dynamic.rules import DEFAULT_MAX_AGE_MS, SUPPORTED, enabled, max_age_s
-from confplane.client.dynamic.source import Away, Lacking, Poll, Registration, Unchanged, Values
+from confplane.client.dynamic.source import (
+    DynamicValues,
+    PollingSource,
+    SoftwareRegistration,
+    SourceUnavailable,
+    SourceUnsupported,
+    UnchangedValues,
+)
 from confplane.domain.client_configs import INSTANCE_ID
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
     from confplane.client.dynamic.names import Library
     from confplane.client.dynamic.reconfigurable import Reconfigurable
     from confplane.client.dynamic.rules import Decision
-    from confplane.client.dynamic.source import Source
+    from confplane.client.dynamic.source import UpdateSource
     from confplane.client.tokens import Token
 
 _log: Final = logging.getLogger(__name__)
@@ -83,7 +90,7 @@ class Service:
         return AsyncConfplane(self.url, token=self.token, cluster=self.cluster, verify=self.verify, tries=1)
 
 
-class Dynamic:
+class DynamicConfig:
     """A client's settings: its own, and what updates change in them. The part that both ways of running share.
 
     Args:
@@ -100,7 +107,7 @@ class Dynamic:
         ValueError: ``instance`` is no such name, or the service's ``user`` is none that Kafka can have.
     """
 
-    kind: Kind
+    kind: ConfigKind
 
     def __init__(
         self,
@@ -111,7 +118,7 @@ class Dynamic:
         last_known_good: str | Path | None = None,
         spread_s: float = 0.0,
         instance: str | None = None,
-        source: Source | None = None,
+        source: UpdateSource | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         in_java = library.in_java(own)
@@ -119,22 +126,22 @@ class Dynamic:
         entity = _entity(service.user, in_java.get(CLIENT_ID), warn=self._enabled)
         kept = None
         if last_known_good is not None:
-            kept = Kept(Path(last_known_good), (service.url, service.cluster, entity.id))
+            kept = LastKnownGoodFile(Path(last_known_good), (service.url, service.cluster, entity.id))
         self._label = f"{self.kind} {entity.id}"
-        self._follower = Follower(self.kind, own, library, label=self._label, kept=kept)
+        self._follower = ConfigFollower(self.kind, own, library, label=self._label, file=kept)
         self._max_age_s = max_age_s(in_java) or DEFAULT_MAX_AGE_MS / 1000
         if self._enabled and max_age_s(in_java) is None:
             _log.warning("%s: polls every five minutes, as %s is no number above 0", self._label, METADATA_MAX_AGE)
-        self._registration = Registration(library.name, library.version, SUPPORTED[self.kind])
+        self._registration = SoftwareRegistration(library.name, library.version, SUPPORTED[self.kind])
         self._entity, self._service, self._source = entity, service, source
         self._sleep = sleep
-        self._listeners = Listeners(self._label, spread_s, sleep)
+        self._reconfigurables = ReconfigurableRegistry(self._label, spread_s, sleep)
         self._instance = instance
         if instance is not None and not re.fullmatch(INSTANCE_ID, instance):
             raise ValueError("an instance's name has 1 to 128 letters, digits and ._- and is neither . nor ..")
         self._texts = [value for value in own.values() if isinstance(value, str)]
         self._reporter: Reporter | None = None
-        self._applied = Applied()
+        self._applied = ConfigsInUse()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -154,7 +161,7 @@ class Dynamic:
             settings: The settings that it runs with; those now in force, if not given.
         """
         begins = self.settings if settings is None else dict(settings)
-        self._listeners.add(reconfigurable, dict(begins))
+        self._reconfigurables.add(reconfigurable, dict(begins))
         return begins
 
     def taken_over(self) -> None:
@@ -162,16 +169,16 @@ class Dynamic:
         if self._reporter is not None:
             self._reporter.wake()
 
-    def _now_applied(self) -> Applied:
+    def _now_applied(self) -> ConfigsInUse:
         """Return the last answer that all objects run with, or have refused."""
         settings = self.settings
-        if self._listeners.settled(settings):
+        if self._reconfigurables.settled(settings):
             refused = {dropped.key: dropped.reason for dropped in self.decision.dropped}
-            for former, reason in self._listeners.refusals(settings):
+            for former, reason in self._reconfigurables.refusals(settings):
                 differing = self._follower.differing(former, settings)
-                refused.update(dict.fromkeys(differing, shown(reason, self._texts)))
+                refused.update(dict.fromkeys(differing, redact_reason(reason, self._texts)))
             accepted = tuple(sorted(self.decision.accepted.items()))
-            self._applied = Applied(self._follower.revision, tuple(sorted(refused.items())), accepted)
+            self._applied = ConfigsInUse(self._follower.revision, tuple(sorted(refused.items())), accepted)
         return self._applied
 
     async def _follow(self, decided: Callable[[], None]) -> None:
@@ -180,7 +187,9 @@ class Dynamic:
             source = self._source
             if source is None:
                 client = await stack.enter_async_context(self._service.client())
-                source = Poll(client, self._entity, self._registration, max_age_s=self._max_age_s, sleep=self._sleep)
+                source = PollingSource(
+                    client, self._entity, self._registration, max_age_s=self._max_age_s, sleep=self._sleep
+                )
                 self._reporter = await stack.enter_async_context(
                     Reporter(
                         *(client, self._entity, self._registration, self._instance or uuid.uuid4().hex),
@@ -192,12 +201,12 @@ class Dynamic:
                 update = await source.next()
                 self._follower.take(update)
                 decided()
-                if self._follower.unkept:
-                    await asyncio.to_thread(self._follower.keep)
-                await self._listeners.settle(self.settings)
-                if isinstance(update, Values | Unchanged):
+                if self._follower.unsaved:
+                    await asyncio.to_thread(self._follower.save)
+                await self._reconfigurables.settle(self.settings)
+                if isinstance(update, DynamicValues | UnchangedValues):
                     self.taken_over()
-                if isinstance(update, Lacking):
+                if isinstance(update, SourceUnsupported):
                     return
 
     async def _begin(self, begun: Callable[[], object] = lambda: None) -> asyncio.Task[None]:
@@ -224,7 +233,7 @@ class Dynamic:
         if not decided.is_set():
             if task.done():
                 await task  # raises the defect that ended it
-            self._follower.take(Away(f"no answer in {FIRST_FETCH_S:g} s"))
+            self._follower.take(SourceUnavailable(f"no answer in {FIRST_FETCH_S:g} s"))
             begun()
         return task
 
@@ -232,7 +241,7 @@ class Dynamic:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: dynamic configs are no longer followed", self._label, exc_info=error)
 
-    def _say_late(self) -> None:
+    def _warn_unfinished(self) -> None:
         _log.warning("%s: stopped while a swap, or a request, is under way, which ends by itself", self._label)
 
 
@@ -258,7 +267,7 @@ def _entity(user: str, client_id: str | None, *, warn: bool) -> Entity:
         return of_user
 
 
-class _Async(Dynamic):
+class _AsyncDynamicConfig(DynamicConfig):
     """Runs as a task of the event loop that starts it."""
 
     _task: asyncio.Task[None] | None = None
@@ -278,7 +287,7 @@ class _Async(Dynamic):
             return
         task.cancel()
         if task is not asyncio.current_task() and (await asyncio.wait({task}, timeout=STOP_S))[1]:
-            self._say_late()
+            self._warn_unfinished()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -290,7 +299,7 @@ class _Async(Dynamic):
         await self.stop()
 
 
-class _Threaded(Dynamic):
+class _ThreadedDynamicConfig(DynamicConfig):
     """Runs in a thread of its own, which calls the reconfigurables."""
 
     _thread: threading.Thread | None = None
@@ -324,7 +333,7 @@ class _Threaded(Dynamic):
             return
         thread.join(STOP_S)
         if thread.is_alive():
-            self._say_late()
+            self._warn_unfinished()
 
     def _run(self, begun: Future[None]) -> None:
         def take_note() -> None:
@@ -363,25 +372,25 @@ class _Threaded(Dynamic):
         self.stop()
 
 
-class DynamicProducerConfig(_Threaded):
+class DynamicProducerConfig(_ThreadedDynamicConfig):
     """A producer's settings, followed in a thread."""
 
-    kind = Kind.PRODUCER
+    kind = ConfigKind.PRODUCER
 
 
-class DynamicConsumerConfig(_Threaded):
+class DynamicConsumerConfig(_ThreadedDynamicConfig):
     """A consumer's settings, followed in a thread."""
 
-    kind = Kind.CONSUMER
+    kind = ConfigKind.CONSUMER
 
 
-class AsyncDynamicProducerConfig(_Async):
+class AsyncDynamicProducerConfig(_AsyncDynamicConfig):
     """A producer's settings, followed in a task."""
 
-    kind = Kind.PRODUCER
+    kind = ConfigKind.PRODUCER
 
 
-class AsyncDynamicConsumerConfig(_Async):
+class AsyncDynamicConsumerConfig(_AsyncDynamicConfig):
     """A consumer's settings, followed in a task."""
 
-    kind = Kind.CONSUMER
+    kind = ConfigKind.CONSUMER

@@ -6,20 +6,20 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.client.dynamic.rules import SUPPORTED, Decision, decide
-from confplane.client.dynamic.source import Away, Lacking, Unchanged, Values
+from confplane.client.dynamic.source import DynamicValues, SourceUnavailable, SourceUnsupported, UnchangedValues
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.client.dynamic.kept import Kept
+    from confplane.client.dynamic.last_known_good import LastKnownGoodFile
     from confplane.client.dynamic.names import Library
     from confplane.client.dynamic.source import Update
-    from confplane.domain.definitions import Kind
+    from confplane.domain.definitions import ConfigKind
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Follower:
+class ConfigFollower:
     """Turns updates into settings. Each decision is logged once, and so is each outage.
 
     Args:
@@ -30,13 +30,15 @@ class Follower:
         kept: The file of last known good values; None for none.
     """
 
-    def __init__(self, kind: Kind, own: Mapping[str, Any], library: Library, *, label: str, kept: Kept | None) -> None:
+    def __init__(
+        self, kind: ConfigKind, own: Mapping[str, Any], library: Library, *, label: str, file: LastKnownGoodFile | None
+    ) -> None:
         self._kind = kind
         self._own = dict(own)
         self._in_java = library.in_java(own)
         self._library = library
         self._label = label
-        self._kept = kept
+        self._file = file
         self._begun = False
         self._away = False
         self._values: Mapping[str, str] | None = None
@@ -53,33 +55,33 @@ class Follower:
         """Take an update. Where the first one brings no values, the last known good ones are taken instead."""
         begins, self._begun = not self._begun, True
         match update:
-            case Values(configs, revision):
+            case DynamicValues(configs, revision):
                 self._back(revision)
                 self._values = dict(configs)
                 self._decide(configs, "")
-            case Unchanged(revision):
+            case UnchangedValues(revision):
                 self._back(revision)
-            case Away(reason):
+            case SourceUnavailable(reason):
                 if not self._away:
                     _log.warning("%s: dynamic configs can't be read, those in force stay: %s", self._label, reason)
                 self._away = True
                 if begins:
-                    self._take_kept()
-            case Lacking(reason):
+                    self._take_last_known_good()
+            case SourceUnsupported(reason):
                 _log.warning("%s: the service has no dynamic configs, they are off: %s", self._label, reason)
 
     @property
-    def unkept(self) -> bool:
-        """True where :meth:`keep` is to be called, in a thread that may wait for a disk."""
-        return self._kept is not None and self._values != self._stored
+    def unsaved(self) -> bool:
+        """True where :meth:`save` is to be called, in a thread that may wait for a disk."""
+        return self._file is not None and self._values != self._stored
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Keep the values as the last known good ones. After a failure, which is logged once, they are still unkept."""
         values = self._values
-        if self._kept is None or values is None:
+        if self._file is None or values is None:
             return
         try:
-            self._kept.save(values)
+            self._file.save(values)
         except OSError as error:
             if self._keeps:
                 _log.warning("%s: the last known good values can't be kept: %s", self._label, error)
@@ -92,8 +94,8 @@ class Follower:
         before, after = self._library.in_java(one), self._library.in_java(other)
         return [key for key in SUPPORTED[self._kind] if before.get(key) != after.get(key)]
 
-    def _take_kept(self) -> None:
-        configs = None if self._kept is None else self._kept.load()
+    def _take_last_known_good(self) -> None:
+        configs = None if self._file is None else self._file.load()
         if configs is None:
             _log.warning("%s: starts with its own settings until dynamic configs can be read", self._label)
         else:

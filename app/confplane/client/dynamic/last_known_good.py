@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LastKnownGoodFile:
     """A file with the values of one client. Another client, cluster or service does not read them.
 
     Args:
@@ -44,5 +44,5 @@ class Kept:
         Raises:
             OSError: The file can't be written. The former one is as it was.
         """
-        with replacing(self.path, mode=0o600) as file:
+        with atomic_write(self.path, mode=0o600) as file:
             json.dump({"boundTo": self.bound_to, "configs": dict(configs)}, file, indent=2)

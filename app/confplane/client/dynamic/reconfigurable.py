@@ -32,7 +32,7 @@ class Reconfigurable(Protocol):
         ...
 
 
-class Listener:
+class ReconfigurableState:
     """A reconfigurable, the settings it has, and the settings it refused, with the reason."""
 
     def __init__(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Listener:
         self._refused: Mapping[str, Any] | None = None
         self._reason = ""
 
-    def behind(self, settings: Mapping[str, Any]) -> bool:
+    def needs_offer(self, settings: Mapping[str, Any]) -> bool:
         """Say whether settings are to be offered."""
         return settings not in (self.applied, self._refused)
 
@@ -70,7 +70,7 @@ class Listener:
         self.applied, self._refused = settings, None
 
 
-class Listeners:
+class ReconfigurableRegistry:
     """The reconfigurables of one client.
 
     Args:
@@ -83,29 +83,29 @@ class Listeners:
         self._label = label
         self._spread_s = spread_s
         self._sleep = sleep
-        self._all: list[Listener] = []
+        self._all: list[ReconfigurableState] = []
 
     def add(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any]) -> None:
         """Add an object that has some settings."""
-        self._all.append(Listener(reconfigurable, settings))
+        self._all.append(ReconfigurableState(reconfigurable, settings))
 
     async def settle(self, settings: Mapping[str, Any]) -> None:
         """Offer settings to all that neither have nor refused them."""
-        behind = [listener for listener in self._all if listener.behind(settings)]
+        behind = [state for state in self._all if state.needs_offer(settings)]
         if behind and self._spread_s:
             await self._sleep(random.uniform(0, self._spread_s))  # noqa: S311 - spreads load, hides nothing
-        for listener in behind:
-            await listener.offer(settings, self._label)
+        for state in behind:
+            await state.offer(settings, self._label)
 
     def settled(self, settings: Mapping[str, Any]) -> bool:
         """Say whether all run with settings, or have refused them."""
-        return not any(listener.behind(settings) or listener.waiting for listener in self._all)
+        return not any(state.needs_offer(settings) or state.waiting for state in self._all)
 
     def refusals(self, settings: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
         """Return the settings of each that has refused some, with the reason."""
-        for listener in self._all:
-            if (reason := listener.refusal(settings)) is not None:
-                yield listener.applied, reason
+        for state in self._all:
+            if (reason := state.refusal(settings)) is not None:
+                yield state.applied, reason
 
 
 async def _done(result: object) -> None:

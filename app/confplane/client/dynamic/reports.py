@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confplane.client.dynamic.source import lacking
+from confplane.client.dynamic.source import is_unsupported
 from confplane.client.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from confplane.client.awaiting import AsyncConfplane
-    from confplane.client.dynamic.source import Registration
+    from confplane.client.asynchronous import AsyncConfplane
+    from confplane.client.dynamic.source import SoftwareRegistration
     from confplane.client.types import AppliedConfigs, ClientInformation
     from confplane.domain.entities import Entity
 
@@ -39,7 +39,7 @@ _LONGEST_TEXT: Final = 249
 _UNSAID: Final = "refused by the application, whose log has the reason"
 
 
-class Applied(NamedTuple):
+class ConfigsInUse(NamedTuple):
     """The dynamic configs that a client runs with, as it says."""
 
     revision: int = 0
@@ -66,9 +66,9 @@ class Reporter:
         self,
         client: AsyncConfplane,
         entity: Entity,
-        registration: Registration,
+        registration: SoftwareRegistration,
         instance: str,
-        applied: Callable[[], Applied],
+        applied: Callable[[], ConfigsInUse],
         *,
         label: str,
     ) -> None:
@@ -83,7 +83,7 @@ class Reporter:
         self._loop = asyncio.get_running_loop()
         self._due = asyncio.Event()
         self._away = False
-        self._sent: Applied | None = None
+        self._sent: ConfigsInUse | None = None
         self._sent_at = 0.0
 
     async def __aenter__(self) -> Self:
@@ -105,11 +105,11 @@ class Reporter:
         await self._due.wait()
         while await self._report():
             # Not wait_for: up to Python 3.11 it loses a cancellation that comes as the event is set.
-            due = self._loop.create_task(self._due.wait())
+            woken = self._loop.create_task(self._due.wait())
             try:
-                await asyncio.wait({due}, timeout=REPEATED_AFTER_S)
+                await asyncio.wait({woken}, timeout=REPEATED_AFTER_S)
             finally:
-                due.cancel()
+                woken.cancel()
 
     async def _report(self) -> bool:
         """Send a report that is worth it; False where the service takes none."""
@@ -119,12 +119,12 @@ class Reporter:
             now = self._loop.time()
             sent = self._sent
             changed = sent is not None and sent._replace(revision=applied.revision) != applied
-            if not due(changed=changed, since_s=None if sent is None else now - self._sent_at):
+            if not is_report_due(changed=changed, since_s=None if sent is None else now - self._sent_at):
                 return True
             self._sent = None
             await self._client.client_configs.report(self._entity, self._instance, self._body(applied))
         except Exception as error:  # noqa: BLE001 - whatever something in between answers, the next report is sent
-            if isinstance(error, ProblemError) and lacking(error.status, error.kafka_error_code):
+            if isinstance(error, ProblemError) and is_unsupported(error.status, error.kafka_error_code):
                 _log.warning("%s: the service takes no reports, they are off: %s", self._label, error)
                 return False
             if not self._away:
@@ -135,7 +135,7 @@ class Reporter:
             self._sent, self._sent_at = applied, now
         return True
 
-    def _body(self, applied: Applied) -> AppliedConfigs:
+    def _body(self, applied: ConfigsInUse) -> AppliedConfigs:
         return {
             **self._software,
             "appliedRevision": str(applied.revision),
@@ -145,7 +145,7 @@ class Reporter:
         }
 
 
-def due(*, changed: bool, since_s: float | None) -> bool:
+def is_report_due(*, changed: bool, since_s: float | None) -> bool:
     """Say whether an answered poll is to be followed by a report.
 
     Args:
@@ -155,7 +155,7 @@ def due(*, changed: bool, since_s: float | None) -> bool:
     return changed or since_s is None or since_s >= FRESH_S
 
 
-def shown(reason: str, own: Iterable[str]) -> str:
+def redact_reason(reason: str, own: Iterable[str]) -> str:
     """Return an application's reason for the eyes of others: withheld where it quotes a value of its settings.
 
     Args:

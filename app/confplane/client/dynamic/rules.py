@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.client.dynamic import names
 from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from confplane.domain.definitions import ConfigValueError, Kind, catalog_of, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, catalog_of, parse
 from confplane.domain.releases import ON_ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SUPPORTED: Final[Mapping[Kind, tuple[str, ...]]] = {
-    Kind.PRODUCER: (ACKS,),
-    Kind.CONSUMER: (HEARTBEAT_INTERVAL, SESSION_TIMEOUT),
+SUPPORTED: Final[Mapping[ConfigKind, tuple[str, ...]]] = {
+    ConfigKind.PRODUCER: (ACKS,),
+    ConfigKind.CONSUMER: (HEARTBEAT_INTERVAL, SESSION_TIMEOUT),
 }
 """The configs that a client of each kind takes over, and registers as supported."""
 DEFAULT_MAX_AGE_MS: Final = 300_000
@@ -60,7 +60,7 @@ def max_age_s(own: Mapping[str, str]) -> float | None:
     return found if math.isfinite(found) and found > 0 else None
 
 
-def decide(kind: Kind, own: Mapping[str, str], dynamic: Mapping[str, str], library: names.Library) -> Decision:
+def decide(kind: ConfigKind, own: Mapping[str, str], dynamic: Mapping[str, str], library: names.Library) -> Decision:
     """Decide on the dynamic values of a client.
 
     Keys of clients of the other kind are neither accepted nor dropped: they are for other clients of the same user.
@@ -85,7 +85,7 @@ def decide(kind: Kind, own: Mapping[str, str], dynamic: Mapping[str, str], libra
             accepted[key] = value
         else:
             dropped.append(Dropped(key, value, reason))
-    if kind is Kind.CONSUMER and (reason := _contradiction(own, accepted, library)) is not None:
+    if kind is ConfigKind.CONSUMER and (reason := _contradiction(own, accepted, library)) is not None:
         dropped += [Dropped(key, value, reason) for key, value in accepted.items()]
         accepted = {}
     return Decision(accepted, tuple(dropped))

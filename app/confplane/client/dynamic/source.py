@@ -33,7 +33,7 @@ _SECONDS_PER_DAY: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class DynamicValues:
     """The dynamic values now in force at the service, by Java's names."""
 
     configs: Mapping[str, str]
@@ -42,7 +42,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedValues:
     """The values are those of the last answer."""
 
     revision: int | None = None
@@ -50,23 +50,23 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class SourceUnavailable:
     """No values this time; the next may be different."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class SourceUnsupported:
     """The service does not have the feature: nothing will ever come."""
 
     reason: str
 
 
-Update = Values | Unchanged | Away | Lacking
+Update = DynamicValues | UnchangedValues | SourceUnavailable | SourceUnsupported
 
 
-class Source(Protocol):
+class UpdateSource(Protocol):
     """The way by which changes arrive."""
 
     async def next(self) -> Update:
@@ -75,7 +75,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class SoftwareRegistration:
     """The facts that a client registers."""
 
     software_name: str
@@ -83,7 +83,7 @@ class Registration:
     supported_configs: Sequence[str]
 
 
-def lacking(status: int, code: int | None) -> bool:
+def is_unsupported(status: int, code: int | None) -> bool:
     """Say whether an error means that the service does not have the feature, by its HTTP status and Kafka's code."""
     return status in _LACKING_STATUSES or code in _LACKING_CODES
 
@@ -106,7 +106,7 @@ def pause_s(max_age_s: float, failures: int, retry_after_s: float | None, share:
     return max(backoff, min(retry_after_s or 0.0, _LONGEST_RETRY_AFTER_S) * (1 + _JITTER * share))
 
 
-class Poll:
+class PollingSource:
     """Asks the service again and again.
 
     Args:
@@ -123,7 +123,7 @@ class Poll:
         self,
         client: AsyncConfplane,
         entity: Entity,
-        registration: Registration,
+        registration: SoftwareRegistration,
         *,
         max_age_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -148,8 +148,8 @@ class Poll:
         try:
             update = await self._polled()
         except ProblemError as error:
-            if lacking(error.status, error.kafka_error_code):
-                return Lacking(str(error))
+            if is_unsupported(error.status, error.kafka_error_code):
+                return SourceUnsupported(str(error))
             return self._failed(error)
         except ClientError as error:
             return self._failed(error)
@@ -159,10 +159,10 @@ class Poll:
         self._pause_s = pause_s(self._max_age_s, 0, None, self._share())
         return update
 
-    def _failed(self, error: ClientError) -> Away:
+    def _failed(self, error: ClientError) -> SourceUnavailable:
         self._failures += 1
         self._pause_s = pause_s(self._max_age_s, self._failures, error.retry_after_s, self._share())
-        return Away(str(error))
+        return SourceUnavailable(str(error))
 
     async def _polled(self) -> Update:
         now = self._clock()
@@ -171,13 +171,13 @@ class Poll:
             configs = _described(answer)
             self._registered_at = now
             self._etag = None
-            return Values(configs, answer.revision)
+            return DynamicValues(configs, answer.revision)
         answer = await self._client.client_configs.effective.if_none_match(self._etag, self._entity)
         if answer.body is None:
-            return Unchanged(answer.revision)
+            return UnchangedValues(answer.revision)
         configs = _pairs(answer.body, "configs")
         self._etag = answer.etag
-        return Values(configs, answer.revision)
+        return DynamicValues(configs, answer.revision)
 
     async def _register(self) -> Answer[Any]:
         components: list[ConfigFilterComponent] = [

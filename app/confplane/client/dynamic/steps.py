@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from confplane.client.dynamic.config import Dynamic
+    from confplane.client.dynamic.config import DynamicConfig
 
 C = TypeVar("C")
 Steps = Generator[Any, Any, None]
 
 _log: Final = logging.getLogger(__name__)
 
-REST_S: Final = 30.0
+MIN_SWAP_INTERVAL_S: Final = 30.0
 """Seconds between two swaps of a consumer, at least: several times the join of a group with a slow broker. Polls
 at the default ``metadata.max.age.ms`` are four minutes apart."""
 
@@ -67,7 +67,7 @@ class ProducerSteps(Generic[C]):
 
     def __init__(
         self,
-        dynamic: Dynamic,
+        dynamic: DynamicConfig,
         *,
         build: Callable[[dict[str, Any]], Any],
         flush: Callable[[C], Any],
@@ -137,7 +137,7 @@ class ConsumerSteps(Generic[C]):
 
     def __init__(
         self,
-        dynamic: Dynamic,
+        dynamic: DynamicConfig,
         *,
         build: Callable[[dict[str, Any]], C],
         join: Callable[[C], Any],
@@ -151,7 +151,7 @@ class ConsumerSteps(Generic[C]):
         self._close: Final = close
         self._commit: Final = commit
         self._clock: Final = clock
-        self._rest_ends = -math.inf
+        self._next_swap_at = -math.inf
         self._lock: Final = threading.Lock()
         self._current: C | None = None
         self._settings: dict[str, Any] = {}
@@ -188,19 +188,19 @@ class ConsumerSteps(Generic[C]):
     def _swap(self) -> Steps:
         """Put the next consumer in place of the old one, if it is time to."""
         if self._current is not None:
-            if self._made is None or self._clock() < self._rest_ends:
+            if self._made is None or self._clock() < self._next_swap_at:
                 return
             if self._commit is not None:
                 try:
                     yield self._commit(self._current)
                 except Exception:  # noqa: BLE001 - a rebalance, for one; polls of the old consumer end it
-                    _log.exception("the commit before a swap failed, the next try is in %g s", REST_S)
-                    self._rest_ends = self._clock() + REST_S
+                    _log.exception("the commit before a swap failed, the next try is in %g s", MIN_SWAP_INTERVAL_S)
+                    self._next_swap_at = self._clock() + MIN_SWAP_INTERVAL_S
                     return
             old, self._current = self._current, None
             yield from _quietly(self._close, old)
         yield from self._joined()
-        self._rest_ends = self._clock() + REST_S
+        self._next_swap_at = self._clock() + MIN_SWAP_INTERVAL_S
         self._dynamic.taken_over()
 
     def _joined(self) -> Steps:

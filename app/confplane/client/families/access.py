@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, IfMatch, Texts
+    from confplane.client.core.calls import ApiCall, IfMatch, UnkeyedWriteOptions
     from confplane.client.types import (
         AccessChangeData,
         AccessChangePage,
@@ -45,24 +45,24 @@ class Tokens(Family[S]):
         return Paged(call("GET", _TOKENS, params={"principal": principal} | page_params(page_size, page_token)))
 
     @operation
-    def create(self, token: NewTokenBody, **terms: Unpack[Texts]) -> Call[MadeToken]:
+    def create(self, token: NewTokenBody, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[MadeToken]:
         """Make a token. Not repeated after a lost answer: the token would be unknown to everybody."""
         return call("POST", _TOKENS, terms, json=token)
 
     @operation
-    def get(self, token_id: str) -> Call[TokenData]:
+    def get(self, token_id: str) -> ApiCall[TokenData]:
         """Read what is known of a token."""
         return call("GET", f"{_TOKENS}/{segment(token_id)}")
 
     @operation
-    def revoke(self, token_id: str, **terms: Unpack[Texts]) -> Call[TokenData]:
+    def revoke(self, token_id: str, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[TokenData]:
         """Revoke a token."""
         return call("DELETE", f"{_TOKENS}/{segment(token_id)}", terms, repeatable=True)
 
     @operation
     def rotate(
-        self, token_id: str, *, overlap_s: int, expires_at: str | None = None, **terms: Unpack[Texts]
-    ) -> Call[MadeToken]:
+        self, token_id: str, *, overlap_s: int, expires_at: str | None = None, **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[MadeToken]:
         """Make a token in the place of another. Not repeated after a lost answer.
 
         Args:
@@ -92,27 +92,27 @@ class Grants(Family[S]):
         return Paged(call("GET", _GRANTS, params=filters | page_params(page_size, page_token)))
 
     @operation
-    def create(self, grant: GrantBody, **terms: Unpack[Texts]) -> Call[GrantData]:
+    def create(self, grant: GrantBody, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[GrantData]:
         """Make a grant; an equal grant is no error."""
         return call("POST", _GRANTS, terms, json=grant, repeatable=True)
 
     @tagged
-    def get(self, grant_id: str) -> Call[GrantData]:
+    def get(self, grant_id: str) -> ApiCall[GrantData]:
         """Read a grant."""
         return call("GET", f"{_GRANTS}/{segment(grant_id)}")
 
     @operation
-    def put(self, grant_id: str, grant: GrantBody, **terms: Unpack[IfMatch]) -> Call[GrantData]:
+    def put(self, grant_id: str, grant: GrantBody, **terms: Unpack[IfMatch]) -> ApiCall[GrantData]:
         """Replace a grant."""
         return call("PUT", f"{_GRANTS}/{segment(grant_id)}", terms, json=grant)
 
     @operation
-    def delete(self, grant_id: str, **terms: Unpack[IfMatch]) -> Call[GrantData]:
+    def delete(self, grant_id: str, **terms: Unpack[IfMatch]) -> ApiCall[GrantData]:
         """Delete a grant."""
         return call("DELETE", f"{_GRANTS}/{segment(grant_id)}", terms)
 
 
-class Access(Family[S]):
+class AccessQueries(Family[S]):
     """Questions who may do what in the cluster, and who changed it."""
 
     @operation
@@ -123,7 +123,7 @@ class Access(Family[S]):
         group: str | None = None,
         resource: str | None = None,
         operation: str | None = None,
-    ) -> Call[AccessReport]:
+    ) -> ApiCall[AccessReport]:
         """Read what a user or a group may do, or who may do an operation.
 
         Args:
@@ -136,7 +136,7 @@ class Access(Family[S]):
         return call("GET", f"{self._base}/access", params=params)
 
     @operation
-    def check(self, checks: Sequence[CheckBody]) -> Call[ChecksResult]:
+    def check(self, checks: Sequence[CheckBody]) -> ApiCall[ChecksResult]:
         """Ask whether the caller may do operations."""
         return call("POST", f"{self._base}/access:check", json={"checks": list(checks)}, reads=True)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from confplane.client.core.operations import Family, S
-from confplane.client.families.access import Access, Grants, Tokens
+from confplane.client.families.access import AccessQueries, Grants, Tokens
 from confplane.client.families.audit import Audit
 from confplane.client.families.client_configs import ClientConfigs
 from confplane.client.families.client_quotas import ClientQuotas
 from confplane.client.families.clients import Clients
-from confplane.client.families.cluster import Clusters, ConfigDefinitionsOfCluster, Drift, Registrations
+from confplane.client.families.cluster import ClusterConfigDefinitions, Clusters, Drift, Registrations
 from confplane.client.families.configs import Configs
 from confplane.client.families.kips import EntityConfigs, GlobalConfigs
 from confplane.client.families.rollups import Rollups
 from confplane.client.families.service import Process
 
 if TYPE_CHECKING:
-    from confplane.client.families.resources import Resources
+    from confplane.client.families.resources import FacetResources
 
 
 class Families(Family[S]):
@@ -26,13 +26,13 @@ class Families(Family[S]):
     def __init__(self, sender: S, cluster: str) -> None:
         super().__init__(sender, cluster)
         self.cluster = cluster
-        self.access = Access(sender, cluster)
+        self.access = AccessQueries(sender, cluster)
         self.audit = Audit(sender, cluster)
         self.client_configs = ClientConfigs(sender, cluster)
         self.client_quotas = ClientQuotas(sender, cluster)
         self.clients = Clients(sender, cluster)
         self.clusters = Clusters(sender, cluster)
-        self.config_definitions = ConfigDefinitionsOfCluster(sender, cluster)
+        self.config_definitions = ClusterConfigDefinitions(sender, cluster)
         self.configs = Configs(sender, cluster)
         self.drift = Drift(sender, cluster)
         self.entity_configs = EntityConfigs(sender, cluster)
@@ -43,11 +43,15 @@ class Families(Family[S]):
         self.service = Process(sender, cluster)
         self.tokens = Tokens(sender, cluster)
 
-    def resources(self, facet: str) -> Resources[S, Any, Any, Any, Any]:
+    def resources(self, facet: str) -> FacetResources[S, Any, Any, Any, Any]:
         """Return the resources of a facet by its name in paths, such as ``client-quotas``.
 
         Raises:
             KeyError: No facet has this name.
         """
-        families: tuple[Resources[S, Any, Any, Any, Any], ...] = (self.client_quotas, self.client_configs, self.configs)
+        families: tuple[FacetResources[S, Any, Any, Any, Any], ...] = (
+            self.client_quotas,
+            self.client_configs,
+            self.configs,
+        )
         return {family.facet: family for family in families}[facet]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.client.core.calls import call, given, id_of, segment
+from confplane.client.core.calls import call, drop_none, id_of, segment
 from confplane.client.core.operations import Family, S, listing, operation
 from confplane.client.core.pages import Paged
 from confplane.client.families.resources import page_params
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, Terms
+    from confplane.client.core.calls import ApiCall, WriteOptions
     from confplane.client.types import AuditedChange, AuditPage, RevertedChanges
     from confplane.domain.entities import Entity
 
@@ -62,7 +62,7 @@ class Audit(Family[S]):
         return Paged(call("GET", f"{self._base}/audit", params=filters | page_params(page_size, page_token)))
 
     @operation
-    def get(self, change_id: str) -> Call[AuditedChange]:
+    def get(self, change_id: str) -> ApiCall[AuditedChange]:
         """Read one change."""
         return call("GET", f"{self._base}/audit/{segment(change_id)}")
 
@@ -73,8 +73,8 @@ class Audit(Family[S]):
         *,
         keys: Sequence[str] | None = None,
         force: bool = False,
-        **terms: Unpack[Terms],
-    ) -> Call[RevertedChanges]:
+        **terms: Unpack[WriteOptions],
+    ) -> ApiCall[RevertedChanges]:
         """Set the keys that changes touched to their values before.
 
         Args:
@@ -84,5 +84,5 @@ class Audit(Family[S]):
             force: Also over later changes of the same keys.
             **terms: The terms of the write.
         """
-        body = {**selection, **given(keys=None if keys is None else list(keys)), "force": force}
+        body = {**selection, **drop_none(keys=None if keys is None else list(keys)), "force": force}
         return call("POST", f"{self._base}/audit:revert", terms, json=body, keyed=True)

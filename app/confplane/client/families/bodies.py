@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from confplane.client.core.calls import given
+from confplane.client.core.calls import drop_none
 from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def resource(entity: Entity | str) -> dict[str, str]:
 
 def entry(change: Change[Any]) -> dict[str, Any]:
     """Return an entry of an alter of client quotas or client configs."""
-    return {"entity": components(change.entity), "ops": ops(change.values), **given(etag=change.etag)}
+    return {"entity": components(change.entity), "ops": ops(change.values), **drop_none(etag=change.etag)}
 
 
 def client_entry(change: ClientChange) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def client_entry(change: ClientChange) -> dict[str, Any]:
         "entity": components(change.entity),
         "quotas": ops(change.quotas),
         "configs": ops(change.configs),
-        **given(quotasEtag=change.quotas_etag, configsEtag=change.configs_etag),
+        **drop_none(quotasEtag=change.quotas_etag, configsEtag=change.configs_etag),
     }
 
 
@@ -70,7 +70,7 @@ def incremental(change: Change[str]) -> dict[str, Any]:
         else {"name": key, "configOperation": "SET", "value": value}
         for key, value in change.values.items()
     ]
-    return {**resource(change.entity), "configs": configs, **given(etag=change.etag)}
+    return {**resource(change.entity), "configs": configs, **drop_none(etag=change.etag)}
 
 
 def ops(values: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from confplane.client.core.calls import call, given, path_of, segment
+from confplane.client.core.calls import call, drop_none, path_of, segment
 from confplane.client.core.operations import S, operation
 from confplane.client.families.bodies import Change, entry
-from confplane.client.families.resources import Resources
+from confplane.client.families.resources import FacetResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, Freshness, Terms
+    from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
     from confplane.client.types import (  # noqa: F401 - bases of classes name some of them as texts
         AlteredConfigs,
         AppliedConfigs,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
 
 
-class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResource", "EffectiveClientConfigs"]):
+class ClientConfigs(FacetResources[S, str, "ClientConfigsList", "ClientConfigsResource", "EffectiveClientConfigs"]):
     """Dynamic configs of clients, by user and client-id."""
 
     facet: ClassVar[str] = "client-configs"
@@ -45,8 +45,8 @@ class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResourc
         resolve_entity: bool = False,
         supported_configs: Sequence[str] | None = None,
         client_information: ClientInformation | None = None,
-        **fresh: Unpack[Freshness],
-    ) -> Call[DescribedConfigs]:
+        **fresh: Unpack[ReadOptions],
+    ) -> ApiCall[DescribedConfigs]:
         """Describe client configs by a filter (DescribeClientConfigs).
 
         Args:
@@ -61,7 +61,7 @@ class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResourc
             "components": list(components),
             "strict": strict,
             "resolveEntity": resolve_entity,
-            **given(
+            **drop_none(
                 supportedConfigs=None if supported_configs is None else list(supported_configs),
                 clientInformation=client_information,
             ),
@@ -70,8 +70,8 @@ class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResourc
 
     @operation
     def alter(
-        self, changes: Sequence[Change[str]], *, atomic: bool = False, **terms: Unpack[Terms]
-    ) -> Call[AlteredConfigs]:
+        self, changes: Sequence[Change[str]], *, atomic: bool = False, **terms: Unpack[WriteOptions]
+    ) -> ApiCall[AlteredConfigs]:
         """Alter client configs of entities (AlterClientConfigs).
 
         Args:
@@ -83,12 +83,12 @@ class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResourc
         return call("POST", f"{self._base}/client-configs:alter", terms, json=body, keyed=True)
 
     @operation
-    def report(self, entity: Entity | str, instance: str, applied: AppliedConfigs) -> Call[TakenReport]:
+    def report(self, entity: Entity | str, instance: str, applied: AppliedConfigs) -> ApiCall[TakenReport]:
         """Report the configs that a running client has taken over; ``instance`` is its own name for itself."""
         path = f"{self._base}/client-configs/{path_of(entity)}/instances/{segment(instance)}"
         return call("PUT", path, json=applied, repeatable=True)
 
     @operation
-    def status(self, entity: Entity | str, **fresh: Unpack[Freshness]) -> Call[AppliedStatus]:
+    def status(self, entity: Entity | str, **fresh: Unpack[ReadOptions]) -> ApiCall[AppliedStatus]:
         """Count the reports of an entity's clients by revision and software."""
         return call("GET", f"{self._base}/client-configs/{path_of(entity)}/status", fresh)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from confplane.client.core.calls import call
 from confplane.client.core.operations import S, operation
 from confplane.client.families.bodies import Change, entry
-from confplane.client.families.resources import Resources
+from confplane.client.families.resources import FacetResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, Freshness, Terms
+    from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
     from confplane.client.types import (  # noqa: F401 - bases of classes name some of them as texts
         AlteredQuotas,
         ClientQuotasList,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 
-class ClientQuotas(Resources[S, float, "ClientQuotasList", "ClientQuotasResource", "EffectiveClientQuotas"]):
+class ClientQuotas(FacetResources[S, float, "ClientQuotasList", "ClientQuotasResource", "EffectiveClientQuotas"]):
     """Quotas of users, client-ids and addresses."""
 
     facet: ClassVar[str] = "client-quotas"
@@ -37,8 +37,8 @@ class ClientQuotas(Resources[S, float, "ClientQuotasList", "ClientQuotasResource
         components: Sequence[QuotaFilterComponent] = (),
         *,
         strict: bool = False,
-        **fresh: Unpack[Freshness],
-    ) -> Call[DescribedQuotas]:
+        **fresh: Unpack[ReadOptions],
+    ) -> ApiCall[DescribedQuotas]:
         """Describe quotas by a filter (DescribeClientQuotas); ``strict``: only entities with exactly its types."""
         body = {"components": list(components), "strict": strict}
         return call("POST", f"{self._base}/client-quotas:describe", fresh, json=body, reads=True)
@@ -49,8 +49,8 @@ class ClientQuotas(Resources[S, float, "ClientQuotasList", "ClientQuotasResource
         changes: Sequence[Change[float]],
         *,
         atomic: bool = False,
-        **terms: Unpack[Terms],
-    ) -> Call[AlteredQuotas]:
+        **terms: Unpack[WriteOptions],
+    ) -> ApiCall[AlteredQuotas]:
         """Alter quotas of entities (AlterClientQuotas).
 
         Args:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, Terms
+    from confplane.client.core.calls import ApiCall, WriteOptions
     from confplane.client.types import AlteredClients
 
 
@@ -22,8 +22,8 @@ class Clients(Family[S]):
 
     @operation
     def alter(
-        self, changes: Sequence[ClientChange], *, atomic: bool = False, **terms: Unpack[Terms]
-    ) -> Call[AlteredClients]:
+        self, changes: Sequence[ClientChange], *, atomic: bool = False, **terms: Unpack[WriteOptions]
+    ) -> ApiCall[AlteredClients]:
         """Alter quotas and client configs, those of an entity in one change.
 
         Args:

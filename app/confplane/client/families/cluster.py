@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.client.core.calls import call, given, id_of
+from confplane.client.core.calls import call, drop_none, id_of
 from confplane.client.core.operations import Family, S, listing, operation
 from confplane.client.core.pages import Paged
 from confplane.client.families.resources import page_params
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, FreezeTerms, Freshness, Terms, Texts
+    from confplane.client.core.calls import ApiCall, FreezeOptions, ReadOptions, UnkeyedWriteOptions, WriteOptions
     from confplane.client.types import (
         AdoptedDrift,
         ClearedRegistrations,
@@ -36,27 +36,27 @@ class Clusters(Family[S]):
     """The client's cluster, and the list of all."""
 
     @operation
-    def list(self) -> Call[ClusterList]:
+    def list(self) -> ApiCall[ClusterList]:
         """List the clusters that the caller may see."""
         return call("GET", "/v1/clusters")
 
     @operation
-    def get(self, **fresh: Unpack[Freshness]) -> Call[ClusterDetails]:
+    def get(self, **fresh: Unpack[ReadOptions]) -> ApiCall[ClusterDetails]:
         """Read the state of the cluster."""
         return call("GET", self._base, fresh)
 
     @operation
-    def freeze(self, reason: str, **terms: Unpack[FreezeTerms]) -> Call[FreezeState]:
+    def freeze(self, reason: str, **terms: Unpack[FreezeOptions]) -> ApiCall[FreezeState]:
         """Refuse all changes until a thaw."""
         return call("POST", f"{self._base}:freeze", terms, json={"reason": reason}, keyed=True)
 
     @operation
-    def thaw(self, reason: str, **terms: Unpack[FreezeTerms]) -> Call[FreezeState]:
+    def thaw(self, reason: str, **terms: Unpack[FreezeOptions]) -> ApiCall[FreezeState]:
         """Allow changes again."""
         return call("POST", f"{self._base}:thaw", terms, json={"reason": reason}, keyed=True)
 
 
-class ConfigDefinitionsOfCluster(Family[S]):
+class ClusterConfigDefinitions(Family[S]):
     """The configs that Kafka knows."""
 
     @operation
@@ -67,7 +67,7 @@ class ConfigDefinitionsOfCluster(Family[S]):
         search: str | None = None,
         dynamic: bool | None = None,
         release: str | None = None,
-    ) -> Call[ConfigDefinitions]:
+    ) -> ApiCall[ConfigDefinitions]:
         """List definitions of configs.
 
         Args:
@@ -95,8 +95,8 @@ class Drift(Family[S]):
 
     @operation
     def adopt(
-        self, entities: Sequence[Entity | str], *, keys: Sequence[str] | None = None, **terms: Unpack[Terms]
-    ) -> Call[AdoptedDrift]:
+        self, entities: Sequence[Entity | str], *, keys: Sequence[str] | None = None, **terms: Unpack[WriteOptions]
+    ) -> ApiCall[AdoptedDrift]:
         """Take over the values that the Kafka cluster has of entities.
 
         Args:
@@ -108,14 +108,18 @@ class Drift(Family[S]):
 
     @operation
     def reapply(
-        self, entities: Sequence[Entity | str], *, keys: Sequence[str] | None = None, **terms: Unpack[Texts]
-    ) -> Call[ReappliedDrift]:
+        self,
+        entities: Sequence[Entity | str],
+        *,
+        keys: Sequence[str] | None = None,
+        **terms: Unpack[UnkeyedWriteOptions],
+    ) -> ApiCall[ReappliedDrift]:
         """Have what the Kafka cluster refused, and what is contested, sent again; arguments as of :meth:`adopt`."""
         return call("POST", f"{self._base}/drift:reapply", terms, json=_chosen(entities, keys), repeatable=True)
 
 
 def _chosen(entities: Sequence[Entity | str], keys: Sequence[str] | None) -> dict[str, Any]:
-    named = given(keys=None if keys is None else list(keys))
+    named = drop_none(keys=None if keys is None else list(keys))
     return {"entities": [{"id": id_of(each), **named} for each in entities]}
 
 
@@ -131,7 +135,7 @@ class Registrations(Family[S]):
         return Paged(call("GET", f"{self._base}/registrations", params=filters | page_params(page_size, page_token)))
 
     @operation
-    def clear(self, entity: Entity | str | None, **terms: Unpack[Texts]) -> Call[ClearedRegistrations]:
+    def clear(self, entity: Entity | str | None, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[ClearedRegistrations]:
         """Forget the registrations of an entity; None: of all entities."""
         params = {"all": "true"} if entity is None else {"id": id_of(entity)}
         return call("DELETE", f"{self._base}/registrations", terms, params=params, repeatable=True)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from confplane.client.core.calls import call
 from confplane.client.core.operations import S, operation
 from confplane.client.families.bodies import Change, incremental
-from confplane.client.families.resources import Resources
+from confplane.client.families.resources import FacetResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call, Freshness, Terms
+    from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
     from confplane.client.types import (  # noqa: F401 - bases of classes name some of them as texts
         AlteredConfigResource,
         AlteredResources,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 
-class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "EffectiveConfigs"]):
+class Configs(FacetResources[S, "str | None", "ConfigsList", "ConfigsResource", "EffectiveConfigs"]):
     """Configs of topics, brokers, groups and client metrics. A secret is read as None; to put None keeps it."""
 
     facet: ClassVar[str] = "configs"
@@ -39,8 +39,8 @@ class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "Effe
         *,
         include_synonyms: bool = False,
         include_documentation: bool = False,
-        **fresh: Unpack[Freshness],
-    ) -> Call[DescribedResources]:
+        **fresh: Unpack[ReadOptions],
+    ) -> ApiCall[DescribedResources]:
         """Describe the effective configs of resources (DescribeConfigs).
 
         Args:
@@ -58,8 +58,8 @@ class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "Effe
 
     @operation
     def alter(
-        self, changes: Sequence[Change[str]], *, atomic: bool = False, **terms: Unpack[Terms]
-    ) -> Call[AlteredResources]:
+        self, changes: Sequence[Change[str]], *, atomic: bool = False, **terms: Unpack[WriteOptions]
+    ) -> ApiCall[AlteredResources]:
         """Set and remove configs of resources (IncrementalAlterConfigs).
 
         Args:
@@ -71,8 +71,8 @@ class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "Effe
 
     @operation
     def incremental_alter(
-        self, resources: Sequence[AlteredConfigResource], *, atomic: bool = False, **terms: Unpack[Terms]
-    ) -> Call[AlteredResources]:
+        self, resources: Sequence[AlteredConfigResource], *, atomic: bool = False, **terms: Unpack[WriteOptions]
+    ) -> ApiCall[AlteredResources]:
         """Alter configs of resources by Kafka's four operations, among them APPEND and SUBTRACT for lists.
 
         Args:
@@ -82,6 +82,6 @@ class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "Effe
         """
         return self._altered(resources, atomic=atomic, terms=terms)
 
-    def _altered(self, resources: Sequence[object], *, atomic: bool, terms: Terms) -> Call[AlteredResources]:
+    def _altered(self, resources: Sequence[object], *, atomic: bool, terms: WriteOptions) -> ApiCall[AlteredResources]:
         body = {"resources": list(resources), "atomic": atomic}
         return call("POST", f"{self._base}/configs:incrementalAlter", terms, json=body, keyed=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
-from confplane.client.core.answers import member, unreadable
+from confplane.client.core.answers import member, unreadable_answer_error
 from confplane.client.core.calls import call, id_of, path_of
 from confplane.client.core.operations import Family, S, listing, operation, procedure, tagged
 from confplane.client.core.pages import Paged
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Answer, Call, Conditions, Freshness, Terms
+    from confplane.client.core.calls import Answer, ApiCall, ConditionalWriteOptions, ReadOptions, WriteOptions
     from confplane.client.core.senders import Steps
     from confplane.client.types import DeletedResource, HistoryItem, HistoryPage, PastDiff, RevertedEntity
     from confplane.domain.entities import Entity
@@ -31,7 +31,7 @@ _UPDATES: Final = 5
 """Tries of an update, while others change the entity again and again."""
 
 
-class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
+class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
     """The entities of one facet. An entity is given as an :class:`~confplane.domain.entities.Entity` or by its id."""
 
     facet: ClassVar[str]
@@ -58,7 +58,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         full: bool = False,
         page_size: int | None = None,
         page_token: str | None = None,
-        **fresh: Unpack[Freshness],
+        **fresh: Unpack[ReadOptions],
     ) -> Paged[PageT, ResourceT]:
         """List the entities with content in this facet, ordered by id.
 
@@ -98,30 +98,34 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         return Paged(self._call("GET", "", fresh, params=params))
 
     @operation
-    def create(self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[Conditions]) -> Call[ResourceT]:
+    def create(
+        self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[ConditionalWriteOptions]
+    ) -> ApiCall[ResourceT]:
         """Create an entity's content; equal existing content is no error."""
         body = {"id": id_of(entity), self.member: dict(values)}
         return self._call("POST", "", terms, json=body, keyed=True)
 
     @tagged
     def get(
-        self, entity: Entity | str, *, at: int | str | None = None, full: bool = False, **fresh: Unpack[Freshness]
-    ) -> Call[ResourceT]:
+        self, entity: Entity | str, *, at: int | str | None = None, full: bool = False, **fresh: Unpack[ReadOptions]
+    ) -> ApiCall[ResourceT]:
         """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
         return self._call("GET", f"/{path_of(entity)}", fresh, params=_view(at, full=full))
 
     @operation
-    def put(self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[Conditions]) -> Call[ResourceT]:
+    def put(
+        self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[ConditionalWriteOptions]
+    ) -> ApiCall[ResourceT]:
         """Replace all keys of an entity."""
         return self._call("PUT", f"/{path_of(entity)}", terms, json={self.member: dict(values)}, keyed=True)
 
     @operation
-    def delete(self, entity: Entity | str, **terms: Unpack[Conditions]) -> Call[DeletedResource]:
+    def delete(self, entity: Entity | str, **terms: Unpack[ConditionalWriteOptions]) -> ApiCall[DeletedResource]:
         """Remove all keys of an entity."""
         return self._call("DELETE", f"/{path_of(entity)}", terms, keyed=True)
 
     @tagged
-    def effective(self, entity: Entity | str, **fresh: Unpack[Freshness]) -> Call[EffectiveT]:
+    def effective(self, entity: Entity | str, **fresh: Unpack[ReadOptions]) -> ApiCall[EffectiveT]:
         """Read the effective values of an entity, each with its source."""
         return self._call("GET", f"/{path_of(entity)}/effective", fresh)
 
@@ -133,15 +137,15 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         return Paged(self._call("GET", f"/{path_of(entity)}/history", params=page_params(page_size, page_token)))
 
     @operation
-    def diff(self, entity: Entity | str, *, before: int | str, after: int | str | None = None) -> Call[PastDiff]:
+    def diff(self, entity: Entity | str, *, before: int | str, after: int | str | None = None) -> ApiCall[PastDiff]:
         """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
         params = {"from": str(before), "to": None if after is None else str(after)}
         return self._call("GET", f"/{path_of(entity)}/diff", params=params)
 
     @operation
     def revert(
-        self, entity: Entity | str, to: int | str, *, force: bool = False, **terms: Unpack[Conditions]
-    ) -> Call[RevertedEntity]:
+        self, entity: Entity | str, to: int | str, *, force: bool = False, **terms: Unpack[ConditionalWriteOptions]
+    ) -> ApiCall[RevertedEntity]:
         """Give an entity the keys that it had at a moment.
 
         Args:
@@ -155,7 +159,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
 
     @procedure
     def update(
-        self, entity: Entity | str, change: Callable[[dict[str, V]], Mapping[str, V]], **terms: Unpack[Terms]
+        self, entity: Entity | str, change: Callable[[dict[str, V]], Mapping[str, V]], **terms: Unpack[WriteOptions]
     ) -> Steps[Answer[ResourceT]]:
         """Read an entity, change its values, and write them unless others changed the entity meanwhile.
 
@@ -173,9 +177,9 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             ResourceNotFoundError: Nothing is set, and ``change`` sets nothing.
             ClientError: A read or a write failed.
         """
-        describe_get, describe_put = Resources.get.describe, Resources.put.describe
+        describe_get, describe_put = FacetResources.get.describe, FacetResources.put.describe
         for tries in range(_UPDATES):
-            fresh: Freshness = {}
+            fresh: ReadOptions = {}
             if tries:
                 yield backoff_s(tries)
                 terms.pop("idempotency_key", None)  # it belongs to the body of the first try
@@ -188,7 +192,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             except ResourceNotFoundError as error:
                 absent = error
             if found is not None and found.etag is None:
-                raise unreadable(read, "the answer lacks an ETag")
+                raise unreadable_answer_error(read, "the answer lacks an ETag")
             present: dict[str, V] = {} if found is None else member(read, found, self.member, dict)
             values = change(dict(present))
             if values == present:
@@ -203,7 +207,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
                     raise
         raise AssertionError("an update without a try")
 
-    def _call(self, method: str, path: str, terms: Mapping[str, Any] | None = None, **parts: Any) -> Call[Any]:
+    def _call(self, method: str, path: str, terms: Mapping[str, Any] | None = None, **parts: Any) -> ApiCall[Any]:
         return call(method, f"{self._base}/{self.facet}{path}", terms, **parts)
 
 

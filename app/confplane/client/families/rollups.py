@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Call
+    from confplane.client.core.calls import ApiCall
     from confplane.client.types import (
         ActivityRollup,
         ActivityRow,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Where = Mapping[str, str | int | float | bool]
 
 
-class Reading(TypedDict, total=False):
+class RollupReadOptions(TypedDict, total=False):
     """The way in which the rows of a rollup are read."""
 
     page_size: int
@@ -53,53 +53,63 @@ class Rollups(Family[S]):
     """The latest complete run of each rollup; ``where`` has values of columns, all of which a row has to have."""
 
     @operation
-    def list(self) -> Call[RollupList]:
+    def list(self) -> ApiCall[RollupList]:
         """List the rollups with their last runs."""
         return call("GET", f"{self._base}/rollups")
 
     @listing
     def compatibility(
-        self, where: Where | None = None, **reading: Unpack[Reading]
+        self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
     ) -> Paged[CompatibilityRollup, CompatibilityRow]:
         """List which software supports which configs."""
         return Paged(self._page("compatibility", where, reading))
 
     @listing
-    def drift(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[DriftRollup, DriftRow]:
+    def drift(self, where: Where | None = None, **reading: Unpack[RollupReadOptions]) -> Paged[DriftRollup, DriftRow]:
         """List the values in which brokers and topics differ from most."""
         return Paged(self._page("drift", where, reading))
 
     @listing
-    def impact(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[ImpactRollup, ImpactRow]:
+    def impact(
+        self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
+    ) -> Paged[ImpactRollup, ImpactRow]:
         """List who would see a changed default."""
         return Paged(self._page("impact", where, reading))
 
     @listing
-    def quotas(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[QuotasRollup, QuotasRow]:
+    def quotas(
+        self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
+    ) -> Paged[QuotasRollup, QuotasRow]:
         """List what all quotas come to."""
         return Paged(self._page("quotas", where, reading))
 
     @listing
-    def activity(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[ActivityRollup, ActivityRow]:
+    def activity(
+        self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
+    ) -> Paged[ActivityRollup, ActivityRow]:
         """List who changed how much on which day."""
         return Paged(self._page("activity", where, reading))
 
     @listing
-    def integrity(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[IntegrityRollup, IntegrityRow]:
+    def integrity(
+        self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
+    ) -> Paged[IntegrityRollup, IntegrityRow]:
         """List the places where the trail and ZooKeeper differ."""
         return Paged(self._page("integrity", where, reading))
 
     @listing
-    def compare(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[CompareRollup, CompareRow]:
+    def compare(
+        self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
+    ) -> Paged[CompareRollup, CompareRow]:
         """List the keys in which two clusters differ, or one cluster from its past."""
         return Paged(self._page("compare", where, reading))
 
     @listing
-    def usage(self, where: Where | None = None, **reading: Unpack[Reading]) -> Paged[UsageRollup, UsageRow]:
+    def usage(self, where: Where | None = None, **reading: Unpack[RollupReadOptions]) -> Paged[UsageRollup, UsageRow]:
         """List what clients used beside their quotas, with quotas to consider."""
         return Paged(self._page("usage", where, reading))
 
-    def _page(self, name: str, where: Where | None, reading: Reading) -> Call[Any]:
+    def _page(self, name: str, where: Where | None, reading: RollupReadOptions) -> ApiCall[Any]:
         columns = {column: _text(value) for column, value in (where or {}).items()}
         page = page_params(reading.get("page_size"), reading.get("page_token"))
         return call("GET", f"{self._base}/rollups/{name}", reading, params={**columns, **page})

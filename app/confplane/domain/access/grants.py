@@ -16,13 +16,13 @@ from confplane.domain.access.operations import (
     ResourceType,
     denies,
 )
-from confplane.domain.access.ranges import EVERYTHING, NOTHING, Ranges, named, whole
+from confplane.domain.access.ranges import EVERYTHING, NOTHING, NameRanges, named, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from uuid import UUID
 
-    from confplane.domain.access.identities import Narrowing
+    from confplane.domain.access.identities import CredentialNarrowing
     from confplane.domain.access.operations import Role
 
 _ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE})
@@ -81,13 +81,13 @@ def counts(grant: Grant, cluster: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GrantRules:
     """The ranges that grants allow, by operation, in one cluster; made once and searched often."""
 
-    allowed: dict[Operation, Ranges] = field(default_factory=dict)
+    allowed: dict[Operation, NameRanges] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, grants: Iterable[Grant], cluster: str | None) -> Rules:
+    def of(cls, grants: Iterable[Grant], cluster: str | None) -> GrantRules:
         """Make the rules of a caller's grants.
 
         Args:
@@ -108,20 +108,23 @@ class Rules:
                         if denies(operation, each):
                             denied.setdefault(each, []).append(part)
         return cls(
-            {operation: Ranges.of(parts) - Ranges.of(denied.get(operation, ())) for operation, parts in allows.items()}
+            {
+                operation: NameRanges.of(parts) - NameRanges.of(denied.get(operation, ()))
+                for operation, parts in allows.items()
+            }
         )
 
-    def __getitem__(self, operation: Operation) -> Ranges:
+    def __getitem__(self, operation: Operation) -> NameRanges:
         return self.allowed.get(operation, NOTHING)
 
 
-def narrowed(narrowing: Narrowing, cluster: str | None) -> Rules:
+def narrowed(narrowing: CredentialNarrowing, cluster: str | None) -> GrantRules:
     """Return the rules that a credential's own limits make."""
     if narrowing.clusters is not None and cluster not in narrowing.clusters:
-        return Rules()
+        return GrantRules()
     operations = frozenset(Operation)
     if narrowing.operations is not None:
         operations = frozenset(each for given in narrowing.operations for each in (given, *IMPLIES.get(given, ())))
     if narrowing.read_only:
         operations &= _ONLY_READ
-    return Rules(dict.fromkeys(operations, EVERYTHING))
+    return GrantRules(dict.fromkeys(operations, EVERYTHING))

@@ -36,7 +36,7 @@ class Authentication(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
+class CredentialNarrowing:
     """The limits of a credential within its principal's rights; None is no limit."""
 
     read_only: bool = False
@@ -57,7 +57,7 @@ class Identity:
     """The issuer of an OIDC token; None for other kinds."""
     is_kafka_user: bool = True
     """True where the principal is the one that the cluster's brokers know: it may resolve its own client configs."""
-    narrowing: Narrowing | None = None
+    narrowing: CredentialNarrowing | None = None
     token_id: UUID | None = None
     """The id of an API token."""
     owner: str | None = None

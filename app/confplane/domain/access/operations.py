@@ -162,6 +162,6 @@ _FORBIDDEN: Final[Mapping[ResourceType, type[ForbiddenError]]] = {
 }
 
 
-def forbidden(kind: ResourceType) -> type[ForbiddenError]:
+def forbidden_error(kind: ResourceType) -> type[ForbiddenError]:
     """Return the error of a resource: TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED."""
     return _FORBIDDEN.get(kind, ForbiddenError)

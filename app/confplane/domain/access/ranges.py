@@ -21,14 +21,14 @@ LAST: Final = "\x7f"
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class NameRanges:
     """Disjoint ranges, ordered: each from its first spelling up to, but not including, its end."""
 
     starts: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, ranges: Iterable[tuple[str, str]]) -> Ranges:
+    def of(cls, ranges: Iterable[tuple[str, str]]) -> NameRanges:
         """Return the union of ranges, given in any order."""
         starts: list[str] = []
         ends: list[str] = []
@@ -50,10 +50,10 @@ class Ranges:
         place = bisect_right(self.starts, spelling)
         return place > 0 and spelling < self.ends[place - 1]
 
-    def __or__(self, other: Ranges) -> Ranges:
-        return Ranges.of((*self, *other))
+    def __or__(self, other: NameRanges) -> NameRanges:
+        return NameRanges.of((*self, *other))
 
-    def __and__(self, other: Ranges) -> Ranges:
+    def __and__(self, other: NameRanges) -> NameRanges:
         found: list[tuple[str, str]] = []
         theirs = list(other)
         place = 0
@@ -64,25 +64,25 @@ class Ranges:
             while at < len(theirs) and theirs[at][0] < end:
                 found.append((max(start, theirs[at][0]), min(end, theirs[at][1])))
                 at += 1
-        return Ranges.of(found)
+        return NameRanges.of(found)
 
-    def __sub__(self, other: Ranges) -> Ranges:
+    def __sub__(self, other: NameRanges) -> NameRanges:
         return self & other.complement()
 
-    def __le__(self, other: Ranges) -> bool:
+    def __le__(self, other: NameRanges) -> bool:
         """Return True where every spelling of these ranges is in the other ranges."""
         return all(
             (place := bisect_right(other.starts, start)) > 0 and end <= other.ends[place - 1] for start, end in self
         )
 
-    def complement(self) -> Ranges:
+    def complement(self) -> NameRanges:
         """Return all other spellings."""
         found: list[tuple[str, str]] = []
         last = ""
         for start, end in self:
             found.append((last, start))
             last = end
-        return Ranges.of((*found, (last, LAST)))
+        return NameRanges.of((*found, (last, LAST)))
 
     def between(self, low: str, high: str) -> Iterator[tuple[str, str]]:
         """Yield the parts of the ranges from one spelling up to, but not including, another; ordered."""
@@ -93,13 +93,13 @@ class Ranges:
                 yield start, end
             place += 1
 
-    def within(self, prefix: str) -> Ranges:
+    def within(self, prefix: str) -> NameRanges:
         """Return the part with a common begin; ``""`` is the begin of all."""
-        return self & Ranges((prefix,), (prefix + LAST,)) if prefix else self
+        return self & NameRanges((prefix,), (prefix + LAST,)) if prefix else self
 
 
-EVERYTHING: Final = Ranges(("",), (LAST,))
-NOTHING: Final = Ranges()
+EVERYTHING: Final = NameRanges(("",), (LAST,))
+NOTHING: Final = NameRanges()
 
 
 def spell(kind: ResourceType, name: str | None = None) -> str:

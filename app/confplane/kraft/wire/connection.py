@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.codec import PlainWriter, Reader
-from confplane.kraft.wire.errors import LoginError, ProtocolError, UnreachableError, UnsupportedError, WireError
-from confplane.kraft.wire.frames import Frames
+from confplane.kraft.wire.errors import KraftLoginError, ProtocolError, UnreachableError, UnsupportedError, WireError
+from confplane.kraft.wire.frames import FrameStream
 from confplane.kraft.wire.message import Message, run, run_in_slices
 from confplane.kraft.wire.messages import (
     ApiVersionsRequest,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
     from confplane.kraft.wire.options import Address, Options
-    from confplane.kraft.wire.sasl import Login
+    from confplane.kraft.wire.sasl import SaslLogin
 
     Steps = Callable[[bytes, int, int], Generator[None, None, _T]]
     """A reading of bytes, by a version, from an offset on; it pauses after each element."""
@@ -52,7 +52,7 @@ SOFTWARE: Final = "confplane"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RawResponse:
     """An answer as bytes."""
 
     api: str
@@ -76,13 +76,13 @@ class Answer:
         return made.digest()
 
 
-class Connection:
+class KraftConnection:
     """An open connection; :meth:`open` makes one. Any number of tasks may call at once, on one event loop."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
         self._options = options
-        self._frames = Frames(address, options)
+        self._frames = FrameStream(address, options)
         self._slots = asyncio.Semaphore(options.in_flight)
         self._relogin = asyncio.Lock()
         self._relogin_at: float | None = None
@@ -141,15 +141,15 @@ class Connection:
         received = await self.ask(request, answer, deadline)
         return await self.read(received, answer.steps)
 
-    async def ask(self, request: Message, answer: type[Message], deadline: float) -> Answer:
+    async def ask(self, request: Message, answer: type[Message], deadline: float) -> RawResponse:
         """Send a request and return its answer as bytes; errors are those of :meth:`call`."""
         version = self.version(request)
         async with self._until(deadline, request.NAME, _api(request)), self._slots:
             await self._renewed(deadline)
             data = await self._exchange(request, version)
-        return Answer(_api(request), data, self._behind_header(data, answer, version), version)
+        return RawResponse(_api(request), data, self._behind_header(data, answer, version), version)
 
-    async def read(self, received: Answer, steps: Steps[_T]) -> _T:
+    async def read(self, received: RawResponse, steps: Steps[_T]) -> _T:
         """Return the message of an answer; a malformed answer closes the connection.
 
         Raises:
@@ -163,7 +163,7 @@ class Connection:
         self._options.requests.answered(received.api, found)
         return found
 
-    def leave(self, received: Answer) -> None:
+    def leave(self, received: RawResponse) -> None:
         """Leave an answer unread: its bytes are those of an earlier answer without an error."""
         self._options.requests.repeated(received.api)
 
@@ -240,11 +240,11 @@ class Connection:
     def _expires(self) -> bool:
         return self._relogin_at is not None and time.monotonic() >= self._relogin_at
 
-    async def _log_in(self, make: Callable[[], Login], deadline: float) -> None:
+    async def _log_in(self, make: Callable[[], SaslLogin], deadline: float) -> None:
         try:
             login = make()
         except (OSError, ValueError) as error:
-            raise LoginError(f"The credentials can't be read: {error}") from None
+            raise KraftLoginError(f"The credentials can't be read: {error}") from None
         lifetime_ms = 0
 
         async def send(data: bytes) -> bytes:
@@ -252,7 +252,7 @@ class Connection:
             request = SaslAuthenticateRequest(data)
             received = await self._decoded(request, SaslAuthenticateResponse)
             if received.error_code:
-                raise LoginError(
+                raise KraftLoginError(
                     f"{self.address} refuses the login by {login.mechanism}:"
                     f" {received.error_message or errors.name_of(received.error_code)}"
                 )
@@ -263,12 +263,12 @@ class Connection:
         async with self._until(deadline, "the login", _api(SaslAuthenticateRequest)):
             offered = await self._decoded(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse)
             if offered.error_code == errors.UNSUPPORTED_SASL_MECHANISM:
-                raise LoginError(
+                raise KraftLoginError(
                     f"{self.address} has no login by {login.mechanism}, but by"
                     f" {', '.join(sorted(offered.mechanisms)) or 'none of SASL'}. Name one of these."
                 )
             if offered.error_code:
-                raise LoginError(
+                raise KraftLoginError(
                     f"{self.address} expects no login ({errors.name_of(offered.error_code)}): its listener is without"
                     " SASL, or the login was repeated. Use the address of a listener with SASL, or no login."
                 )
@@ -282,7 +282,7 @@ class Connection:
     async def _decoded(self, request: Message, answer: type[_M]) -> _M:
         version = self.version(request)
         data = await self._exchange(request, version)
-        received = Answer(_api(request), data, self._behind_header(data, answer, version), version)
+        received = RawResponse(_api(request), data, self._behind_header(data, answer, version), version)
         return await self.read(received, answer.steps)
 
     # -- requests

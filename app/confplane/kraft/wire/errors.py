@@ -3,10 +3,10 @@
 =========================  ==========================================================================================
 :class:`UnreachableError`  no connection, a lost connection, or no answer in time: try again, elsewhere, or later
 :class:`UntrustedError`    the broker's certificate is not trusted
-:class:`LoginError`        the broker refuses the login
+:class:`KraftLoginError`        the broker refuses the login
 :class:`RightsError`       the broker refuses a request for want of a right
 :class:`UnsupportedError`  the broker has no version of an API that this client speaks
-:class:`OtherClusterError` the broker belongs to another cluster; nothing but its cluster's id was asked of it
+:class:`WrongClusterError` the broker belongs to another cluster; nothing but its cluster's id was asked of it
 :class:`ProtocolError`     the bytes are not Kafka's protocol; :class:`WireError` is of a message
 :class:`AnswerError`       the broker answers a request with any other error
 =========================  ==========================================================================================
@@ -84,7 +84,7 @@ class UntrustedError(UnreachableError):
     """A node's certificate is not trusted."""
 
 
-class LoginError(KraftError):
+class KraftLoginError(KraftError):
     """A node refuses the login, or can't prove that it knows the password (SCRAM)."""
 
 
@@ -107,7 +107,7 @@ class UnsupportedError(KraftError):
     """A node has no version of an API that this client speaks."""
 
 
-class OtherClusterError(KraftError):
+class WrongClusterError(KraftError):
     """A node belongs to another cluster.
 
     Args:

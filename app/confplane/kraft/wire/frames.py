@@ -22,7 +22,7 @@ _CLOSE_S: Final = 1.0
 """The time that a peer has for the end of TLS."""
 
 
-class Frames:
+class FrameStream:
     """A socket to one node, and the requests that wait for their answers. One event loop only."""
 
     def __init__(self, address: Address, options: Options) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from confplane.kraft.wire.requests import Requests
+from confplane.kraft.wire.requests import RequestCounts
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from confplane.kraft.wire.sasl import Login
+    from confplane.kraft.wire.sasl import SaslLogin
 
 _PORTS: Final = range(1, 65536)
 
@@ -53,11 +53,11 @@ class Options:
     software_version: str = "1"
     tls: Callable[[], ssl.SSLContext] | None = None
     """Makes the context of each connection, so that replaced files are read."""
-    login: Callable[[], Login] | None = field(default=None, repr=False)
+    login: Callable[[], SaslLogin] | None = field(default=None, repr=False)
     """Makes the login of each connection, and of each renewal."""
     most_bytes: int = 256 * 1024 * 1024
     """The largest answer, in bytes. A describe of all quotas takes about 93 bytes for an entity."""
     in_flight: int = 8
     """Requests at once on one connection; a node answers them one after the other."""
-    requests: Requests = field(default_factory=Requests, repr=False, compare=False)
+    requests: RequestCounts = field(default_factory=RequestCounts, repr=False, compare=False)
     """Counts the requests of all connections."""

@@ -36,7 +36,7 @@ class _Coded(Protocol):
         """Kafka's number of the error; 0: none."""
 
 
-class Requests:
+class RequestCounts:
     """The requests since the start of the process.
 
     Attributes:
@@ -45,22 +45,22 @@ class Requests:
     """
 
     def __init__(self) -> None:
-        self.ends: Counter[tuple[str, str]] = Counter()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
 
     def answered(self, api: str, answer: object) -> None:
         """Count a request by its answer."""
         whole = getattr(answer, "error_code", 0)
         codes = {whole} if whole else {part.error_code for part in _parts(answer)} or {0}
         for name in {errors.NAMES.get(code, OTHER) for code in codes}:
-            self.ends[api, name] += 1
+            self.outcomes[api, name] += 1
 
     def repeated(self, api: str) -> None:
         """Count a request whose answer is not read: its bytes are those of an earlier answer without an error."""
-        self.ends[api, errors.NAMES[0]] += 1
+        self.outcomes[api, errors.NAMES[0]] += 1
 
     def failed(self, api: str, end: str) -> None:
         """Count a request without an answer that can be read, by an end of this module."""
-        self.ends[api, end] += 1
+        self.outcomes[api, end] += 1
 
 
 def _parts(answer: object) -> Iterable[_Coded]:

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from confplane.kraft.wire.errors import LoginError
+from confplane.kraft.wire.errors import KraftLoginError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MOST_ITERATIONS: Final = 1_000_000  # half a second; Kafka's own are 4096 at least and 16384 at most
 
 
-class Login(Protocol):
+class SaslLogin(Protocol):
     """A way to log in."""
 
     @property
@@ -81,14 +81,14 @@ class Scram:
         answer = await send(f"{last},p={base64.b64encode(proof).decode()}".encode())
         expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), text, digest)
         if not hmac.compare_digest(_server_signature(answer), expected):
-            raise LoginError("The server does not know the password that it asks for. Is it the right server?")
+            raise KraftLoginError("The server does not know the password that it asks for. Is it the right server?")
 
 
 def _attributes(message: bytes) -> dict[str, str]:
     try:
         parts = message.decode().split(",")
     except UnicodeDecodeError:
-        raise LoginError("The server's SCRAM message is not UTF-8") from None
+        raise KraftLoginError("The server's SCRAM message is not UTF-8") from None
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
@@ -97,11 +97,11 @@ def _server_first(message: bytes, nonce: str) -> tuple[bytes, int, str]:
     try:
         salt, iterations, both = base64.b64decode(found["s"], validate=True), int(found["i"]), found["r"]
     except (KeyError, ValueError, binascii.Error):
-        raise LoginError("The server's SCRAM message lacks salt, iterations or nonce") from None
+        raise KraftLoginError("The server's SCRAM message lacks salt, iterations or nonce") from None
     if not both.startswith(nonce) or len(both) == len(nonce):
-        raise LoginError("The server's SCRAM message answers another login")
+        raise KraftLoginError("The server's SCRAM message answers another login")
     if not 1 <= iterations <= _MOST_ITERATIONS:
-        raise LoginError(f"The server asks for {iterations} iterations of SCRAM, {_MOST_ITERATIONS} are the most")
+        raise KraftLoginError(f"The server asks for {iterations} iterations of SCRAM, {_MOST_ITERATIONS} are the most")
     return salt, iterations, both
 
 
@@ -109,7 +109,7 @@ def _server_signature(message: bytes) -> bytes:
     try:
         return base64.b64decode(_attributes(message)["v"], validate=True)
     except (KeyError, ValueError, binascii.Error):
-        raise LoginError("The server's SCRAM message lacks its signature") from None
+        raise KraftLoginError("The server's SCRAM message lacks its signature") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,9 @@ class OAuthBearer:
         """Send the token; a server that refuses it answers with a text, which is acknowledged before it fails."""
         token = self.token().strip()
         if not token or any(not 33 <= ord(letter) <= 126 for letter in token):  # noqa: PLR2004 - visible ASCII
-            raise LoginError("The token is empty or has letters that no token has. Write a new token into its file.")
+            raise KraftLoginError(
+                "The token is empty or has letters that no token has. Write a new token into its file."
+            )
         if await send(f"n,,\x01auth=Bearer {token}\x01\x01".encode()):
             await send(b"\x01")
-            raise LoginError("The server refuses the token")
+            raise KraftLoginError("The server refuses the token")

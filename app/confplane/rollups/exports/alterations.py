@@ -24,7 +24,7 @@ _DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Altered:
+class ExportAlterations:
     """The alterations of an export of the trail.
 
     Attributes:

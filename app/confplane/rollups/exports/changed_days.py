@@ -18,7 +18,7 @@ from confplane.rollups.sources.tables import first_id_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from confplane.rollups.sources.postgres import Connection
+    from confplane.rollups.sources.postgres import ReadOnlyTransaction
 
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = date(1970, 1, 1)
@@ -29,7 +29,7 @@ _BEHIND: Final = f"mod(mod({_NEXT} - xmin::text::bigint, 4294967296) + 429496729
 _TRANSACTION: Final = f"{_NEXT} - {_BEHIND}"
 
 
-def lineage(postgres: Connection) -> str:
+def lineage(postgres: ReadOnlyTransaction) -> str:
     """Return the name of a history of Postgres: a failover, and a restore by its log or from a dump, begin another."""
     # The switch of a timeline reaches the control file later; a standby has no other.
     [(found,)] = postgres.rows(
@@ -40,7 +40,7 @@ def lineage(postgres: Connection) -> str:
     return str(found)
 
 
-def position(postgres: Connection, cluster: str) -> dict[str, Any]:
+def position(postgres: ReadOnlyTransaction, cluster: str) -> dict[str, Any]:
     """Return the position of an export at a snapshot: its horizon, and the newest change, to be found again."""
     [(horizon,)] = postgres.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
     newest = postgres.rows(
@@ -50,7 +50,7 @@ def position(postgres: Connection, cluster: str) -> dict[str, Any]:
 
 
 def changed_days(
-    postgres: Connection, cluster: str, since: Mapping[str, Any], as_of: datetime, open_days: Iterable[date]
+    postgres: ReadOnlyTransaction, cluster: str, since: Mapping[str, Any], as_of: datetime, open_days: Iterable[date]
 ) -> set[date] | None:
     """Return the days with changes that are new, or have an outcome and had none.
 
@@ -86,7 +86,7 @@ def _first_id(moment: datetime) -> UUID:
     return UUID(first_id_at(moment))
 
 
-def _is_there(postgres: Connection, cluster: str, change_id: str | None) -> bool:
+def _is_there(postgres: ReadOnlyTransaction, cluster: str, change_id: str | None) -> bool:
     if change_id is None:
         return True
     query = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, TimestampType
 
 from confplane.rollups import schemas
-from confplane.rollups.exports.altered import REMOVABLE
+from confplane.rollups.exports.alterations import REMOVABLE
 from confplane.rollups.exports.manifest import VERSION
 from confplane.rollups.sinks.row_schema import document, or_null
 

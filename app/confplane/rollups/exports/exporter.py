@@ -28,7 +28,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.rollups import schemas
-from confplane.rollups.exports import changed, manifest
+from confplane.rollups.exports import changed_days, manifest
 from confplane.rollups.exports.columns import export_schema
 from confplane.rollups.exports.manifest import Dataset, Day, Manifest
 from confplane.rollups.sinks.files import Files
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from confplane.rollups.exports.altered import Altered
+    from confplane.rollups.exports.alterations import ExportAlterations
     from confplane.rollups.reading import Reading
     from confplane.rollups.stores import StoreFrames
 
@@ -59,7 +59,7 @@ _KEYS: Final = {
 
 
 @contextmanager
-def alone(dsn: SecretStr, cluster: str) -> Iterator[None]:
+def exclusive_export(dsn: SecretStr, cluster: str) -> Iterator[None]:
     """Hold the exports of a cluster for the length of a block.
 
     Args:
@@ -76,7 +76,7 @@ def alone(dsn: SecretStr, cluster: str) -> Iterator[None]:
 
 
 class Exporter:
-    """Exports a moment, while :func:`alone`.
+    """Exports a moment, while :func:`exclusive_export`.
 
     Args:
         spark: The session.
@@ -89,7 +89,9 @@ class Exporter:
         UnreadableLakeError: Spark could not read from a directory of this name.
     """
 
-    def __init__(self, spark: SparkSession, root: str, reading: Reading, stores: StoreFrames, altered: Altered) -> None:
+    def __init__(
+        self, spark: SparkSession, root: str, reading: Reading, stores: StoreFrames, altered: ExportAlterations
+    ) -> None:
         manifest.check_root(root)
         self._spark = spark
         self._root = root.rstrip("/")
@@ -114,7 +116,7 @@ class Exporter:
         if "trail" in names:
             self._check_alterations(known.get("trail"))
         # Rows that are in the lake may be lost to another history of Postgres, with later rows in their place.
-        lineage = changed.lineage(self._stores.postgres)
+        lineage = changed_days.lineage(self._stores.postgres)
         earlier = {name: each for name, each in known.items() if each.position.get("lineage", lineage) == lineage}
         if self._files.exists(self._under_way):
             self._remove_all_but(before)
@@ -146,7 +148,7 @@ class Exporter:
         days = None
         if before is not None:
             open_days = [each.day for each in before.days if each.open]
-            days = changed.changed_days(
+            days = changed_days.changed_days(
                 self._stores.postgres, self._reading.cluster, before.position, before.as_of, open_days
             )
         if before is None or days is None:
@@ -197,7 +199,7 @@ class Exporter:
 
     def _dataset(self, days: Sequence[Day]) -> Dataset:
         reading = self._reading
-        position = changed.position(self._stores.postgres, reading.cluster)
+        position = changed_days.position(self._stores.postgres, reading.cluster)
         return Dataset(
             self._export_id,
             reading.as_of,

@@ -59,7 +59,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded:
+class SupersededFiles:
     """Files that no longer count, and are kept for readers that have found them before."""
 
     name: str
@@ -74,12 +74,12 @@ class Manifest:
 
     cluster: str
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
-    superseded: tuple[Superseded, ...] = ()
+    superseded: tuple[SupersededFiles, ...] = ()
 
     def with_exports(self, datasets: Mapping[str, Dataset], now: datetime, keep: datetime) -> Manifest:
         """Return the manifest with new exports; files superseded before ``keep`` are forgotten."""
         dropped = [
-            Superseded(name, day.day, day.export_id, now)
+            SupersededFiles(name, day.day, day.export_id, now)
             for name, dataset in self.datasets.items()
             if name in datasets
             for day in dataset.days
@@ -122,7 +122,9 @@ def read(files: Files, root: str, cluster: str) -> Manifest | None:
         cluster,
         {name: _dataset(each) for name, each in found["datasets"].items()},
         tuple(
-            Superseded(**{**each, "day": date.fromisoformat(each["day"]), "at": datetime.fromisoformat(each["at"])})
+            SupersededFiles(
+                **{**each, "day": date.fromisoformat(each["day"]), "at": datetime.fromisoformat(each["at"])}
+            )
             for each in found["superseded"]
         ),
     )

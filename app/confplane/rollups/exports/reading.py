@@ -8,7 +8,7 @@ from confplane.rollups import schemas
 from confplane.rollups.exports import manifest
 from confplane.rollups.exports.columns import EXPORTED
 from confplane.rollups.exports.manifest import UnreadableLakeError
-from confplane.rollups.kept import KeptFrames
+from confplane.rollups.file_frames import FileFrames
 from confplane.rollups.reading import NotInReadingError, reading_of
 from confplane.rollups.sinks.files import Files
 
@@ -76,7 +76,7 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
         return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
     options = {**newest.options, "as_of": newest.as_of}
-    return reading_of(cluster, options, int(newest.position["registration_id"]), KeptFrames(read))
+    return reading_of(cluster, options, int(newest.position["registration_id"]), FileFrames(read))
 
 
 def _check(dataset: Dataset, columns: Sequence[str]) -> None:

@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from confplane.domain.broker_levels import Level
+from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
 from confplane.rollups.columns import entity_type
-from confplane.rollups.effective import counted, effective
-from confplane.rollups.folding import nothing
+from confplane.rollups.effective import drop_ignored, effective
+from confplane.rollups.folding import empty_map
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import OTHER_ZNODES
 
@@ -157,7 +157,7 @@ def _default(znodes: DataFrame, name: str, release: str) -> DataFrame:
     """Return one row: the default of all brokers, a map."""
     found = _readable(znodes).where((F.col("entity_id") == _BROKER) & (F.col("tree") == Tree.CONFIG.value))
     return found.agg(F.first("config").alias("config")).select(
-        F.coalesce(counted("config", Level.DEFAULT, release), nothing()).alias(name)
+        F.coalesce(drop_ignored("config", DynamicLevel.DEFAULT, release), empty_map()).alias(name)
     )
 
 
@@ -172,7 +172,7 @@ def _beneath(default: str) -> Column:
 
     Null where there are no effective values: Spark hands each row to Python, and a default has many entries.
     """
-    own = F.when(F.col("entity_id") == _BROKER, nothing()).otherwise(F.col(default))
+    own = F.when(F.col("entity_id") == _BROKER, empty_map()).otherwise(F.col(default))
     return F.when(F.col("type").isNotNull(), own)
 
 

@@ -91,12 +91,12 @@ def _registered(registration_events: DataFrame, previous: DataFrame | None) -> D
     cleared = events.where("event = 'cleared'")
     of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("cleared_entity"))
     of_all = cleared.where("entity_id IS NULL").agg(F.max("id").alias("cleared_all"))
-    standing = (
+    latest = (
         seen.join(F.broadcast(of_entity), "entity_id", "left")
         .crossJoin(F.broadcast(of_all))
         .where("id > coalesce(greatest(cleared_entity, cleared_all), -2)")
     )
-    return standing.groupBy(*_KEY).agg(
+    return latest.groupBy(*_KEY).agg(
         _sorted(F.flatten(F.collect_set("supported_configs"))).alias("supported_configs"),
         _sorted(_intersection(F.collect_set("common_configs"))).alias("common_configs"),
         F.min("first_seen").alias("first_seen"),

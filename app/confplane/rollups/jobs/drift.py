@@ -35,11 +35,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from confplane.domain.broker_levels import Level
+from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
 from confplane.rollups.columns import entity_type, first_ids, first_of, is_named
-from confplane.rollups.effective import counted, effective
+from confplane.rollups.effective import drop_ignored, effective
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import CONFIG, TEXTS
 
@@ -83,12 +83,12 @@ def transform(*, znodes: DataFrame, release: str) -> DataFrame:
         of_brokers.where(F.col("entity_id") == _BROKER)
         .agg(F.first("config").alias("config"), F.first("fingerprints").alias("fingerprints"))
         .select(
-            _or_nothing(counted("config", Level.DEFAULT, release)).alias("default_config"),
+            _or_nothing(drop_ignored("config", DynamicLevel.DEFAULT, release)).alias("default_config"),
             _or_nothing(F.col("fingerprints")).alias("default_fingerprints"),
         )
     )
     brokers = of_brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
-        "config", counted("config", Level.BROKER, release)
+        "config", drop_ignored("config", DynamicLevel.BROKER, release)
     )
     entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
     found = _with_values(entities, default)

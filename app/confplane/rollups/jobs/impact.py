@@ -19,7 +19,7 @@ One row per default and config key.
 Brokers are those with an entry of their own. Values in their files are below the dynamic default, so they hide nothing.
 Topics that set nothing themselves follow their brokers; see ``drift``.
 
-Costs as much as :func:`confplane.rollups.levels.deciding`, and a row per client and default that it falls under,
+Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and a row per client and default that it falls under,
 counted by default. The znodes, and the deciding entries of each client, are kept in Spark's cache meanwhile.
 """
 
@@ -40,7 +40,7 @@ from confplane.rollups.levels import (
     CLIENT_QUOTAS,
     EVERYWHERE,
     by_key,
-    deciding,
+    deciding_entries,
     quota_entries,
     registered_clients,
 )
@@ -86,7 +86,7 @@ def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
     )
     entries = quota_entries(readable)
     decided = (
-        by_key(deciding(registered_clients(registrations), entries))
+        by_key(deciding_entries(registered_clients(registrations), entries))
         .withColumn("decider", F.coalesce("level", F.lit(_NOWHERE)))
         .drop("level", "source", "stored")
         .persist()

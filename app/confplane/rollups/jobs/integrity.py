@@ -71,7 +71,16 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from confplane.rollups.folding import ENTITY, FOLD, folded, handed_on, last_of, newest, nothing, same_content
+from confplane.rollups.folding import (
+    ENTITY,
+    FOLD,
+    empty_map,
+    fold_changes,
+    last_of,
+    newest_gaps,
+    next_fold,
+    same_content,
+)
 from confplane.rollups.job import Job
 
 if TYPE_CHECKING:
@@ -79,7 +88,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from confplane.rollups.job import Carried
+    from confplane.rollups.job import CarriedFold
 
 _NO_END: Final = 2**63 - 1
 _REWOUND: Final = "rewound"
@@ -118,14 +127,16 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     recorded_since: int | None,
     watermark: int | None,
     newest_version: int | None = None,
-    carried: Carried | None = None,
+    carried: CarriedFold | None = None,
     settled: int | None = None,
 ) -> tuple[DataFrame, DataFrame | None]:
     """Return the rows, and the fold for the next run; see the module."""
     node = F.struct("config", "version", "czxid", "mzxid", "undecodable", "forbidden")
     found = znodes.where("entity_id IS NOT NULL").select(*ENTITY, node.alias("node"))
     known = states.select(*ENTITY, F.struct("present", "czxid", "version", "mzxid", "content").alias("state"))
-    trail = folded(changes, floor, ceiling, begin, carried=carried, settled=settled, newest_version=newest_version)
+    trail = fold_changes(
+        changes, floor, ceiling, begin, carried=carried, settled=settled, newest_version=newest_version
+    )
     if settled is not None:
         trail = trail.persist()
     entities = trail.join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
@@ -140,29 +151,29 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
         unseen |= F.col("node").isNull()
     pending = _sure(F.size("open") > 0) | unseen
 
-    def judged(entity: Column) -> Column:
+    def mismatches(entity: Column) -> Column:
         expected = _expected(entity, recorded_since)
         return _let(expected, lambda expected: _mismatches(entity, expected, floor, begin, watermark))
 
-    tail, seen = F.col("tail"), _seen(floor, ceiling)
+    tail, seen = F.col("tail"), _counted_revision(floor, ceiling)
     given = F.struct(
         "node",
         F.when(F.col("state.mzxid") <= ceiling, F.col("state")).alias("state"),
-        newest(F.col("gaps")).alias("gaps"),
+        newest_gaps(F.col("gaps")).alias("gaps"),
         last_of(tail, F.lit(0), seen).alias("last"),
         seen.alias("seen"),
         _lost(last_of(tail, F.lit(ceiling), F.lit(_NO_END)), F.col("state"), ceiling).alias("lost"),
     )
-    rows = entities.withColumn("mismatch", F.explode(_let(given, judged))).select(
+    rows = entities.withColumn("mismatch", F.explode(_let(given, mismatches))).select(
         *ENTITY,
         "mismatch.*",
         F.col("node.mzxid").alias("znode_revision"),
         (pending & (F.col("mismatch.kind") != _REWOUND)).alias("pending"),
     )
-    return rows, None if settled is None else handed_on(trail, settled)
+    return rows, None if settled is None else next_fold(trail, settled)
 
 
-def _seen(floor: int, ceiling: int) -> Column:
+def _counted_revision(floor: int, ceiling: int) -> Column:
     """Return the revision up to which changes count for a znode; for an absent one, all that ZooKeeper has reached."""
     node = F.col("node")
     return F.when(node.isNull(), F.lit(ceiling)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
@@ -208,8 +219,8 @@ def _expected(entity: Column, recorded_since: int | None) -> Column:
         | ((state["version"] == last["version"]) & F.coalesce(state["czxid"] == last["czxid"], F.expr("true")))
     )
     contents = F.struct(
-        F.when(last["version"].isNotNull(), last["config"]).otherwise(nothing()).alias("by_trail"),
-        F.when(state["present"], state["content"]).otherwise(nothing()).alias("by_state"),
+        F.when(last["version"].isNotNull(), last["config"]).otherwise(empty_map()).alias("by_trail"),
+        F.when(state["present"], state["content"]).otherwise(empty_map()).alias("by_state"),
         (
             _sure(state["mzxid"] <= entity["seen"])
             & (last.isNull() | (_sure(state["mzxid"] > last["revision"]) & ~_sure(same_state)))

@@ -20,7 +20,7 @@ broker.
 ``share``        ``value / capacity``; above 1 the quotas exceed the capacity
 ================ ======================================================================================================
 
-Costs as much as :func:`confplane.rollups.levels.deciding`, and one shuffle of a row per budget. The entries, and the
+Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and one shuffle of a row per budget. The entries, and the
 deciding entry of each client, are kept in Spark's cache meanwhile.
 """
 
@@ -35,7 +35,7 @@ from confplane.rollups.job import Job
 from confplane.rollups.levels import (
     by_key,
     capacities,
-    deciding,
+    deciding_entries,
     number_of,
     quota_entries,
     registered_clients,
@@ -68,7 +68,9 @@ OUTPUT: Final = StructType(
 def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[str, float]) -> DataFrame:
     """Return the rows; see the module."""
     entries = quota_entries(znodes).persist()
-    decided = by_key(deciding(registered_clients(registrations), entries)).drop("has_user", "has_client").persist()
+    decided = (
+        by_key(deciding_entries(registered_clients(registrations), entries)).drop("has_user", "has_client").persist()
+    )
     clients = decided.select(
         "config_key",
         "entity_id",

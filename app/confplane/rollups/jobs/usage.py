@@ -28,7 +28,7 @@ time and client, as of several brokers, the largest counts.
 
 Clients of one budget are added up where they were measured at the same times, as by one exporter.
 
-Costs two shuffles of the measurements, the joins of :func:`confplane.rollups.levels.deciding` for the clients measured,
+Costs two shuffles of the measurements, the joins of :func:`confplane.rollups.levels.deciding_entries` for the clients measured,
 and memory for the different values of one budget at a time, for its percentile.
 """
 
@@ -47,7 +47,7 @@ from confplane.rollups.levels import (
     INTEGRAL,
     by_key,
     capacities,
-    deciding,
+    deciding_entries,
     number_of,
     quota_entries,
     sharers,
@@ -102,7 +102,7 @@ def transform(*, usage: DataFrame, znodes: DataFrame, capacity: Mapping[str, flo
     clients = measured.select(*names).distinct().withColumn("entity_id", _entity_id(*names)).persist()
     entity_id = F.col("entity_id")
     parts = clients.select(entity_id, user_id(entity_id).alias("user"), client_part(entity_id).alias("client"))
-    quotas = by_key(deciding(parts, quota_entries(znodes))).select(
+    quotas = by_key(deciding_entries(parts, quota_entries(znodes))).select(
         "entity_id",
         "config_key",
         F.coalesce(sharers(), entity_id).alias("budget"),

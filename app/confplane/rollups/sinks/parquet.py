@@ -53,7 +53,7 @@ UNMARKED: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _LakeRun:
     """A run in the lake."""
 
     path: str
@@ -181,7 +181,7 @@ class Output:
                 self._files.delete(place)
                 self._files.delete_empty(place.rpartition("/")[0])
 
-    def _kept(self, *, whole: bool) -> list[_Kept]:
+    def _kept(self, *, whole: bool) -> list[_LakeRun]:
         """Return the runs of this cluster in the lake, those without the marker too, unless only whole ones count."""
         found = []
         days = f"job={self._rollup.name}"
@@ -193,7 +193,7 @@ class Output:
                 if about.get("cluster") != self._cluster:
                     continue
                 if not whole or self._files.exists(f"{self._root}/{path}/{_MARKER}"):
-                    found.append(_Kept(path, about))
+                    found.append(_LakeRun(path, about))
         return found
 
 

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import DoubleType, StringType
 
-from confplane.audit.rollup_parts import Attempt, check_parts, fold_id, read_part, write_part
-from confplane.rollups.carrying import register
-from confplane.rollups.sources.parts import put_together
+from confplane.audit.rollup_parts import RunAttempt, check_parts, fold_id, read_part, write_part
+from confplane.rollups.source_binding import register
+from confplane.rollups.sources.part_groups import group_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _ENTITY: Final = "entity_id"
 _ITEM: Final = "item"
 
 
-def ordered(frame: DataFrame, job: Job, most_parts: int | None = None) -> DataFrame:
+def sort_rows(frame: DataFrame, job: Job, most_parts: int | None = None) -> DataFrame:
     """Return the rows in the order of the job's key, over all partitions, of which there are so many at most."""
     if most_parts is None:
         return frame.orderBy(*job.key)
@@ -65,11 +65,11 @@ class RunStore:
         self._most_parts = most_parts
         self._source = register(spark, RunSource, dsn=dsn)
 
-    def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: Attempt) -> None:
+    def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: RunAttempt) -> None:
         """Write the rows of a run, each of the frame's partitions as a part.
 
         Args:
-            frame: The rows, :func:`ordered`.
+            frame: The rows, :func:`sort_rows`.
             job: The job of the rows.
             entity: The column by which rows of an entity are found; None where the job has none.
             run_id: A run that is begun and held (:class:`confplane.audit.rollup_runs.RollupRuns`).
@@ -77,7 +77,7 @@ class RunStore:
         """
         self._write(frame, job.output, entity, _options(run_id, attempt, under=run_id))
 
-    def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: Attempt) -> None:
+    def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: RunAttempt) -> None:
         """Write the fold of a run, in any order; as :meth:`publish`."""
         few = frame if self._most_parts is None else frame.coalesce(self._most_parts)
         self._write(few, fold.schema, None, _options(run_id, attempt, under=fold_id(run_id)))
@@ -94,7 +94,7 @@ class RunStore:
 
     def rows(self, schema: StructType, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
         """Return the rows of a complete run, or of a fold by its id, in any order."""
-        options = {"under": str(run_id), "parts": json.dumps(put_together(parts, self._most_parts))}
+        options = {"under": str(run_id), "parts": json.dumps(group_parts(parts, self._most_parts))}
         items = self._spark.read.format(self._source).options(**options).schema(f"{_ITEM} string").load()
         row = F.from_json(_ITEM, schema, {**_JSON, "mode": "FAILFAST"})
         return items.select(row.alias("row")).select("row.*")
@@ -103,7 +103,7 @@ class RunStore:
 class RunSource(DataSource):
     """The rows of one run, or of its fold: written as ``entity_id`` and ``item``, read as ``item``.
 
-    Its class carries ``dsn``, a connection string (rollups/carrying.py). Options: ``under``, the id of the rows;
+    Its class carries ``dsn``, a connection string (rollups/source_binding.py). Options: ``under``, the id of the rows;
     to write, ``run``, ``attempt`` and ``partition``; to read, ``parts``, a JSON array of arrays: the parts that a task
     reads in turn.
     """
@@ -115,43 +115,43 @@ class RunSource(DataSource):
         """Return the name of the source, before it carries anything."""
         return NAME
 
-    def writer(self, schema: StructType, overwrite: bool) -> _Writer:  # noqa: FBT001 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> _RunWriter:  # noqa: FBT001 - Spark's signature
         """Return the writer of the parts."""
         del schema, overwrite
         run_id, under = UUID(self.options["run"]), UUID(self.options["under"])
-        attempt = Attempt(int(self.options["attempt"]), int(self.options["partition"]))
-        return _Writer(self.dsn.get_secret_value(), run_id, attempt, under)
+        attempt = RunAttempt(int(self.options["attempt"]), int(self.options["partition"]))
+        return _RunWriter(self.dsn.get_secret_value(), run_id, attempt, under)
 
-    def reader(self, schema: StructType) -> _Reader:
+    def reader(self, schema: StructType) -> _RunReader:
         """Return the reader of the parts."""
         del schema
-        return _Reader(self.dsn.get_secret_value(), UUID(self.options["under"]), json.loads(self.options["parts"]))
+        return _RunReader(self.dsn.get_secret_value(), UUID(self.options["under"]), json.loads(self.options["parts"]))
 
 
 @dataclass
-class _Written(WriterCommitMessage):
+class _WriteResult(WriterCommitMessage):
     part: int
     rows: int
 
 
-class _Writer(DataSourceArrowWriter):
-    def __init__(self, dsn: str, run_id: UUID, attempt: Attempt, under: UUID) -> None:
+class _RunWriter(DataSourceArrowWriter):
+    def __init__(self, dsn: str, run_id: UUID, attempt: RunAttempt, under: UUID) -> None:
         self._dsn = dsn
         self._run_id = run_id
         self._attempt = attempt
         self._under = under
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _WriteResult:
         """Write one partition as the part of its number."""
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - for the type checker: this runs in a task
         part = context.partitionId()
-        pieces = copied(f"{self._attempt.partition}\t{self._under}\t{part}", iterator)
-        return _Written(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces, under=self._under))
+        pieces = encode_copy(f"{self._attempt.partition}\t{self._under}\t{part}", iterator)
+        return _WriteResult(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces, under=self._under))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Check, on the driver, that Postgres has the parts that the tasks report as written."""
-        written = {each.part: each.rows for each in messages if isinstance(each, _Written)}
+        written = {each.part: each.rows for each in messages if isinstance(each, _WriteResult)}
         if len(written) != len(messages):
             raise RuntimeError(f"{len(messages)} tasks wrote {len(written)} parts")
         check_parts(self._dsn, self._under, written)
@@ -161,11 +161,11 @@ class _Writer(DataSourceArrowWriter):
 
 
 @dataclass
-class _Part(InputPartition):
+class _RunPartition(InputPartition):
     numbers: list[int]
 
 
-class _Reader(DataSourceReader):
+class _RunReader(DataSourceReader):
     def __init__(self, dsn: str, run_id: UUID, parts: Sequence[list[int]]) -> None:
         self._dsn = dsn
         self._run_id = run_id
@@ -173,23 +173,23 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the parts; for a run without rows one of nothing."""
-        return [_Part(numbers) for numbers in self._parts or [[]]]
+        return [_RunPartition(numbers) for numbers in self._parts or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the parts of a task."""
-        assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
+        assert isinstance(partition, _RunPartition)  # noqa: S101 - for the type checker
         for number in partition.numbers:
             for items in read_part(self._dsn, self._run_id, number):
                 yield pa.RecordBatch.from_pydict({_ITEM: pa.array(items, pa.string())})
 
 
-def _options(run_id: UUID, attempt: Attempt, *, under: UUID) -> dict[str, str]:
+def _options(run_id: UUID, attempt: RunAttempt, *, under: UUID) -> dict[str, str]:
     """Return the options to write by."""
     attempted = {"attempt": str(attempt.number), "partition": str(attempt.partition)}
     return {"run": str(run_id), "under": str(under), **attempted}
 
 
-def copied(place: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
+def encode_copy(place: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
     """Return rows in COPY's text format, a piece for each batch, with their number.
 
     Args:

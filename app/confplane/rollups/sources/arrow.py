@@ -17,7 +17,7 @@ _ID_BYTES: Final = 16
 _BITS_BEHIND_THE_TIME: Final = 16
 
 
-def converted(column: pa.Array, field: pa.Field) -> pa.Array:
+def convert(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column of the type that a field has.
 
     Maps arrive as JSON texts, times as themselves or as the bytes of a UUIDv7, all else as itself.

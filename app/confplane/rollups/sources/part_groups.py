@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-def put_together(parts: Sequence[T], most: int | None) -> list[list[T]]:
+def group_parts(parts: Sequence[T], most: int | None) -> list[list[T]]:
     """Return neighbours together, as so many lists of even length at most; one list a part where ``most`` is None."""
     count = len(parts) if most is None else min(most, len(parts))
     return [[*parts[len(parts) * at // count : len(parts) * (at + 1) // count]] for at in range(count)]

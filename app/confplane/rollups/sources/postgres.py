@@ -39,7 +39,7 @@ _SETTINGS: Final = {
 }
 
 
-class Connection:
+class ReadOnlyTransaction:
     """A read-only transaction."""
 
     def __init__(self, raw: Any) -> None:
@@ -62,7 +62,7 @@ class Connection:
 
 
 @contextmanager
-def connected(dsn: SecretStr, snapshot: str | None = None) -> Iterator[Connection]:
+def open_transaction(dsn: SecretStr, snapshot: str | None = None) -> Iterator[ReadOnlyTransaction]:
     """Open a read-only transaction: at an exported snapshot, or at a moment of its own.
 
     Raises:
@@ -76,7 +76,7 @@ def connected(dsn: SecretStr, snapshot: str | None = None) -> Iterator[Connectio
     except adbc_driver_manager.Error as error:
         raise UnavailableError(f"Postgres can't be read: {_first_line(error)}") from None
     try:
-        connection = Connection(raw)
+        connection = ReadOnlyTransaction(raw)
         try:
             connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if snapshot is not None:

@@ -42,7 +42,7 @@ _LABELS: Final = ("user", "client-id")
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class RangeQueries:
     """The queries of a file."""
 
     url: str
@@ -79,7 +79,7 @@ Sample = tuple[datetime, str, str, str, float]
 """A row of the schema ``USAGE``."""
 
 
-def ranges_of(path: str) -> Ranges:
+def read_range_queries(path: str) -> RangeQueries:
     """Read a file of queries.
 
     Raises:
@@ -94,7 +94,7 @@ def ranges_of(path: str) -> Ranges:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
 
 
-def _ranges(given: Mapping[str, Any]) -> Ranges:
+def _ranges(given: Mapping[str, Any]) -> RangeQueries:
     for name in _REQUIRED:
         if name not in given:
             raise ValueError(f"{name} is missing")
@@ -111,7 +111,7 @@ def _ranges(given: Mapping[str, Any]) -> Ranges:
         raise ValueError("start must not be after end")
     labels, queries = _texts("labels", given["labels"], _LABELS), _texts("queries", given["queries"], CLIENT_QUOTAS)
     token = Path(str(given["token_file"])).read_text(encoding="utf-8").strip() if "token_file" in given else None
-    return Ranges(url.rstrip("/"), start, end, float(step), labels, queries, token)
+    return RangeQueries(url.rstrip("/"), start, end, float(step), labels, queries, token)
 
 
 def _time(name: str, given: object) -> datetime:
@@ -133,7 +133,7 @@ def _texts(name: str, given: object, known: tuple[str, ...]) -> dict[str, str]:
     return dict(given)
 
 
-def samples(ranges: Ranges) -> Iterator[Sample]:
+def samples(ranges: RangeQueries) -> Iterator[Sample]:
     """Yield the measurements of all queries, in pieces of at most :data:`POINTS` times each.
 
     Series without a user and without a client-id, and points that are not finite, are left out.
@@ -152,7 +152,7 @@ def samples(ranges: Ranges) -> Iterator[Sample]:
             start = end + timedelta(seconds=ranges.step_s)
 
 
-def _points(ranges: Ranges, metric: str, series: _Series) -> Iterator[Sample]:
+def _points(ranges: RangeQueries, metric: str, series: _Series) -> Iterator[Sample]:
     user, client = (series.metric.get(ranges.labels.get(name, ""), "") for name in _LABELS)
     if not user and not client:
         return
@@ -161,7 +161,7 @@ def _points(ranges: Ranges, metric: str, series: _Series) -> Iterator[Sample]:
             yield datetime.fromtimestamp(at, UTC), user, client, metric, value
 
 
-def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[_Series]:
+def _range(ranges: RangeQueries, query: str, start: datetime, end: datetime) -> list[_Series]:
     """Return the series of one query over one range."""
     params: dict[str, str | float] = {
         "query": query,

@@ -24,7 +24,7 @@ _TIME_BITS, _OTHER_BITS = 48, 80
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TableScope:
     """The part of the tables that a run reads."""
 
     cluster: str
@@ -65,17 +65,17 @@ class Table:
 
     schema: StructType
     columns: Mapping[str, str]
-    rows: Callable[[Cut, KeyRange], str]
+    rows: Callable[[TableScope, KeyRange], str]
     sampled: tuple[str, str]
     key: Callable[[str], str]
     order: Callable[[str], Any]
 
-    def query(self, names: Sequence[str], cut: Cut, keys: KeyRange) -> str:
+    def query(self, names: Sequence[str], scope: TableScope, keys: KeyRange) -> str:
         """Return the query of some columns of one range."""
         columns = ", ".join(f"{self.columns[name]} AS {name}" for name in names)
-        return f"SELECT {columns} {self.rows(cut, keys)}"
+        return f"SELECT {columns} {self.rows(scope, keys)}"
 
-    def pages(self, cut: Cut, numbers: Sequence[int]) -> str:
+    def pages(self, scope: TableScope, numbers: Sequence[int]) -> str:
         """Return the query of the keys on pages of the table, as an array for each page that has any."""
         table, key = self.sampled
         given = ",".join(map(str, numbers))
@@ -83,7 +83,7 @@ class Table:
         return f"""
 SELECT page.keys FROM unnest('{{{given}}}'::bigint[]) AS number CROSS JOIN LATERAL (
   SELECT array_agg({key}) AS keys FROM {table}
-  WHERE cluster = {literal(cut.cluster)}
+  WHERE cluster = {literal(scope.cluster)}
     AND ctid >= format('(%s,0)', number)::tid AND ctid < format('(%s,0)', number + 1)::tid
 ) AS page WHERE page.keys IS NOT NULL"""  # noqa: S608
 
@@ -118,42 +118,42 @@ def _prefixed(alias: str, *names: str) -> dict[str, str]:
     return {name: f"{alias}.{name}" for name in names}
 
 
-def _until(column: str, cut: Cut) -> str:
-    return "" if cut.as_of is None else f" AND {column} <= {literal(cut.as_of)}"
+def _until(column: str, scope: TableScope) -> str:
+    return "" if scope.as_of is None else f" AND {column} <= {literal(scope.as_of)}"
 
 
 def _uuid(text: str) -> str:
     return literal(UUID(text))
 
 
-def _changes(cut: Cut, keys: KeyRange) -> str:
-    cluster = literal(cut.cluster)
+def _changes(scope: TableScope, keys: KeyRange) -> str:
+    cluster = literal(scope.cluster)
     # Each table has the range itself: the planner does not apply it across a join.
     intent, entity, outcome = (keys.of(f"{each}.change_id", _uuid) for each in ("intent", "entity", "outcome"))
     return f"""
 FROM intents AS intent
 JOIN intent_entities AS entity ON entity.change_id = intent.change_id AND entity.attempt = intent.attempt{entity}
 LEFT JOIN outcomes AS outcome
-  ON outcome.change_id = intent.change_id AND outcome.cluster = {cluster}{_until("outcome.recorded_at", cut)}{outcome}
-WHERE intent.cluster = {cluster}{intent}{_until("intent.recorded_at", cut)}
+  ON outcome.change_id = intent.change_id AND outcome.cluster = {cluster}{_until("outcome.recorded_at", scope)}{outcome}
+WHERE intent.cluster = {cluster}{intent}{_until("intent.recorded_at", scope)}
   AND intent.attempt = coalesce(outcome.attempt, (
     SELECT max(attempt) FROM intents AS any_attempt
-    WHERE any_attempt.change_id = intent.change_id{_until("any_attempt.recorded_at", cut)}))"""  # noqa: S608
+    WHERE any_attempt.change_id = intent.change_id{_until("any_attempt.recorded_at", scope)}))"""  # noqa: S608
 
 
-def _events(cut: Cut, keys: KeyRange) -> str:
-    return f"FROM registrations WHERE cluster = {literal(cut.cluster)} AND id <= {cut.last_registration}" + keys.of(
+def _events(scope: TableScope, keys: KeyRange) -> str:
+    return f"FROM registrations WHERE cluster = {literal(scope.cluster)} AND id <= {scope.last_registration}" + keys.of(
         "id", lambda key: literal(int(key))
     )
 
 
-def _states(cut: Cut, keys: KeyRange) -> str:
-    return f"FROM entity_states WHERE cluster = {literal(cut.cluster)}" + keys.of("entity_id", literal)
+def _states(scope: TableScope, keys: KeyRange) -> str:
+    return f"FROM entity_states WHERE cluster = {literal(scope.cluster)}" + keys.of("entity_id", literal)
 
 
-def _reports(cut: Cut, keys: KeyRange) -> str:
-    since = f" AND reported_at >= {literal(cut.reported_since)}"
-    return f"FROM applied_reports WHERE cluster = {literal(cut.cluster)}{since}" + keys.of("entity_id", literal)
+def _reports(scope: TableScope, keys: KeyRange) -> str:
+    since = f" AND reported_at >= {literal(scope.reported_since)}"
+    return f"FROM applied_reports WHERE cluster = {literal(scope.cluster)}{since}" + keys.of("entity_id", literal)
 
 
 _COMMITTED: Final = "CASE WHEN outcome.committed THEN {} END"

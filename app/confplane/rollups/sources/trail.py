@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from confplane.rollups.sources.arrow import converted
-from confplane.rollups.sources.parts import put_together
-from confplane.rollups.sources.postgres import connected
-from confplane.rollups.sources.tables import TABLES, Cut, KeyRange, Table
+from confplane.rollups.sources.arrow import convert
+from confplane.rollups.sources.part_groups import group_parts
+from confplane.rollups.sources.postgres import open_transaction
+from confplane.rollups.sources.tables import TABLES, KeyRange, Table, TableScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from confplane.rollups.origin import Origin
-    from confplane.rollups.sources.postgres import Connection
+    from confplane.rollups.sources.postgres import ReadOnlyTransaction
 
 NAME: Final = "confplane_trail"
 
@@ -39,13 +39,13 @@ MOST_PARTS: Final = 1_000
 sampled pages."""
 PAGES: Final = 64
 """Pages sampled for each part. With so many, parts are even also where pages are in an order of their own."""
-LOOK: Final = 256
+STRETCH_SAMPLE: Final = 256
 """Pages sampled of each stretch of a table where only rows from a key on are read."""
 _ROWS_OF_A_PAGE: Final = 100
 """Rows of a page, rarely exceeded. Gives the number of parts before any row is read."""
 
 
-class Pages(Protocol):
+class KeyPages(Protocol):
     """The pages of the table with a frame's keys."""
 
     count: int
@@ -55,26 +55,26 @@ class Pages(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PostgresSnapshot:
     """A snapshot of Postgres and the part of it that is read."""
 
     snapshot: str
-    cut: Cut
+    scope: TableScope
 
     def as_options(self) -> dict[str, str]:
         """Return the moment as a data source's options, which anybody may see."""
-        as_of = "" if self.cut.as_of is None else self.cut.as_of.isoformat()
+        as_of = "" if self.scope.as_of is None else self.scope.as_of.isoformat()
         return {
-            "snapshot": self.snapshot, "cluster": self.cut.cluster, "as_of": as_of,
-            "last_registration": str(self.cut.last_registration), "reported_since": self.cut.reported_since.isoformat(),
+            "snapshot": self.snapshot, "cluster": self.scope.cluster, "as_of": as_of,
+            "last_registration": str(self.scope.last_registration), "reported_since": self.scope.reported_since.isoformat(),
         }  # fmt: skip
 
     @classmethod
-    def of_options(cls, options: Mapping[str, str]) -> Moment:
+    def of_options(cls, options: Mapping[str, str]) -> PostgresSnapshot:
         """Read a moment back."""
         as_of = datetime.fromisoformat(options["as_of"]) if options["as_of"] else None
         since = datetime.fromisoformat(options["reported_since"])
-        return cls(options["snapshot"], Cut(options["cluster"], as_of, int(options["last_registration"]), since))
+        return cls(options["snapshot"], TableScope(options["cluster"], as_of, int(options["last_registration"]), since))
 
 
 class TablePages:
@@ -86,21 +86,21 @@ class TablePages:
         cut: The part of the tables that is read.
     """
 
-    def __init__(self, connection: Connection, table: Table, cut: Cut) -> None:
+    def __init__(self, connection: ReadOnlyTransaction, table: Table, scope: TableScope) -> None:
         self._connection = connection
         self._table = table
-        self._cut = cut
+        self._scope = scope
         [(self.count,)] = connection.rows(table.size())
 
     def keys(self, numbers: Sequence[int]) -> pa.ListArray:
-        """Return the keys on some pages: see :class:`Pages`."""
-        batches = list(self._connection.batches(self._table.pages(self._cut, numbers)))
+        """Return the keys on some pages: see :class:`KeyPages`."""
+        batches = list(self._connection.batches(self._table.pages(self._scope, numbers)))
         if not batches:
             return pa.array([], pa.list_(pa.string()))
         return pa.concat_arrays([batch.column(0) for batch in batches])
 
 
-def bounds(pages: Pages, parallelism: int, low: str | None = None) -> list[str]:
+def bounds(pages: KeyPages, parallelism: int, low: str | None = None) -> list[str]:
     """Return the keys at which a frame's parts begin, except the first part's, so that parts are of even size.
 
     Rows of one page have neighbouring keys, so a sample is worth its number of pages: :data:`PAGES` for each part, one
@@ -116,17 +116,17 @@ def bounds(pages: Pages, parallelism: int, low: str | None = None) -> list[str]:
         most_rows = pages.count * _ROWS_OF_A_PAGE
         samples = [_sample(pages, range(pages.count), PAGES * max(1, _parts(most_rows, parallelism)))]
     else:
-        samples = [_sample(pages, each, LOOK, low) for each in _stretches(pages.count)]
+        samples = [_sample(pages, each, STRETCH_SAMPLE, low) for each in _stretches(pages.count)]
         rows = max(1, sum(each.rows for each in samples))
         wanted = PAGES * _parts(rows, parallelism)
-        needed = [wanted * each.rows / rows * len(each.looked) / max(1, each.hits) for each in samples]
+        needed = [wanted * each.rows / rows * len(each.sampled) / max(1, each.hits) for each in samples]
         part = min(1, PAGES * MOST_PARTS / max(1, sum(needed)))
         samples = [
-            _sample(pages, each.numbers, int(part * count), low) if part * count > len(each.looked) else each
+            _sample(pages, each.numbers, int(part * count), low) if part * count > len(each.sampled) else each
             for each, count in zip(samples, needed, strict=True)
         ]
     parts = _parts(sum(each.rows for each in samples), parallelism)
-    if any(len(each.looked) < len(each.numbers) for each in samples):
+    if any(len(each.sampled) < len(each.numbers) for each in samples):
         parts = min(parts, max(1, sum(each.hits for each in samples) // PAGES))
     found = sorted((key, weight) for each in samples for weight in [each.weight] for key in each.keys)
     upto = list(itertools.accumulate(weight for _, weight in found))
@@ -134,7 +134,7 @@ def bounds(pages: Pages, parallelism: int, low: str | None = None) -> list[str]:
     return [str(key) for key in dict.fromkeys(begins)]
 
 
-def cuts(connection: Connection, table: Table, keys: KeyRange) -> list[str]:
+def index_bounds(connection: ReadOnlyTransaction, table: Table, keys: KeyRange) -> list[str]:
     """Return the keys that cut a range of a frame into parts of :data:`ROWS` rows, by a look at the index alone.
 
     Other clusters' rows count too, so parts may be smaller.
@@ -147,7 +147,7 @@ class _Sample:
     """Keys on some pages of a stretch of a table."""
 
     numbers: range
-    looked: Sequence[int]
+    sampled: Sequence[int]
     keys: list[Any]
     hits: int
     """Pages with any of the keys."""
@@ -155,7 +155,7 @@ class _Sample:
     @property
     def weight(self) -> float:
         """The pages that each page of the sample stands for."""
-        return len(self.numbers) / max(1, len(self.looked))
+        return len(self.numbers) / max(1, len(self.sampled))
 
     @property
     def rows(self) -> float:
@@ -163,19 +163,19 @@ class _Sample:
         return len(self.keys) * self.weight
 
 
-def _sample(pages: Pages, numbers: range, count: int, low: str | None = None) -> _Sample:
-    looked = [numbers[each] for each in _one_of_each_run(len(numbers), count)]
-    found = pages.keys(looked)
+def _sample(pages: KeyPages, numbers: range, count: int, low: str | None = None) -> _Sample:
+    sampled = [numbers[each] for each in _one_of_each_run(len(numbers), count)]
+    found = pages.keys(sampled)
     keys, pages_of_keys = found.flatten(), pc.list_parent_indices(found)
     if low is not None:
         is_read = pc.greater_equal(keys, pa.scalar(low).cast(keys.type))
         keys, pages_of_keys = keys.filter(is_read), pages_of_keys.filter(is_read)
-    return _Sample(numbers, looked, keys.to_pylist(), len(pages_of_keys.unique()))
+    return _Sample(numbers, sampled, keys.to_pylist(), len(pages_of_keys.unique()))
 
 
 def _stretches(count: int) -> list[range]:
     """Cut the numbers below ``count`` into stretches: each but the last is thrice as long as all behind it."""
-    edges, length = [count], LOOK
+    edges, length = [count], STRETCH_SAMPLE
     while length < count:
         edges.append(count - length)
         length *= 4
@@ -198,7 +198,7 @@ def _one_of_each_run(count: int, runs: int) -> list[int]:
 class TrailSource(DataSource):
     """One frame of Postgres. The requested schema is a part of the frame's.
 
-    Its class carries ``origin`` (rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds`` and
+    Its class carries ``origin`` (rollups/source_binding.py). Options: ``frame``; those of :class:`PostgresSnapshot`; ``bounds`` and
     ``ranges``, JSON arrays: keys at which parts begin, and ranges of keys that are read, in order; ``most_parts``, the
     number of parts that neighbouring ranges are put together to, or empty.
 
@@ -213,14 +213,14 @@ class TrailSource(DataSource):
         """Return the name of the source, before it carries anything."""
         return NAME
 
-    def reader(self, schema: StructType) -> _Reader:
+    def reader(self, schema: StructType) -> _TrailReader:
         """Return the reader of a schema's columns."""
         options = dict(self.options)
-        return _Reader(
+        return _TrailReader(
             self.origin,
             options["frame"],
             schema,
-            Moment.of_options(options),
+            PostgresSnapshot.of_options(options),
             json.loads(options["bounds"]),
             [KeyRange(*each) for each in json.loads(options["ranges"])],
             int(options["most_parts"]) if options["most_parts"] else None,
@@ -228,18 +228,18 @@ class TrailSource(DataSource):
 
 
 @dataclass
-class _Part(InputPartition):
+class _TrailPartition(InputPartition):
     keys: list[KeyRange]
     """Read one after the other, over one connection."""
 
 
-class _Reader(DataSourceReader):
+class _TrailReader(DataSourceReader):
     def __init__(
         self,
         origin: Origin,
         frame: str,
         schema: StructType,
-        moment: Moment,
+        moment: PostgresSnapshot,
         begins: Sequence[str],
         ranges: Sequence[KeyRange],
         most_parts: int | None,
@@ -265,22 +265,22 @@ class _Reader(DataSourceReader):
             ]
             edges = [keys.low, *within, keys.high]
             parts += [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
-        return [_Part(keys) for keys in put_together(parts, self._most_parts)]
+        return [_TrailPartition(keys) for keys in group_parts(parts, self._most_parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range on a worker."""
-        assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
+        assert isinstance(partition, _TrailPartition)  # noqa: S101 - for the type checker
         schema = to_arrow_schema(self._schema, timezone="UTC")
         table = TABLES[self._frame]
-        queries = [table.query(self._schema.names, self._moment.cut, keys) for keys in partition.keys]
-        with connected(self._origin.dsn, self._moment.snapshot) as connection:
+        queries = [table.query(self._schema.names, self._moment.scope, keys) for keys in partition.keys]
+        with open_transaction(self._origin.dsn, self._moment.snapshot) as connection:
             for batch in itertools.chain.from_iterable(map(connection.batches, queries)):
-                columns = [converted(batch.column(field.name), field) for field in schema]
+                columns = [convert(batch.column(field.name), field) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def trail_options(
-    frame: str, moment: Moment, begins: Sequence[str], *ranges: KeyRange, most_parts: int | None = None
+    frame: str, moment: PostgresSnapshot, begins: Sequence[str], *ranges: KeyRange, most_parts: int | None = None
 ) -> dict[str, Any]:
     """Return the options of a frame; see :class:`TrailSource`."""
     return {

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from confplane.rollups.levels import CLIENT_QUOTAS
 from confplane.rollups.schemas import USAGE
-from confplane.rollups.sources.prometheus import ranges_of, samples
+from confplane.rollups.sources.prometheus import read_range_queries, samples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ def read_usage(spark: SparkSession, path: str) -> DataFrame:
         UnavailableError: Prometheus is away.
     """
     if path.endswith(_QUERIES):
-        columns: list[list[object]] = [list(column) for column in zip(*samples(ranges_of(path)), strict=True)]
+        columns: list[list[object]] = [list(column) for column in zip(*samples(read_range_queries(path)), strict=True)]
         if not columns:
             raise ValueError(f"{path}: Prometheus has no measurements for these queries")
         kinds = (pa.timestamp("us", tz="UTC"), pa.string(), pa.string(), pa.string(), pa.float64())

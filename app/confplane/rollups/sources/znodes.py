@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from confplane.crypto import ConfigFingerprinter, KafkaCipher, Keyring
 from confplane.domain.broker_keys import is_password, is_sensitive
-from confplane.domain.client_configs import ClientConfigs
-from confplane.domain.configs import Configs
+from confplane.domain.client_configs import ClientConfigsFacet
+from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import Tree
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from confplane.domain.definitions import Catalog
     from confplane.rollups.origin import Origin
     from confplane.settings import ClusterSettings
-    from confplane.store.scan import Found
+    from confplane.store.scan import EntityZnode
 
     Config = Mapping[str, str | None]
 
@@ -51,7 +51,7 @@ _UNKNOWN: Final = -1
 class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
-    Its class carries ``origin`` (rollups/carrying.py). Options: ``floor``, a zxid that all servers read from must
+    Its class carries ``origin`` (rollups/source_binding.py). Options: ``floor``, a zxid that all servers read from must
     have reached; ``parallelism``, the number of tasks that run at a time; ``release``, that of the cluster's Kafka,
     whose catalog says which values are secrets; ``fingerprinted_as``, the name of the cluster whose fingerprints can be
     compared with those of the frame.
@@ -69,11 +69,13 @@ class ZnodesSource(DataSource):
         """Return the name of the source, before it carries anything."""
         return NAME
 
-    def reader(self, schema: StructType) -> _Reader:
+    def reader(self, schema: StructType) -> _ZnodeReader:
         """Return the reader of a schema's columns."""
         options, origin = self.options, self.origin
         floor, parallelism, release = int(options["floor"]), int(options["parallelism"]), options["release"]
-        return _Reader(origin.name, options["fingerprinted_as"], origin.cluster, release, floor, parallelism, schema)
+        return _ZnodeReader(
+            origin.name, options["fingerprinted_as"], origin.cluster, release, floor, parallelism, schema
+        )
 
 
 def znodes_options(floor: int, parallelism: int, release: str, fingerprinted_as: str) -> dict[str, Any]:
@@ -84,11 +86,11 @@ def znodes_options(floor: int, parallelism: int, release: str, fingerprinted_as:
 
 
 @dataclass
-class _Part(InputPartition):
+class _ZnodePartition(InputPartition):
     paths: list[tuple[Tree, list[str]]]
 
 
-class _Reader(DataSourceReader):
+class _ZnodeReader(DataSourceReader):
     def __init__(
         self,
         name: str,
@@ -110,20 +112,22 @@ class _Reader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the entities, in ranges of their names."""
         names = Scanner.of(self._name, self._cluster).names(self._floor)
-        return [_Part(paths) for paths in parted(names, self._parallelism)]
+        return [_ZnodePartition(paths) for paths in split_paths(names, self._parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range on a worker."""
-        assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
+        assert isinstance(partition, _ZnodePartition)  # noqa: S101 - for the type checker
         scanner = Scanner.of(self._name, self._cluster)
-        rows = Rows(self._fingerprinted_as, self._cluster, self._release, self._schema)
+        rows = ZnodeRows(self._fingerprinted_as, self._cluster, self._release, self._schema)
         for tree, paths in partition.paths:
             found = scanner.read(tree, paths, self._floor)
             for start in range(0, len(found), _BATCH):
                 yield rows.batch(found[start : start + _BATCH])
 
 
-def parted(names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int) -> list[list[tuple[Tree, list[str]]]]:
+def split_paths(
+    names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int
+) -> list[list[tuple[Tree, list[str]]]]:
     """Divide the children of several nodes into runs of even size, each given as paths by tree."""
     paths = [(tree, f"{kind}/{name}") for (tree, kind), below in names.items() for name in below]
     count = len(paths)
@@ -138,26 +142,26 @@ def parted(names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int) ->
     ]
 
 
-class Rows:
+class ZnodeRows:
     """Znodes as rows of the requested columns."""
 
     def __init__(self, name: str, cluster: ClusterSettings, release: str, schema: StructType) -> None:
-        client_configs = ClientConfigs(
+        client_configs = ClientConfigsFacet(
             catalog_of(ON_ZOOKEEPER),
             extra_keys=cluster.dynamic_client_configs,
             min_session_timeout_ms=cluster.group_min_session_timeout_ms,
             max_session_timeout_ms=cluster.group_max_session_timeout_ms,
         )
         catalog = catalog_of(release)
-        self._redact = redactor(facets_by_tree(client_configs, Configs(lambda: catalog)), lambda: release)
+        self._redact = redactor(facets_by_tree(client_configs, ConfigsFacet(lambda: catalog)), lambda: release)
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._secrets = Secrets(name, cluster, catalog) if "fingerprints" in self._schema.names else None
+        self._secrets = SecretFingerprints(name, cluster, catalog) if "fingerprints" in self._schema.names else None
 
-    def batch(self, found: Sequence[Found]) -> pa.RecordBatch:
+    def batch(self, found: Sequence[EntityZnode]) -> pa.RecordBatch:
         """Return one batch."""
         return pa.RecordBatch.from_arrays([self._column(field, found) for field in self._schema], schema=self._schema)
 
-    def _column(self, field: pa.Field, found: Sequence[Found]) -> pa.Array:
+    def _column(self, field: pa.Field, found: Sequence[EntityZnode]) -> pa.Array:
         match field.name:
             case "tree":
                 values: Iterable[Any] = (each.tree.value for each in found)
@@ -181,7 +185,7 @@ class Rows:
                 values = (each.node is None for each in found)
         return pa.array(list(values), field.type)
 
-    def _config(self, found: Found) -> Config:
+    def _config(self, found: EntityZnode) -> Config:
         node = found.node
         if node is None:
             return {}
@@ -190,13 +194,13 @@ class Rows:
             return dict.fromkeys(map(storable, node.items[::2]))
         return self._redact(found.tree, node.id, node.config)
 
-    def _fingerprints(self, found: Found) -> Config:
+    def _fingerprints(self, found: EntityZnode) -> Config:
         if self._secrets is None or found.node is None or found.entity_id is None or found.tree is not Tree.CONFIG:
             return {}
         return self._secrets.fingerprints(found.entity_id, found.node)
 
 
-class Secrets:
+class SecretFingerprints:
     """The fingerprints of brokers' secrets."""
 
     def __init__(self, name: str, cluster: ClusterSettings, catalog: Catalog) -> None:
@@ -204,7 +208,7 @@ class Secrets:
         self._fingerprinter = ConfigFingerprinter(
             KafkaCipher(keyring), sensitive=lambda key: is_sensitive(catalog, key), encoded=is_password
         )
-        self._configs = Configs(lambda: catalog)
+        self._configs = ConfigsFacet(lambda: catalog)
 
     def fingerprints(self, entity_id: str, node: Node) -> Config:
         """Return the fingerprint of each secret of a node."""

@@ -20,7 +20,9 @@ _LATEST: Final = 253_402_300_800
 """Seconds from 1970 to the year 10000: no calendar has later ends."""
 
 
-def identity_of(claims: Mapping[str, Any], settings: OidcSettings, others: Collection[str], now: float) -> Identity:
+def identity_of(
+    claims: Mapping[str, Any], settings: OidcSettings, other_prefixes: Collection[str], now: float
+) -> Identity:
     """Return the identity of a token whose signature is valid.
 
     Args:
@@ -38,7 +40,7 @@ def identity_of(claims: Mapping[str, Any], settings: OidcSettings, others: Colle
         if not _fulfils(claims.get(name), allowed if isinstance(allowed, tuple) else (allowed,)):
             raise UnauthenticatedError(f"The access token's claim {name} is absent, or not among the allowed values")
     principal = USER + _name(claims.get(settings.principal_claim), settings, settings.principal_claim)
-    if principal in _RESERVED or principal.removeprefix(USER).startswith(tuple(others)):
+    if principal in _RESERVED or principal.removeprefix(USER).startswith(tuple(other_prefixes)):
         raise UnauthenticatedError("The access token names a principal that no token of its issuer can have")
     return Identity(
         principal,

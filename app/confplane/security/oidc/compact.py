@@ -20,7 +20,7 @@ _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 
 
 @dataclass(frozen=True, slots=True)
-class Unverified:
+class UnverifiedToken:
     """A token whose signature was not checked."""
 
     issuer: str
@@ -34,7 +34,7 @@ def is_compact(given: bytes) -> bool:
     return given.count(b".") == 2 and _FORM.fullmatch(given) is not None  # noqa: PLR2004 - three parts have two dots
 
 
-def read(token: bytes) -> Unverified:
+def read(token: bytes) -> UnverifiedToken:
     """Read a token.
 
     Of the header's names only ``alg``, ``kid``, ``typ`` and ``crit`` have an effect: ``jku``, ``x5u``, ``jwk`` and
@@ -58,7 +58,7 @@ def read(token: bytes) -> Unverified:
         raise UnauthenticatedError(f"The access token's kid is not a text of at most {MAX_KID} characters")
     if not isinstance(issuer, str):
         raise UnauthenticatedError("The access token has no issuer")
-    return Unverified(issuer, algorithm, kid, claims)
+    return UnverifiedToken(issuer, algorithm, kid, claims)
 
 
 def strict_object(content: bytes) -> dict[str, Any]:

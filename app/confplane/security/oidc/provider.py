@@ -16,9 +16,9 @@ from confplane.domain.errors import UnavailableError
 from confplane.identity_settings import check_url
 from confplane.security.oidc.compact import strict_object
 from confplane.security.oidc.keys import KeySet
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _MAX_BYTES: Final = 256 * 1024
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
-class Provider(Running):
+class Provider(BackgroundService):
     """An issuer.
 
     Args:
@@ -68,10 +68,10 @@ class Provider(Running):
         self.keys: KeySet | None = None
         self._clock = clock
         self._tls = _tls(settings)
-        self._background = Background(self._refresh, name=f"keys of {settings.issuer}")
+        self._background = BackgroundTask(self._refresh, name=f"keys of {settings.issuer}")
         self._fetched_at = clock()
-        self._asked = asyncio.Event()
-        self._asked_at = -ASK_S
+        self._fetch_requested = asyncio.Event()
+        self._fetch_requested_at = -ASK_S
         self._fetching = False
         self._failures = 0
         self._fault: str | None = "no answer yet"
@@ -97,14 +97,14 @@ class Provider(Running):
         keys = self.check()
         key = keys.find(kid, algorithm)
         if key is None and not keys.knows(kid):
-            self._ask()
-            if self._asked.is_set() or self._fetching:
+            self._request_fetch()
+            if self._fetch_requested.is_set() or self._fetching:
                 raise UnavailableError("The keys of the access token's issuer are being fetched", retry_after_s=1)
             if self._fault is not None:
                 raise UnavailableError("The access token's key is not known, and its issuer can't be asked for it now")
         return key
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return the notices for operators."""
         if self.keys is not None and self._age() <= _LATE_S:
             return []
@@ -115,7 +115,7 @@ class Provider(Running):
             state = "The keys of an OIDC issuer are older than a day, so its tokens are answered 503"
         else:
             state = "The keys of an OIDC issuer are old; after a day its tokens are answered 503"
-        return [Notice(f"{state}. Look at the issuer", f"{state}. The issuer is {issuer}: {self._fault}")]
+        return [OperatorWarning(f"{state}. Look at the issuer", f"{state}. The issuer is {issuer}: {self._fault}")]
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics; there is no age before the first fetch."""
@@ -128,11 +128,11 @@ class Provider(Running):
     def _age(self) -> float:
         return self._clock() - self._fetched_at
 
-    def _ask(self) -> None:
+    def _request_fetch(self) -> None:
         now = self._clock()
-        if now - self._asked_at >= ASK_S:
-            self._asked_at = now
-            self._asked.set()
+        if now - self._fetch_requested_at >= ASK_S:
+            self._fetch_requested_at = now
+            self._fetch_requested.set()
 
     async def _refresh(self) -> None:
         retry = _FIRST_RETRY_S
@@ -144,11 +144,11 @@ class Provider(Running):
                 )
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait * random.uniform(1 - _JITTER, 1 + _JITTER)):  # noqa: S311 - jitter
-                        await self._asked.wait()
+                        await self._fetch_requested.wait()
 
     async def _fetch(self, client: httpx.AsyncClient) -> None:
         """Fetch the keys once; a failure leaves the known keys as they are."""
-        self._asked.clear()
+        self._fetch_requested.clear()
         self._fetching = True
         try:
             keys = KeySet(await _get(client, await self._jwks_uri(client)), self.settings.algorithms)

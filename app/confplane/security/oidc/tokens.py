@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from confplane.security.oidc.keys import KeySet
     from confplane.security.oidc.provider import Provider
 
-_KEPT: Final = 4096
+_CACHE_SIZE: Final = 4096
 """Tokens whose validation is remembered."""
 
 
-class _Valid(NamedTuple):
+class _ValidatedToken(NamedTuple):
     """The result of a validation. It holds while the issuer has the same keys, until the token's end."""
 
     identity: Identity
@@ -51,7 +51,7 @@ class OidcTokens:
             for issuer, provider in self._providers.items()
         }
         self._now = now
-        self._valid: OrderedDict[bytes, _Valid] = OrderedDict()
+        self._valid: OrderedDict[bytes, _ValidatedToken] = OrderedDict()
 
     def authenticate(self, given: bytes) -> Identity | None:
         """Return the identity of an access token; None where the token has another form.
@@ -71,11 +71,11 @@ class OidcTokens:
             return None
         valid = self._validate(given)
         self._valid[digest] = valid
-        if len(self._valid) > _KEPT:
+        if len(self._valid) > _CACHE_SIZE:
             self._valid.popitem(last=False)
         return valid.identity
 
-    def _validate(self, given: bytes) -> _Valid:
+    def _validate(self, given: bytes) -> _ValidatedToken:
         token = compact.read(given)
         provider = self._providers.get(token.issuer)
         if provider is None:
@@ -89,4 +89,4 @@ class OidcTokens:
         identity = identity_of(token.claims, settings, self._prefixes[token.issuer], self._now())
         assert identity.expires_at is not None  # noqa: S101 - for the type checker: an access token has an end
         until = identity.expires_at.timestamp() + settings.clock_skew_s
-        return _Valid(identity, until, provider, provider.check())
+        return _ValidatedToken(identity, until, provider, provider.check())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import IMPLIES, OPERATIONS, Operation, ResourceType, denies
-from confplane.domain.access.ranges import LAST, Ranges
+from confplane.domain.access.ranges import LAST, NameRanges
 from confplane.domain.errors import ForbiddenError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def check_gift(access: Access, grant: Grant) -> None:
         return
     for operation, part in grant.rights():
         for each in (operation, *sorted(IMPLIES.get(operation, ()))):
-            _check(access, grant.cluster, each, Ranges.of([part]), "The grant gives")
+            _check(access, grant.cluster, each, NameRanges.of([part]), "The grant gives")
 
 
 def check_return(access: Access, grant: Grant) -> None:
@@ -65,10 +65,10 @@ def check_return(access: Access, grant: Grant) -> None:
         kind = ResourceType(part[0].partition("=")[0])
         for each in sorted(OPERATIONS[kind]):
             if denies(operation, each):
-                _check(access, grant.cluster, each, Ranges.of([part]), "The end of this deny gives back")
+                _check(access, grant.cluster, each, NameRanges.of([part]), "The end of this deny gives back")
 
 
-def _check(access: Access, cluster: str | None, operation: Operation, given: Ranges, begin: str) -> None:
+def _check(access: Access, cluster: str | None, operation: Operation, given: NameRanges, begin: str) -> None:
     lacking = given - access.allowed(cluster, operation)
     if not lacking:
         return

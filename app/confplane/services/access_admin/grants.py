@@ -14,10 +14,10 @@ from confplane.domain.access.grants import ANY, Grant
 from confplane.domain.access.operations import OF_SERVICE, Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.errors import ConcurrentChangeError, InvalidRequestError, WriteOutcome
 from confplane.services.access_admin import rules
-from confplane.services.access_admin.held import check_gift, check_return
+from confplane.services.access_admin.effective_grants import check_gift, check_return
 from confplane.services.access_admin.history import change_of
-from confplane.services.access_admin.kept import Kept, Kind
-from confplane.services.access_admin.shown import etag_of, shown_grant
+from confplane.services.access_admin.repository import AccessRecordKind, AccessRepository
+from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.ports.access import StoredGrant
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class GrantService:
     def __init__(self, store: AccessStore, clusters: Collection[str]) -> None:
         self._store = store
         self._clusters = clusters
-        self._kept = Kept(_KIND, store.find_grant)
+        self._repository = AccessRepository(_KIND, store.find_grant)
 
     async def create(
         self, wanted: NewGrant, caller: Caller, *, validate_only: bool = False
@@ -76,11 +76,11 @@ class GrantService:
         """
         self._check(wanted)
         made = StoredGrant(_grant(wanted, uuid7()), datetime.now(UTC), caller.principal, wanted.note)
-        self._kept.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
+        self._repository.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
         check_gift(caller.access, made.grant)
         if validate_only:
             return made, True
-        change = change_of(caller, "grant-created", _subject(made), after=shown_grant(made))
+        change = change_of(caller, "grant-created", _subject(made), after=grant_view(made))
         found = await self._store.create_grant(made, change)
         return found, found.grant.id == made.grant.id
 
@@ -96,7 +96,7 @@ class GrantService:
         """
         rules.check_cluster(cluster, self._clusters, "cluster")
         read = partial(self._store.list_grants, principal=principal, cluster=cluster)
-        return await self._kept.page(read, principal, access, page_size=page_size, after=after)
+        return await self._repository.page(read, principal, access, page_size=page_size, after=after)
 
     async def find(self, grant_id: UUID, access: Access) -> StoredGrant:
         """Return a grant.
@@ -106,7 +106,7 @@ class GrantService:
             ForbiddenError: There is none that the caller may see.
             UnavailableError: Postgres is away.
         """
-        return await self._kept.find(grant_id, access)
+        return await self._repository.find(grant_id, access)
 
     async def replace(
         self,
@@ -131,8 +131,8 @@ class GrantService:
         """
         self._check(wanted)
         for _ in range(_TRIES):
-            old = await self._kept.altered(grant_id, caller.access)
-            self._kept.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
+            old = await self._repository.find_alterable(grant_id, caller.access)
+            self._repository.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
             precondition.check(etag_of(old))
             made = replace(old, grant=_grant(wanted, grant_id), note=wanted.note)
             if made == old:
@@ -141,9 +141,7 @@ class GrantService:
             check_gift(caller.access, made.grant)
             if validate_only:
                 return made
-            change = change_of(
-                caller, "grant-replaced", _subject(old), before=shown_grant(old), after=shown_grant(made)
-            )
+            change = change_of(caller, "grant-replaced", _subject(old), before=grant_view(old), after=grant_view(made))
             found = await self._store.replace_grant(made, change)
             if found is not None:
                 return found
@@ -163,12 +161,12 @@ class GrantService:
             UnavailableError: Postgres is away.
         """
         for _ in range(_TRIES):
-            old = await self._kept.altered(grant_id, caller.access)
+            old = await self._repository.find_alterable(grant_id, caller.access)
             precondition.check(etag_of(old))
             check_return(caller.access, old.grant)
             if validate_only:
                 return old
-            change = change_of(caller, "grant-removed", _subject(old), before=shown_grant(old))
+            change = change_of(caller, "grant-removed", _subject(old), before=grant_view(old))
             if await self._store.remove_grant(grant_id, old.revision, change):
                 return old
         raise _changing(grant_id)
@@ -191,7 +189,7 @@ def is_own(access: Access, principal: str) -> bool:
     return identity.behalf_of is None and principal in identity.grantees
 
 
-_KIND: Final[Kind[StoredGrant]] = Kind(
+_KIND: Final[AccessRecordKind[StoredGrant]] = AccessRecordKind(
     ResourceType.GRANTS, "grant", attrgetter("grant.id"), attrgetter("grant.principal"), is_own
 )
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from confplane.domain.access.grants import Grant, Rules, counts
+from confplane.domain.access.grants import Grant, GrantRules, counts
 from confplane.domain.access.identities import EVERYBODY, GROUP, Authentication, Identity
 from confplane.domain.access.operations import ROLES, Operation, PatternType, ResourceType, denies
-from confplane.domain.access.ranges import Ranges, spell
+from confplane.domain.access.ranges import NameRanges, spell
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import shown
 from confplane.services.access import own_grants
 from confplane.services.access_admin import rules
 from confplane.services.access_admin.grants import is_own
-from confplane.services.access_admin.pages import every
+from confplane.services.access_admin.pagination import read_all
 
 if TYPE_CHECKING:
     from confplane.services.access import Access
@@ -33,7 +33,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
+class DecidingGrant:
     """A grant, and a principal for which the grant decides one question."""
 
     principal: str
@@ -85,7 +85,7 @@ class OverviewService:
             (stored for stored in found if counts(stored.grant, cluster)), key=lambda stored: stored.grant.allows
         )
 
-    async def who(self, cluster: str, operation: Operation, spelling: str, access: Access) -> list[Deciding]:
+    async def who(self, cluster: str, operation: Operation, spelling: str, access: Access) -> list[DecidingGrant]:
         """Return the principals and groups with a grant that decides about an operation on a resource.
 
         For each there is one grant: the deny that refuses, or else an allow. Grants to everybody count for each.
@@ -108,19 +108,19 @@ class OverviewService:
             if not counts(grant, cluster):
                 continue
             if grant.allows:
-                if spelling in Rules.of([grant], cluster)[operation]:
+                if spelling in GrantRules.of([grant], cluster)[operation]:
                     allowing.setdefault(grant.principal, stored)
-            elif spelling in Ranges.of(part for denied, part in grant.rights() if denies(denied, operation)):
+            elif spelling in NameRanges.of(part for denied, part in grant.rights() if denies(denied, operation)):
                 denying.setdefault(grant.principal, stored)
         for_all = denying.get(EVERYBODY)
         found = []
         for principal in sorted({*allowing, *denying}):
             decided = for_all or denying.get(principal) or allowing[principal]
-            found.append(Deciding(principal, decided))
+            found.append(DecidingGrant(principal, decided))
         return found
 
     async def _all(self, principal: str | None) -> list[StoredGrant]:
-        return await every(partial(self._store.list_grants, principal=principal, cluster=None))
+        return await read_all(partial(self._store.list_grants, principal=principal, cluster=None))
 
 
 def own_rights(principal: str) -> list[Right]:

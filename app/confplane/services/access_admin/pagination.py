@@ -22,7 +22,7 @@ class ReadPage(Protocol[T]):
         """Return rows behind an id, and the cursor of the next page."""
 
 
-async def every(read: ReadPage[T]) -> list[T]:
+async def read_all(read: ReadPage[T]) -> list[T]:
     """Return the rows of all pages."""
     found: list[T] = []
     after = None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.access.ranges import Ranges, spell, whole
+from confplane.domain.access.ranges import NameRanges, spell, whole
 from confplane.domain.errors import NotFoundError
 from confplane.services.access_admin import rules
-from confplane.services.access_admin.pages import visible_page
+from confplane.services.access_admin.pagination import visible_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from confplane.domain.access.operations import ResourceType
     from confplane.services.access import Access
-    from confplane.services.access_admin.pages import ReadPage
+    from confplane.services.access_admin.pagination import ReadPage
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class AccessRecordKind(Generic[T]):
     """The differences between tokens and grants."""
 
     resource: ResourceType
@@ -38,7 +38,7 @@ class Kind(Generic[T]):
     """Returns True where the rows of a principal are the caller's own."""
 
 
-class Kept(Generic[T]):
+class AccessRepository(Generic[T]):
     """The rows of one kind.
 
     Args:
@@ -46,10 +46,10 @@ class Kept(Generic[T]):
         find: Reads one row.
     """
 
-    def __init__(self, kind: Kind[T], find: Callable[[UUID], Awaitable[T | None]]) -> None:
+    def __init__(self, kind: AccessRecordKind[T], find: Callable[[UUID], Awaitable[T | None]]) -> None:
         self._kind = kind
         self._find = find
-        self._every = Ranges.of([whole(kind.resource)])
+        self._every = NameRanges.of([whole(kind.resource)])
 
     def require(self, access: Access, operation: Operation, principal: str, pointer: str) -> None:
         """Refuse a caller who lacks an operation on the rows of a principal.
@@ -100,7 +100,7 @@ class Kept(Generic[T]):
         access.require(None, Operation.DESCRIBE, self._kind.resource)
         raise self._none(row_id)
 
-    async def altered(self, row_id: UUID, access: Access) -> T:
+    async def find_alterable(self, row_id: UUID, access: Access) -> T:
         """Return a row that the caller may alter.
 
         Raises:

@@ -9,7 +9,7 @@ from confplane.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER
 from confplane.domain.access.operations import OPERATIONS, ROLES, Operation, PatternType, ResourceType, Role
 from confplane.domain.entities import LONGEST_NAME, Entity, check_name, sanitize
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.quotas import ClientQuotas
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.domain.texts import shown, storable
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def check_resource_name(resource: ResourceType, name: str, pointer: str) -> None
     check_name(resource.value, name, pointer=pointer)
     _check_length(name, pointer)
     if resource is ResourceType.IP:
-        ClientQuotas().check_entity(Entity.from_names({"ip": name}), pointer=pointer)
+        ClientQuotasFacet().check_entity(Entity.from_names({"ip": name}), pointer=pointer)
 
 
 def _check_prefix(resource: ResourceType, prefix: str, pointer: str) -> None:

@@ -14,17 +14,17 @@ from confplane.domain.access.identities import USER, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import ForbiddenError, InvalidRequestError
 from confplane.services.access_admin import rules
-from confplane.services.access_admin.held import check_rights
+from confplane.services.access_admin.effective_grants import check_rights
 from confplane.services.access_admin.history import change_of
-from confplane.services.access_admin.kept import Kept, Kind
-from confplane.services.access_admin.shown import shown_token
+from confplane.services.access_admin.repository import AccessRecordKind, AccessRepository
+from confplane.services.access_admin.views import token_view
 from confplane.services.ports.access import Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from uuid import UUID
 
-    from confplane.domain.access.identities import Narrowing
+    from confplane.domain.access.identities import CredentialNarrowing
     from confplane.services.access import Access, AccessControl
     from confplane.services.changes.callers import Caller
     from confplane.services.ports.access import AccessStore
@@ -42,7 +42,7 @@ class Lifetimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNames:
     """The parts of the settings that tokens may name, or may not."""
 
     clusters: Collection[str]
@@ -59,11 +59,11 @@ class NewToken:
     owner: str | None = None
     note: str | None = None
     expires_at: datetime | None = None
-    narrowing: Narrowing | None = None
+    narrowing: CredentialNarrowing | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedToken:
     """A new token; ``text`` is its secret, which is shown this once, and None where nothing was written."""
 
     token: Token
@@ -74,7 +74,9 @@ def _is_own(access: Access, principal: str) -> bool:
     return access.identity.behalf_of is None and principal == access.identity.principal
 
 
-_KIND: Final[Kind[Token]] = Kind(ResourceType.TOKENS, "token", attrgetter("id"), attrgetter("principal"), _is_own)
+_KIND: Final[AccessRecordKind[Token]] = AccessRecordKind(
+    ResourceType.TOKENS, "token", attrgetter("id"), attrgetter("principal"), _is_own
+)
 
 
 class TokenService:
@@ -93,7 +95,7 @@ class TokenService:
         store: AccessStore,
         control: AccessControl,
         mint: Callable[[], tuple[str, bytes]],
-        known: Known,
+        known: KnownNames,
         lifetimes: Lifetimes,
     ) -> None:
         self._store = store
@@ -101,14 +103,14 @@ class TokenService:
         self._mint = mint
         self._clusters, self._prefixes = known.clusters, known.prefixes
         self._lifetimes = lifetimes
-        self._kept = Kept(_KIND, store.find_token)
+        self._repository = AccessRepository(_KIND, store.find_token)
 
     @property
     def now(self) -> datetime:
         """The moment by which a token's status is decided."""
         return datetime.now(UTC)
 
-    async def create(self, wanted: NewToken, caller: Caller, *, validate_only: bool = False) -> Made:
+    async def create(self, wanted: NewToken, caller: Caller, *, validate_only: bool = False) -> CreatedToken:
         """Create a token.
 
         Raises:
@@ -132,11 +134,11 @@ class TokenService:
         )
         self._check_rights(token, caller.access)
         if validate_only:
-            return Made(token, None)
+            return CreatedToken(token, None)
         text, digest = self._mint()
-        change = change_of(caller, "token-created", _subject(token.id), after=shown_token(token, now))
+        change = change_of(caller, "token-created", _subject(token.id), after=token_view(token, now))
         await self._store.create_token(token, digest, change)
-        return Made(token, text)
+        return CreatedToken(token, text)
 
     async def page(
         self, principal: str | None, access: Access, *, page_size: int, after: UUID | None
@@ -149,7 +151,7 @@ class TokenService:
             UnavailableError: Postgres is away.
         """
         read = partial(self._store.list_tokens, principal=principal)
-        return await self._kept.page(read, principal, access, page_size=page_size, after=after)
+        return await self._repository.page(read, principal, access, page_size=page_size, after=after)
 
     async def find(self, token_id: UUID, access: Access) -> Token:
         """Return a token, also an expired or revoked one.
@@ -159,7 +161,7 @@ class TokenService:
             ForbiddenError: There is none that the caller may see.
             UnavailableError: Postgres is away.
         """
-        return await self._kept.find(token_id, access)
+        return await self._repository.find(token_id, access)
 
     async def revoke(self, token_id: UUID, caller: Caller, *, validate_only: bool = False) -> Token:
         """Revoke a token for good; a revoked token stays as it is.
@@ -169,7 +171,7 @@ class TokenService:
             ForbiddenError: There is none that the caller may revoke.
             UnavailableError: Postgres is away.
         """
-        token = await self._kept.altered(token_id, caller.access)
+        token = await self._repository.find_alterable(token_id, caller.access)
         if token.revoked_at is not None or validate_only:
             return token
         now = datetime.now(UTC)
@@ -178,8 +180,8 @@ class TokenService:
             caller,
             "token-revoked",
             _subject(token_id),
-            before=shown_token(token, now),
-            after=shown_token(after, now),
+            before=token_view(token, now),
+            after=token_view(after, now),
         )
         return await self._store.revoke_token(token_id, change) or after
 
@@ -191,7 +193,7 @@ class TokenService:
         *,
         expires_at: datetime | None = None,
         validate_only: bool = False,
-    ) -> Made:
+    ) -> CreatedToken:
         """Replace a token by a new one of the same principal, groups, note and limits, and of the same owner.
 
         Args:
@@ -212,7 +214,7 @@ class TokenService:
             raise InvalidRequestError(
                 f"overlapSeconds has to be 0 to {LONGEST_OVERLAP_S} (30 days)", pointer="/overlapSeconds"
             )
-        old = await self._kept.altered(token_id, caller.access)
+        old = await self._repository.find_alterable(token_id, caller.access)
         now = datetime.now(UTC)
         longest = timedelta(days=self._lifetimes.longest_days)
         made = replace(
@@ -231,18 +233,18 @@ class TokenService:
         if old.revoked_at is not None or old.expires_at <= now:
             raise _ended(token_id)
         if validate_only:
-            return Made(made, None)
+            return CreatedToken(made, None)
         text, digest = self._mint()
         change = change_of(
             caller,
             "token-rotated",
             _subject(made.id),
-            before=shown_token(old, now),
-            after=shown_token(made, now),
+            before=token_view(old, now),
+            after=token_view(made, now),
         )
         if not await self._store.rotate_token(old.id, now + timedelta(seconds=overlap_s), made, digest, change):
             raise _ended(token_id)
-        return Made(made, text)
+        return CreatedToken(made, text)
 
     def _check(self, wanted: NewToken) -> None:
         rules.check_holder(wanted.principal, "/principal")
@@ -281,11 +283,11 @@ class TokenService:
         return wanted
 
     def _check_rights(self, token: Token, access: Access) -> None:
-        self._kept.require(access, Operation.ALTER, token.principal, "/principal")
+        self._repository.require(access, Operation.ALTER, token.principal, "/principal")
         for group in sorted(token.groups):
             # A group's later grants are the token's as well: only its members, and its keepers, hand it on.
             if group not in access.identity.groups or access.identity.behalf_of is not None:
-                self._kept.require(access, Operation.ALTER, group, "/groups")
+                self._repository.require(access, Operation.ALTER, group, "/groups")
         identity = Identity(token.principal, Authentication.TOKEN, groups=token.groups, narrowing=token.narrowing)
         check_rights(access, self._control.rights(identity), self._clusters)
 
@@ -298,7 +300,7 @@ class TokenService:
             ForbiddenError: Another owner is wanted, by whom a maker could pass as two persons.
         """
         identity = access.identity
-        if self._kept.covers_every(access, Operation.ALTER):
+        if self._repository.covers_every(access, Operation.ALTER):
             return wanted
         own = identity.owner or identity.principal
         if wanted not in {None, own}:

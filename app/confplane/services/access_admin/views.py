@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from confplane.domain.access.grants import Grant
-    from confplane.domain.access.identities import Narrowing
+    from confplane.domain.access.identities import CredentialNarrowing
     from confplane.services.ports.access import StoredGrant, Token
 
 
-def shown_token(token: Token, now: datetime) -> dict[str, Any]:
+def token_view(token: Token, now: datetime) -> dict[str, Any]:
     """Return a token without its secret; ``now`` decides about its status."""
     return {
         "id": str(token.id),
@@ -23,7 +23,7 @@ def shown_token(token: Token, now: datetime) -> dict[str, Any]:
         "groups": sorted(token.groups),
         "owner": token.owner,
         "note": token.note,
-        "narrowing": shown_narrowing(token.narrowing),
+        "narrowing": narrowing_view(token.narrowing),
         "status": _status(token, now),
         "createdAt": rfc3339(token.created_at),
         "createdBy": token.created_by,
@@ -34,7 +34,7 @@ def shown_token(token: Token, now: datetime) -> dict[str, Any]:
     }
 
 
-def shown_narrowing(narrowing: Narrowing | None) -> dict[str, Any] | None:
+def narrowing_view(narrowing: CredentialNarrowing | None) -> dict[str, Any] | None:
     """Return the limits of a token; None where there are none."""
     if narrowing is None:
         return None
@@ -45,7 +45,7 @@ def shown_narrowing(narrowing: Narrowing | None) -> dict[str, Any] | None:
     }
 
 
-def shown_content(grant: Grant) -> dict[str, Any]:
+def grant_content_view(grant: Grant) -> dict[str, Any]:
     """Return the content of a grant, as a request gives it."""
     named = grant.resource is not None and grant.resource is not ResourceType.CLUSTER
     return {
@@ -60,11 +60,11 @@ def shown_content(grant: Grant) -> dict[str, Any]:
     }
 
 
-def shown_grant(stored: StoredGrant) -> dict[str, Any]:
+def grant_view(stored: StoredGrant) -> dict[str, Any]:
     """Return a grant."""
     return {
         "id": str(stored.grant.id),
-        **shown_content(stored.grant),
+        **grant_content_view(stored.grant),
         "note": stored.note,
         "createdAt": rfc3339(stored.created_at),
         "createdBy": stored.created_by,

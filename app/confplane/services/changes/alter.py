@@ -24,15 +24,15 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
-from confplane.services.changes.bulk import Bulk, Planned, Rooms
+from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned
 from confplane.services.changes.edits import Edit, EditResult, EntityDraft, EntryResult
-from confplane.services.changes.entities import EntitiesChange, Item, failed, not_attempted, results_of
+from confplane.services.changes.entities import EntitiesChange, PreparedEdit, failed, not_attempted, results_of
 from confplane.services.changes.order import chains
-from confplane.services.changes.runner import Job
+from confplane.services.changes.runner import ChangeJob
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
-from confplane.services.pace import in_slices
 from confplane.services.policies import Policies
-from confplane.services.ports.kafka import area_of
+from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,36 +40,36 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Rank
-    from confplane.services.changes.bulk import Waiting
+    from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.change import Ended
+    from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.edits import Drafter
-    from confplane.services.changes.entities import AskCluster, Decided, DecideEntity, LookFirst
-    from confplane.services.changes.idempotency import Run
+    from confplane.services.changes.entities import DecideEntity, DryRunEdit, EntitiesDecision, RefreshEntities
+    from confplane.services.changes.idempotency import RequestRun
     from confplane.services.changes.runner import ChangeRunner
-    from confplane.services.collections import Collection
-    from confplane.services.ports.kafka import Area
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.ports.kafka import KraftEntityType
 
 _NONE: Final = KafkaCode.NONE.name
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AlterRules:
     """The drafter and the policies of one collection."""
 
     drafter: Drafter[Any]
     policies: Policies = field(default_factory=Policies)
 
 
-class Part(NamedTuple):
+class EntryPart(NamedTuple):
     """The edit of an entry in one facet."""
 
-    collection: Collection
+    cluster_facet: ClusterFacet
     edit: Edit | EditResult
     """An edit that could not even be formed is its failed result."""
 
 
-Entry = tuple[Part, ...]
+Entry = tuple[EntryPart, ...]
 """The edits of one entity, at least one, each in another facet of the same cluster."""
 
 
@@ -86,30 +86,30 @@ class AlterService:
     def __init__(
         self,
         runner: ChangeRunner,
-        rules: Mapping[tuple[str, FacetName], Rules],
-        asked: Mapping[tuple[str, FacetName], AskCluster],
-        looks: Mapping[str, LookFirst],
+        rules: Mapping[tuple[str, FacetName], AlterRules],
+        dry_runs: Mapping[tuple[str, FacetName], DryRunEdit],
+        refreshes: Mapping[str, RefreshEntities],
     ) -> None:
         self._runner = runner
         self._rules = rules
-        self._asked = asked
-        self._looks = looks
-        self._rooms = Rooms()
+        self._dry_runs = dry_runs
+        self._refreshes = refreshes
+        self._semaphores = LoadSemaphores()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
-    def drafter(self, collection: Collection) -> Drafter[Any]:
+    def drafter(self, cluster_facet: ClusterFacet) -> Drafter[Any]:
         """Return the drafter of a collection's edits."""
-        return self._rules_of(collection).drafter
+        return self._rules_of(cluster_facet).drafter
 
-    def _rules_of(self, collection: Collection) -> Rules:
-        return self._rules[collection.store.name, collection.name]
+    def _rules_of(self, cluster_facet: ClusterFacet) -> AlterRules:
+        return self._rules[cluster_facet.store.name, cluster_facet.name]
 
-    def _asked_of(self, collection: Collection) -> AskCluster | None:
-        return self._asked.get((collection.store.name, collection.name))
+    def _dry_run_of(self, cluster_facet: ClusterFacet) -> DryRunEdit | None:
+        return self._dry_runs.get((cluster_facet.store.name, cluster_facet.name))
 
     async def alter(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         edits: Sequence[Edit | EditResult],
         caller: Caller,
         *,
@@ -119,13 +119,13 @@ class AlterService:
         """Run edits of one facet and return one result each, in order: entries of one edit each.
 
         Args:
-            collection: The facet of a cluster to alter.
+            cluster_facet: The facet of a cluster to alter.
             edits: The edits; an edit that could not even be formed stands as its failed result.
             caller: The caller.
             validate_only: As of :meth:`alter_entries`.
             atomic: As of :meth:`alter_entries`.
         """
-        entries = [(Part(collection, edit),) for edit in edits]
+        entries = [(EntryPart(cluster_facet, edit),) for edit in edits]
         results = await self.alter_entries(entries, caller, validate_only=validate_only, atomic=atomic)
         return [result for entry in results for result in entry.results]
 
@@ -153,7 +153,7 @@ class AlterService:
         if run is not None:
             # Edits that an earlier run of the same request applied are not run again.
             parts = [_applied(run, part) for part in parts]
-        parts = await self._looked(parts, caller)
+        parts = await self._refreshed(parts, caller)
         repeated = _repeated(entries) if len(entries) > 1 else frozenset()
         prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
         ends = accumulate(map(len, entries))
@@ -163,29 +163,29 @@ class AlterService:
         ended = list(zip(parts, results, strict=True))
         if run is not None:
             ended = [(part, result) for part, result in ended if result is not part.edit]
-            run.note([result for _, result in ended])
-        self._count(((part.collection, result) for part, result in ended), validate_only=validate_only)
+            run.record([result for _, result in ended])
+        self._count(((part.cluster_facet, result) for part, result in ended), validate_only=validate_only)
         left = iter(results)
         return [EntryResult(tuple(islice(left, len(entry)))) for entry in entries]
 
-    async def _looked(self, parts: list[Part], caller: Caller) -> list[Part]:
+    async def _refreshed(self, parts: list[EntryPart], caller: Caller) -> list[EntryPart]:
         """Look at the entities of conditional edits in the Kafka cluster, area by area.
 
         Returns:
             The parts; a conditional edit of an area that can't be looked at is refused.
         """
-        if not parts or parts[0].collection.store.target() is None:
+        if not parts or parts[0].cluster_facet.store.target() is None:
             return parts
-        conditional: dict[Area, dict[str, Entity]] = {}
+        conditional: dict[KraftEntityType, dict[str, Entity]] = {}
         for part in parts:
             if (edit := _conditional(part)) is not None:
-                conditional.setdefault(area_of(edit.entity), {})[edit.entity.id] = edit.entity
-        refused: dict[Area, ConfplaneError] = {}
-        for area, entities in conditional.items():
+                conditional.setdefault(kraft_type_of(edit.entity), {})[edit.entity.id] = edit.entity
+        refused: dict[KraftEntityType, ConfplaneError] = {}
+        for entity_type, entities in conditional.items():
             try:
-                await self._looks[parts[0].collection.store.name](list(entities.values()), caller.deadline)
+                await self._refreshes[parts[0].cluster_facet.store.name](list(entities.values()), caller.deadline)
             except UnavailableError as error:
-                refused[area] = UnavailableError(
+                refused[entity_type] = UnavailableError(
                     f"The conditions of this write can't be compared with the Kafka cluster now. {error.detail}",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
@@ -193,7 +193,7 @@ class AlterService:
 
     async def rewrite(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         edit: Edit,
         decide: DecideEntity,
         caller: Caller,
@@ -204,7 +204,7 @@ class AlterService:
         """Change one entity with a given decision.
 
         Args:
-            collection: The facet of a cluster.
+            cluster_facet: The facet of a cluster.
             edit: The entity; the edit's ops are ignored.
             decide: Decides each attempt.
             caller: The caller.
@@ -214,53 +214,53 @@ class AlterService:
         Returns:
             The result, which may be an error, and the draft that was carried out.
         """
-        item = Item(
-            collection,
+        item = PreparedEdit(
+            cluster_facet,
             edit,
             decide,
-            self._rules_of(collection).policies if policies else Policies(),
-            self._asked_of(collection),
+            self._rules_of(cluster_facet).policies if policies else Policies(),
+            self._dry_run_of(cluster_facet),
         )
         [result], drafts = await self._alone([item], caller, validate_only=validate_only)
-        self._count([(collection, result)], validate_only=validate_only)
+        self._count([(cluster_facet, result)], validate_only=validate_only)
         return result, drafts[0] if drafts else None
 
-    def _count(self, results: Iterable[tuple[Collection, EditResult]], *, validate_only: bool) -> None:
+    def _count(self, results: Iterable[tuple[ClusterFacet, EditResult]], *, validate_only: bool) -> None:
         """Count the results of edits, by Kafka's names of errors."""
-        for collection, result in results:
+        for cluster_facet, result in results:
             if (error := result.error) is not None:
                 ended = (error.outcome or WriteOutcome.NOT_APPLIED).value, error.code.name
             elif validate_only:
                 ended = "validated", _NONE
             else:
                 ended = "unchanged" if result.change_id is None else "applied", _NONE
-            self._results[collection.store.name, collection.name.value, *ended] += 1
+            self._results[cluster_facet.store.name, cluster_facet.name.value, *ended] += 1
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         for labels, number in self._results.items():
             yield Sample("alter_results", number, labels)
 
-    def _prepare(self, part: Part, repeated: frozenset[str]) -> Item | EditResult:
+    def _prepare(self, part: EntryPart, repeated: frozenset[str]) -> PreparedEdit | EditResult:
         """Make every check that needs nothing stored."""
-        collection, edit = part
+        cluster_facet, edit = part
         if isinstance(edit, EditResult):
             return edit
-        rules = self._rules_of(collection)
+        rules = self._rules_of(cluster_facet)
         try:
             if edit.entity.id in repeated:
                 raise InvalidRequestError(
                     f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
                 )
-            collection.placed()
-            decide = partial(_draft, rules.drafter, edit, rules.drafter.encode(collection, edit))
+            cluster_facet.placed()
+            decide = partial(_draft, rules.drafter, edit, rules.drafter.encode(cluster_facet, edit))
         except ConfplaneError as error:
             return EditResult(edit, error)
-        return Item(collection, edit, decide, rules.policies, self._asked_of(collection))
+        return PreparedEdit(cluster_facet, edit, decide, rules.policies, self._dry_run_of(cluster_facet))
 
     async def _run(
         self,
-        prepared: Sequence[Item | EditResult],
+        prepared: Sequence[PreparedEdit | EditResult],
         changes: Iterable[range],
         caller: Caller,
         *,
@@ -268,10 +268,10 @@ class AlterService:
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
         results: dict[int, EditResult] = {}
-        to_run: dict[range, list[Item]] = {}
+        to_run: dict[range, list[PreparedEdit]] = {}
         for positions in changes:
             some = prepared[positions.start : positions.stop]
-            items = [item for item in some if isinstance(item, Item)]
+            items = [item for item in some if isinstance(item, PreparedEdit)]
             if len(items) == len(some):
                 to_run[positions] = items
             else:
@@ -286,11 +286,11 @@ class AlterService:
         return [results[at] for at in range(len(prepared))]
 
     async def _alone(
-        self, items: Sequence[Item], caller: Caller, *, validate_only: bool
+        self, items: Sequence[PreparedEdit], caller: Caller, *, validate_only: bool
     ) -> tuple[list[EditResult], list[EntityDraft]]:
         """Run one change; errors are in the results."""
         edits = [item.edit for item in items]
-        store = items[0].collection.store
+        store = items[0].cluster_facet.store
         try:
             caller.check_in_time()
             change = EntitiesChange(items, caller, validate_only=validate_only)
@@ -302,15 +302,15 @@ class AlterService:
         return results_of(ended, edits), [each.draft for each in ended.decided.drafts]
 
     async def _together(
-        self, changes: Sequence[Sequence[Item]], caller: Caller, *, validate_only: bool
+        self, changes: Sequence[Sequence[PreparedEdit]], caller: Caller, *, validate_only: bool
     ) -> list[list[EditResult]]:
         """Run changes, in shared transactions; errors are in the results."""
         results: dict[int, list[EditResult]] = {}
 
-        async def send(load: Sequence[Waiting]) -> None:
-            store = changes[load[0].position][0].collection.store
+        async def send(load: Sequence[ReadyEdit]) -> None:
+            store = changes[load[0].position][0].cluster_facet.store
 
-            def report(number: int, ended: Ended[Decided] | Exception) -> None:
+            def report(number: int, ended: ChangeResult[EntitiesDecision] | Exception) -> None:
                 if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
                     bulk.failed(ended)
                     return
@@ -322,13 +322,13 @@ class AlterService:
                 bulk.ended(position, _made(items, found))
 
             try:
-                async with self._rooms.room(store.name, len(load), caller.deadline):
+                async with self._semaphores.slot(store.name, len(load), caller.deadline):
                     caller.check_in_time()
                     sent = (
                         EntitiesChange(changes[at], caller, planned, validate_only=validate_only)
                         for at, planned in load
                     )
-                    jobs = [Job(change.decide, change.paths, change.waits) for change in sent]
+                    jobs = [ChangeJob(change.decide, change.paths, change.waits) for change in sent]
                     await self._runner.run_together(store, jobs, caller, report, validate_only=validate_only)
             except ConfplaneError as error:
                 for number in range(len(load)):
@@ -339,51 +339,51 @@ class AlterService:
         return [results[position] for position in range(len(changes))]
 
 
-def _permitted(caller: Caller, part: Part) -> Part:
+def _permitted(caller: Caller, part: EntryPart) -> EntryPart:
     """Return a part, its edit refused where the caller may not alter the entity."""
-    collection, edit = part
+    cluster_facet, edit = part
     if isinstance(edit, Edit):
         try:
-            caller.require(collection.store.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=edit.pointer)
+            caller.require(cluster_facet.store.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=edit.pointer)
         except ForbiddenError as error:
-            return Part(collection, EditResult(edit, error))
+            return EntryPart(cluster_facet, EditResult(edit, error))
     return part
 
 
-def _conditional(part: Part) -> Edit | None:
+def _conditional(part: EntryPart) -> Edit | None:
     """Return a conditional edit; None for other edits, and for client configs, which no Kafka cluster has."""
-    collection, edit = part
-    if not isinstance(edit, Edit) or not edit.is_conditional or collection.name is FacetName.CLIENT_CONFIGS:
+    cluster_facet, edit = part
+    if not isinstance(edit, Edit) or not edit.is_conditional or cluster_facet.name is FacetName.CLIENT_CONFIGS:
         return None
     return edit
 
 
-def _refused(part: Part, refused: Mapping[Area, ConfplaneError]) -> Part:
+def _refused(part: EntryPart, refused: Mapping[KraftEntityType, ConfplaneError]) -> EntryPart:
     """Return a part, its edit refused where it is conditional and its area has an error."""
     edit = _conditional(part)
-    error = None if edit is None else refused.get(area_of(edit.entity))
-    return part if edit is None or error is None else Part(part.collection, EditResult(edit, error))
+    error = None if edit is None else refused.get(kraft_type_of(edit.entity))
+    return part if edit is None or error is None else EntryPart(part.cluster_facet, EditResult(edit, error))
 
 
-def _applied(run: Run, part: Part) -> Part:
+def _applied(run: RequestRun, part: EntryPart) -> EntryPart:
     """Return a part, with the result of its edit where an earlier run of the same request applied that edit."""
-    collection, edit = part
-    found = None if isinstance(edit, EditResult) else run.result(collection, edit)
-    return part if found is None else Part(collection, found)
+    cluster_facet, edit = part
+    found = None if isinstance(edit, EditResult) else run.result(cluster_facet, edit)
+    return part if found is None else EntryPart(cluster_facet, found)
 
 
 async def _draft(
     drafter: Drafter[Any],
     edit: Edit,
     encoded: Any,
-    collection: Collection,
+    cluster_facet: ClusterFacet,
     node: Node | None,
     planned: Planned,
 ) -> EntityDraft:
-    return await drafter.draft(collection, edit, encoded, node, planned=planned)
+    return await drafter.draft(cluster_facet, edit, encoded, node, planned=planned)
 
 
-def _without_run(items: Sequence[Item | EditResult]) -> list[EditResult]:
+def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]:
     """Return the results of a change that is not run: an edit of it can't be, or an earlier run applied it."""
     known = [item for item in items if isinstance(item, EditResult)]
     if len(known) == len(items) and all(item.error is None for item in known):
@@ -394,12 +394,12 @@ def _without_run(items: Sequence[Item | EditResult]) -> list[EditResult]:
     ]
 
 
-def _rank(items: Sequence[Item]) -> Rank | None:
+def _rank(items: Sequence[PreparedEdit]) -> Rank | None:
     """Return the rank of an entry's entity; it has one in one facet at most."""
     return next((item.rank for item in items if item.rank is not None), None)
 
 
-def _made(items: Sequence[Item], results: Sequence[EditResult]) -> tuple[str, Mapping[str, str]] | None:
+def _made(items: Sequence[PreparedEdit], results: Sequence[EditResult]) -> tuple[str, Mapping[str, str]] | None:
     """Return the entity and its resulting map, as later checks read it; None where no check does."""
     for item, result in zip(items, results, strict=True):
         if item.rank is not None and result.error is None:

@@ -30,21 +30,21 @@ AT_ONCE: Final = 2
 """The greatest number of loads under way at once: of one request, and of all requests to a cluster together."""
 
 
-class Waiting(NamedTuple):
+class ReadyEdit(NamedTuple):
     """An edit that may be sent now."""
 
     position: int
     planned: Planned
 
 
-class Rooms:
+class LoadSemaphores:
     """The loads under way in each cluster, of all requests."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, asyncio.Semaphore] = {}
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
 
     @contextlib.asynccontextmanager
-    async def room(self, cluster: str, edits: int, deadline: float) -> AsyncIterator[None]:
+    async def slot(self, cluster: str, edits: int, deadline: float) -> AsyncIterator[None]:
         """Return a context for a load. Large loads enter in the order of their arrival.
 
         A few large loads are inside at a time. A load of few edits does not wait.
@@ -58,16 +58,16 @@ class Rooms:
         if edits <= FEW:
             yield
             return
-        room = self._rooms.setdefault(cluster, asyncio.Semaphore(AT_ONCE))
+        semaphore = self._semaphores.setdefault(cluster, asyncio.Semaphore(AT_ONCE))
         entered = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline - time.monotonic()):
-                entered = await room.acquire()
+                entered = await semaphore.acquire()
         try:
             yield
         finally:
             if entered:
-                room.release()
+                semaphore.release()
 
 
 class _Chain:
@@ -96,12 +96,12 @@ class Bulk:
 
     def __init__(self, chains: Sequence[Sequence[Stage]]) -> None:
         self._left = iter(chains)
-        self._ready: deque[Waiting] = deque()
+        self._ready: deque[ReadyEdit] = deque()
         self._chains: dict[int, _Chain] = {}
         self._changed = asyncio.Event()
         self._error: Exception | None = None
 
-    async def run(self, send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
+    async def run(self, send: Callable[[Sequence[ReadyEdit]], Awaitable[None]]) -> None:
         """Send all edits, and return once each has ended.
 
         Args:
@@ -147,9 +147,9 @@ class Bulk:
         chain.made.setdefault(stage.rank, {})
         for position in stage.positions:
             self._chains[position] = chain
-            self._ready.append(Waiting(position, planned))
+            self._ready.append(ReadyEdit(position, planned))
 
-    async def _work(self, send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
+    async def _work(self, send: Callable[[Sequence[ReadyEdit]], Awaitable[None]]) -> None:
         while self._error is None:
             # Load by load: the chains of a large request would take the loop for long.
             while len(self._ready) < MOST and (stages := next(self._left, None)) is not None:

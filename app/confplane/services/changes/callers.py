@@ -12,7 +12,7 @@ from confplane.services.access import of_operator
 if TYPE_CHECKING:
     from confplane.domain.access.operations import Operation
     from confplane.services.access import Access
-    from confplane.services.changes.idempotency import Run
+    from confplane.services.changes.idempotency import RequestRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Caller:
     """The deadline on the clock of ``time.monotonic()``."""
     reason: str | None = None
     ticket: str | None = None
-    run: Run | None = None
+    run: RequestRun | None = None
     """The run of a request with an Idempotency-Key."""
 
     @classmethod

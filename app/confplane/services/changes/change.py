@@ -13,7 +13,7 @@ from confplane.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from confplane.services.changes.draft import D, Unchanged
+from confplane.services.changes.draft import D, NoChange
 from confplane.services.changes.settle import committed, settle_own
 from confplane.services.changes.submission import Attempt, Validated
 from confplane.services.ports.trail import Outcome
@@ -30,7 +30,7 @@ CONTENDED: Final = "Other writers kept changing the same entity until the deadli
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Generic[D]):
+class ChangeResult(Generic[D]):
     """The end of a change without an exception."""
 
     decided: D
@@ -39,12 +39,12 @@ class Ended(Generic[D]):
     """The id of the change; None where nothing was written."""
     committed: Committed | None = None
     error: ConfplaneError | None = None
-    """The reason to write nothing; see :class:`Unchanged`."""
+    """The reason to write nothing; see :class:`NoChange`."""
     revision: int | None = None
     """The revision of the transaction, or the one at which ZooKeeper confirmed a decision to write nothing."""
 
 
-class Change(Generic[D]):
+class RunningChange(Generic[D]):
     """One change.
 
     Args:
@@ -78,7 +78,7 @@ class Change(Generic[D]):
         self.deadline = caller.deadline
         self.waits = waits
         self.first: Attempt[D] | None = None
-        self.unchanged: Unchanged[D] | None = None
+        self.unchanged: NoChange[D] | None = None
         self._submission = submission
         self._audit = submission.audit
         self._store = store
@@ -89,7 +89,7 @@ class Change(Generic[D]):
         self._writer: str | None = None
         self._settled = False
 
-    async def run(self) -> Ended[D] | Exception:
+    async def run(self) -> ChangeResult[D] | Exception:
         """Make attempts until the change is committed, refused for good, or out of time; return the end or the error.
 
         A first attempt that was made together with other changes counts.
@@ -100,7 +100,7 @@ class Change(Generic[D]):
         except ConfplaneError as error:
             return await self._failed(error)
 
-    async def _attempts(self, attempt: Attempt[D] | None) -> Ended[D] | Exception:
+    async def _attempts(self, attempt: Attempt[D] | None) -> ChangeResult[D] | Exception:
         again = False
         while True:
             if attempt is not None:
@@ -108,7 +108,7 @@ class Change(Generic[D]):
             else:
                 writer = self._store.writer()
                 decision = await self._decide(again=again)
-                if isinstance(decision, Unchanged):
+                if isinstance(decision, NoChange):
                     ended = await self._leave(writer, decision)
                 else:
                     made = self._attempt(writer, decision)
@@ -120,7 +120,7 @@ class Change(Generic[D]):
                 raise ConcurrentChangeError(self._contended, retry_after_s=1)
             attempt, again = None, True
 
-    async def _leave(self, writer: str, decision: Unchanged[D]) -> Ended[D] | None:
+    async def _leave(self, writer: str, decision: NoChange[D]) -> ChangeResult[D] | None:
         """End without a change, once ZooKeeper has confirmed the nodes of the decision; None if one is not as read."""
         revision = None
         if decision.seen is not None:
@@ -130,11 +130,11 @@ class Change(Generic[D]):
         await self._reject(decision.error)
         return self.left(decision, revision)
 
-    def left(self, decision: Unchanged[D], revision: int | None) -> Ended[D]:
+    def left(self, decision: NoChange[D], revision: int | None) -> ChangeResult[D]:
         """Return the end of a decision to write nothing that ZooKeeper confirmed at a revision."""
         if decision.error is not None:
             decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
-        return Ended(decision.decided, error=decision.error, revision=revision)
+        return ChangeResult(decision.decided, error=decision.error, revision=revision)
 
     # -- the first attempt, together with those of other changes
 
@@ -142,7 +142,7 @@ class Change(Generic[D]):
         """Decide the first attempt without making it; return the error if the change ends with one."""
         try:
             decision = await self._decide(again=False)
-            if isinstance(decision, Unchanged):
+            if isinstance(decision, NoChange):
                 self.unchanged = decision
             else:
                 self.first = self._attempt(writer, decision)
@@ -152,7 +152,7 @@ class Change(Generic[D]):
         return None
 
     @property
-    def ended(self) -> Ended[D] | None:
+    def ended(self) -> ChangeResult[D] | None:
         """The end of the change by its first attempt; None if :meth:`run` has to continue."""
         return None if self.first is None else self._done(self.first)
 
@@ -167,13 +167,13 @@ class Change(Generic[D]):
         self._writer = writer
         return Attempt(self.id, self._intended + 1, writer, draft)
 
-    def _done(self, attempt: Attempt[D]) -> Ended[D] | None:
+    def _done(self, attempt: Attempt[D]) -> ChangeResult[D] | None:
         draft, result = attempt.draft, attempt.result
         if isinstance(result, Committed):
-            return Ended(draft.decided, self.id, result, revision=result.revision)
-        return Ended(draft.decided) if isinstance(result, Validated) else None
+            return ChangeResult(draft.decided, self.id, result, revision=result.revision)
+        return ChangeResult(draft.decided) if isinstance(result, Validated) else None
 
-    async def _take(self, attempt: Attempt[D]) -> Ended[D] | Exception | None:
+    async def _take(self, attempt: Attempt[D]) -> ChangeResult[D] | Exception | None:
         """Return the end by an attempt; None after a conflict, which another attempt may follow."""
         result = attempt.result
         if attempt.intended:
@@ -189,7 +189,7 @@ class Change(Generic[D]):
             return await self._failed(result)
         return self._done(attempt) or await self._settle(attempt)
 
-    async def _settle(self, attempt: Attempt[D]) -> Ended[D]:
+    async def _settle(self, attempt: Attempt[D]) -> ChangeResult[D]:
         """Settle a transaction whose reply was lost, until the deadline."""
         outcome = await settle_own(
             self._audit, self._store, self.id, attempt.number, began=self._began, deadline=self.deadline
@@ -201,7 +201,7 @@ class Change(Generic[D]):
                 retry_after_s=1,
             )
         result = committed(outcome, attempt.draft.writes)
-        return Ended(attempt.draft.decided, self.id, result, revision=result.revision)
+        return ChangeResult(attempt.draft.decided, self.id, result, revision=result.revision)
 
     async def _failed(self, error: Exception) -> Exception:
         """Close the change, which ends with this error; return the error."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confplane.domain.facets import ClientFacet
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
 
 
 class ClientDrafter:
@@ -25,10 +25,10 @@ class ClientDrafter:
     def __init__(self, facet: ClientFacet) -> None:
         self._facet = facet
 
-    def encode(self, collection: Collection, edit: Edit) -> dict[str, str | None]:
+    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> dict[str, str | None]:
         """Return key -> the string to store, or None for a removal; see ``Drafter``."""
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
-        kraft = self._facet.name is FacetName.CLIENT_QUOTAS and collection.store.target() is not None
+        kraft = self._facet.name is FacetName.CLIENT_QUOTAS and cluster_facet.store.target() is not None
         encoded = encode_ops(self._facet, edit.entity, edit.ops, exact=kraft or edit.mode is not Mode.ALTER)
         if kraft:
             check_kraft(edit.ops, encoded)
@@ -36,7 +36,7 @@ class ClientDrafter:
 
     async def draft(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         edit: Edit,
         encoded: Mapping[str, str | None],
         node: Node | None,
@@ -44,27 +44,27 @@ class ClientDrafter:
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
         """Draft an edit of a node; see ``Drafter``."""
-        check_node(collection, edit, node)
+        check_node(cluster_facet, edit, node)
         entity, before = edit.entity, stored(node)
         wanted: Mapping[str, str | None] = encoded
         if edit.mode is not Mode.ALTER:
-            own_before = collection.own(entity, before)
+            own_before = cluster_facet.own(entity, before)
             if edit.mode is Mode.CREATE and own_before and not self._same(entity, own_before, encoded):
-                raise already_exists(collection, entity)
+                raise already_exists(cluster_facet, entity)
             wanted = {**encoded, **{key: None for key in own_before if key not in encoded}}
         after, warnings = apply_ops(self._facet, entity, before, wanted)
-        own_after = collection.own(entity, after)
-        self._check_stored(collection, edit, {key: own_after[key] for key in own_after.keys() - encoded.keys()})
+        own_after = cluster_facet.own(entity, after)
+        self._check_stored(cluster_facet, edit, {key: own_after[key] for key in own_after.keys() - encoded.keys()})
         pointers = {op.key: op.pointer for op in edit.ops if op.pointer is not None}
-        inherited = _inherited(collection, entity, planned)
+        inherited = _inherited(cluster_facet, entity, planned)
         try:
             warnings += self._facet.check_whole(entity, own_after, inherited=inherited, pointers=pointers)
         except InvalidRequestError as error:
             error.pointer = error.pointer or edit.pointer  # the stored keys contradict each other already
             raise
-        if collection.name is FacetName.CLIENT_CONFIGS and collection.store.target() is not None:
+        if cluster_facet.name is FacetName.CLIENT_CONFIGS and cluster_facet.store.target() is not None:
             warnings += group_remarks(encoded)
-        return EntityDraft.of(collection, edit, node, after, warnings)
+        return EntityDraft.of(cluster_facet, edit, node, after, warnings)
 
     def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
         """Return True where stored values equal new ones, by value: Kafka's tools spell some numbers differently."""
@@ -76,25 +76,25 @@ class ClientDrafter:
         except ValueError:
             return False
 
-    def _check_stored(self, collection: Collection, edit: Edit, config: Mapping[str, str]) -> None:
+    def _check_stored(self, cluster_facet: ClusterFacet, edit: Edit, config: Mapping[str, str]) -> None:
         """Refuse a result that keeps a stored value no broker can read; an edit may replace or remove such a value."""
         for key, value in config.items():
             try:
                 self._facet.decode(edit.entity, key, value)
             except ValueError as error:
                 raise CorruptZnodeError(
-                    full_path(collection.tree, edit.entity),
+                    full_path(cluster_facet.tree, edit.entity),
                     f"holds a value of {key} that is none ({error}); set or remove {key} in the same request",
                     pointer=edit.pointer,
                     outcome=WriteOutcome.NOT_APPLIED,
                 ) from None
 
 
-def _inherited(collection: Collection, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def _inherited(cluster_facet: ClusterFacet, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return this facet's keys of ``<user>`` for a ``<user, client-id>``; nothing for other entities."""
     if entity.types != (EntityType.USER, EntityType.CLIENT_ID):
         return {}
     parent = Entity(entity.components[:1])
     if parent.id in planned:
-        return collection.own(parent, planned[parent.id])
-    return collection.own(parent, stored(collection.get(parent.id)))
+        return cluster_facet.own(parent, planned[parent.id])
+    return cluster_facet.own(parent, stored(cluster_facet.get(parent.id)))

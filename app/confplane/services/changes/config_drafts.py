@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain import brokers, topics
 from confplane.domain.broker_keys import is_password
-from confplane.domain.broker_levels import Level, Levels
+from confplane.domain.broker_levels import ConfigLevels, DynamicLevel
 from confplane.domain.changes import stored
 from confplane.domain.client_metrics import check_client_metrics
 from confplane.domain.configs import KINDS, check_release
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.definitions import ConfigDef
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.crypto import Cipher
     from confplane.services.reads.config_levels import BrokerLevels
 
@@ -60,30 +60,30 @@ class ConfigDrafter:
         self._levels = levels
         self._cipher = cipher
 
-    def encode(self, collection: Collection, edit: Edit) -> ConfigOps:
+    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> ConfigOps:
         """Check an edit on its own; see ``Drafter``."""
         ops: list[Op] = []
         kept: dict[str, str | None] = {}
         for op in edit.ops:
             whole = op.type is OpType.SET and edit.mode is not Mode.ALTER
-            if whole and op.value is None and collection.facet.is_secret(edit.entity, op.key):
+            if whole and op.value is None and cluster_facet.facet.is_secret(edit.entity, op.key):
                 kept[op.key] = op.pointer
             else:
                 ops.append(op)
         check_ops(ops)
         try:
-            collection.facet.check_entity(edit.entity, pointer=edit.pointer)
+            cluster_facet.facet.check_entity(edit.entity, pointer=edit.pointer)
         except InvalidTopicError as error:
-            check_list_ops(ops, collection.catalog.topic)
+            check_list_ops(ops, cluster_facet.catalog.topic)
             # An alter reports an invalid name as a topic that does not exist.
             raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
-        check_release(collection.catalog, edit.entity, pointer=edit.pointer)
-        check_list_ops(ops, _definitions(collection, edit.entity))
+        check_release(cluster_facet.catalog, edit.entity, pointer=edit.pointer)
+        check_list_ops(ops, _definitions(cluster_facet, edit.entity))
         return ConfigOps(tuple(ops), kept)
 
     async def draft(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         edit: Edit,
         encoded: ConfigOps,
         node: Node | None,
@@ -91,7 +91,7 @@ class ConfigDrafter:
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
         """Draft an edit of a node; see ``Drafter``."""
-        check_node(collection, edit, node)
+        check_node(cluster_facet, edit, node)
         entity, before = edit.entity, stored(node)
         missing = next((key for key in encoded.kept if key not in before), None)
         if missing is not None:
@@ -104,10 +104,10 @@ class ConfigDrafter:
         if edit.mode is not Mode.ALTER:
             named = {op.key for op in ops} | encoded.kept.keys()
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
-            lacking = f"/{collection.facet.member}" if named else None
+            lacking = f"/{cluster_facet.facet.member}" if named else None
             ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         [(kind, _)] = entity.components
-        after = apply_incremental(before, ops, _definitions(collection, entity))
+        after = apply_incremental(before, ops, _definitions(cluster_facet, entity))
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
         passwords = [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
         if kind is not EntityType.BROKER:
@@ -117,7 +117,7 @@ class ConfigDrafter:
             and before
             and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
         ):
-            raise already_exists(collection, entity)
+            raise already_exists(cluster_facet, entity)
         warnings = await self._check(entity, before, after, pointers, planned)
         if passwords:
             broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
@@ -127,8 +127,8 @@ class ConfigDrafter:
                 error.pointer = pointers.get(passwords[0])
                 raise
         if edit.mode is Mode.CREATE and before and after != before:
-            raise already_exists(collection, entity)
-        return EntityDraft.of(collection, edit, node, after, warnings)
+            raise already_exists(cluster_facet, entity)
+        return EntityDraft.of(cluster_facet, edit, node, after, warnings)
 
     async def _check(
         self,
@@ -162,12 +162,12 @@ class ConfigDrafter:
     ) -> list[str]:
         name = entity.get(EntityType.BROKER)
         now = {**planned, entity.id: before}
-        affected: list[Levels]
+        affected: list[ConfigLevels]
         if name is not None:
-            level, affected = Level.BROKER, [self._levels.of(int(name), now)]
+            level, affected = DynamicLevel.BROKER, [self._levels.of(int(name), now)]
         else:
             # A default is effective on every broker, so it must be valid on each.
-            level = Level.DEFAULT
+            level = DynamicLevel.DEFAULT
             affected = [
                 self._levels.of_unknown(now),
                 *(self._levels.of(broker, now) for broker in self._levels.known(planned)),
@@ -197,5 +197,5 @@ class ConfigDrafter:
             return False
 
 
-def _definitions(collection: Collection, entity: Entity) -> Mapping[str, ConfigDef]:
-    return collection.catalog.of(KINDS[entity.types])
+def _definitions(cluster_facet: ClusterFacet, entity: Entity) -> Mapping[str, ConfigDef]:
+    return cluster_facet.catalog.of(KINDS[entity.types])

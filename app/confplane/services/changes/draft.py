@@ -1,7 +1,7 @@
 """Drafts: a change's writes, its rows in the trail, and its answers.
 
 A change is a function from the state read to the writes. The function **decides**: it reads, and returns either a
-:class:`Draft`, or :class:`Unchanged` where nothing is to be written. The runner
+:class:`Draft`, or :class:`NoChange` where nothing is to be written. The runner
 (:mod:`confplane.services.changes.runner`) calls the function again after each conflict, so a decision keeps nothing of
 an earlier attempt.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confplane.domain.errors import ConfplaneError
     from confplane.domain.facets import Tree
     from confplane.services.ports.cluster_states import LayoutCheck
-    from confplane.services.ports.trail import IntentEntity, Sighting
+    from confplane.services.ports.trail import IntentEntity, ObservedRange
     from confplane.services.ports.transactions import Write
 
 D = TypeVar("D")
@@ -44,14 +44,14 @@ class Draft(Generic[D]):
     """The states of the cluster that are checked, before the intent and within the transaction."""
     kind: str = CHANGE
     """The kind of the change in the trail."""
-    observed: Sighting | None = None
+    observed: ObservedRange | None = None
     """The place of the followed writes in the trail; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
     """The changes that this change reverts; see :class:`~confplane.services.ports.trail.Intent`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged(Generic[D]):
+class NoChange(Generic[D]):
     """A decision to write nothing."""
 
     decided: D
@@ -67,7 +67,7 @@ class Unchanged(Generic[D]):
 class Decide(Protocol[D]):
     """The function of a change."""
 
-    async def __call__(self, *, again: bool) -> Draft[D] | Unchanged[D]:
+    async def __call__(self, *, again: bool) -> Draft[D] | NoChange[D]:
         """Decide one attempt.
 
         Args:

@@ -19,8 +19,8 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName, full_path
-from confplane.services.altered import with_altered
 from confplane.services.etags import Precondition
+from confplane.services.pending_keys import with_pending_keys
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import EntityWrite
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import JsonValue
     from confplane.domain.ops import Op
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
 
 E = TypeVar("E")
 
@@ -47,10 +47,10 @@ class Mode(StrEnum):
     """Refuse them: the entity must have no keys, or exactly the named ones; POST."""
 
 
-class Expected(Protocol):
+class ExpectedContent(Protocol):
     """The content that an edit rests on, compared with the node as read at each attempt."""
 
-    def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
+    def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
         """Refuse a node of other content.
 
         Raises:
@@ -67,7 +67,7 @@ class Edit:
     mode: Mode = Mode.ALTER
     precondition: Precondition = field(default_factory=Precondition)
     pointer: str | None = None
-    expected: Expected | None = None
+    expected: ExpectedContent | None = None
     """The content that the edit rests on; None: any."""
     reverts: tuple[UUID, ...] = ()
     """The changes that the edit reverts."""
@@ -149,18 +149,18 @@ class EntityDraft:
 
     @classmethod
     def of(
-        cls, collection: Collection, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
+        cls, cluster_facet: ClusterFacet, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
     ) -> EntityDraft:
         """Build the draft that changes a node's map to ``after``."""
         entity, before = edit.entity, stored(node)
         diff = difference(before, after)
-        if collection.facet.has_secrets:
-            is_secret = collection.facet.is_secret
+        if cluster_facet.facet.has_secrets:
+            is_secret = cluster_facet.facet.is_secret
             diff = [
                 replace(item, before=None, after=None, secret=True) if is_secret(entity, item.key) else item
                 for item in diff
             ]
-        owns = collection.facet.owns
+        owns = cluster_facet.facet.owns
         created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
         return cls(edit, node, after, tuple(diff), tuple(warnings), created)
 
@@ -169,40 +169,40 @@ class EntityDraft:
         """The version that was read; None for an absent node."""
         return None if self.node is None else self.node.version
 
-    def write(self, collection: Collection) -> EntityWrite:
+    def write(self, cluster_facet: ClusterFacet) -> EntityWrite:
         """Return the config node to write."""
         extra = None if self.node is None else self.node.extra
         czxid = None if self.node is None else self.node.czxid
-        applied = collection.name is not FacetName.CLIENT_CONFIGS and collection.store.target() is not None
+        applied = cluster_facet.name is not FacetName.CLIENT_CONFIGS and cluster_facet.store.target() is not None
         if applied:
-            extra = with_altered(extra, (item.key for item in self.diff), self.topic_id)
-        return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
+            extra = with_pending_keys(extra, (item.key for item in self.diff), self.topic_id)
+        return EntityWrite(cluster_facet.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
 
-    def intent(self, collection: Collection) -> IntentEntity:
+    def intent(self, cluster_facet: ClusterFacet) -> IntentEntity:
         """Return the row of the trail, without secrets."""
         entity = self.edit.entity
         return IntentEntity(
             entity_id=entity.id,
-            facet=collection.name.value,
-            path=full_path(collection.tree, entity),
+            facet=cluster_facet.name.value,
+            path=full_path(cluster_facet.tree, entity),
             version_read=self.expected,
             czxid_read=None if self.node is None else self.node.czxid,
             keys=tuple(item.key for item in self.diff),
-            ops=_recorded_ops(collection, self.edit) if self.recorded_ops is None else self.recorded_ops,
-            before=collection.redact(collection.tree, entity.id, stored(self.node)),
-            after=collection.redact(collection.tree, entity.id, self.after),
+            ops=_recorded_ops(cluster_facet, self.edit) if self.recorded_ops is None else self.recorded_ops,
+            before=cluster_facet.redact(cluster_facet.tree, entity.id, stored(self.node)),
+            after=cluster_facet.redact(cluster_facet.tree, entity.id, self.after),
         )
 
-    def answer(self, collection: Collection) -> dict[str, Any]:
+    def answer(self, cluster_facet: ClusterFacet) -> dict[str, Any]:
         """Return the edit's answer as plain data without secrets."""
         return {
-            "facet": collection.name.value,
+            "facet": cluster_facet.name.value,
             "entity": self.edit.entity.id,
             "changed": bool(self.diff),
             "created": self.created,
             "warnings": self.warnings,
             "diff": self.diff,
-            "after": collection.redact(collection.tree, self.edit.entity.id, self.after),
+            "after": cluster_facet.redact(cluster_facet.tree, self.edit.entity.id, self.after),
             "czxid": None if self.node is None else self.node.czxid,
             "revision": None if self.node is None else self.node.mzxid,
         }
@@ -211,7 +211,7 @@ class EntityDraft:
 class Drafter(Protocol[E]):
     """A facet's way from edits to drafts. ``E`` is its form of an edit before anything stored is read."""
 
-    def encode(self, collection: Collection, edit: Edit) -> E:
+    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> E:
         """Check an edit on its own: its entity and its values.
 
         Raises:
@@ -220,7 +220,7 @@ class Drafter(Protocol[E]):
 
     async def draft(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         edit: Edit,
         encoded: E,
         node: Node | None,
@@ -230,7 +230,7 @@ class Drafter(Protocol[E]):
         """Draft an edit of a node. Waits for nothing but worker threads.
 
         Args:
-            collection: The facet and its cluster.
+            cluster_facet: The facet and its cluster.
             edit: The edit.
             encoded: The result of :meth:`encode`.
             node: The entity's node as read; None when absent.
@@ -245,7 +245,7 @@ class Drafter(Protocol[E]):
         """
 
 
-def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
+def check_node(cluster_facet: ClusterFacet, edit: Edit, node: Node | None) -> None:
     """Refuse a node that can't be changed, or that does not meet the edit's precondition.
 
     Raises:
@@ -254,48 +254,48 @@ def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
         ConfplaneError: The node has another content than the edit rests on.
     """
     if node is not None and node.defect is not None:
-        path = full_path(collection.tree, edit.entity)
+        path = full_path(cluster_facet.tree, edit.entity)
         raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
     if edit.precondition.demands:
-        edit.precondition.check(_etag(collection, edit.entity, node))
+        edit.precondition.check(_etag(cluster_facet, edit.entity, node))
     if edit.expected is not None:
-        edit.expected.check(collection, edit.entity, node)
+        edit.expected.check(cluster_facet, edit.entity, node)
 
 
-def already_exists(collection: Collection, entity: Entity) -> AlreadyExistsError:
+def already_exists(cluster_facet: ClusterFacet, entity: Entity) -> AlreadyExistsError:
     """Return the error of a create that met other content."""
     return AlreadyExistsError(
-        f"{entity.id} already has {collection.name} of other content; use PUT to replace them",
+        f"{entity.id} already has {cluster_facet.name} of other content; use PUT to replace them",
         outcome=WriteOutcome.NOT_APPLIED,
     )
 
 
-def _etag(collection: Collection, entity: Entity, node: Node | None) -> str | None:
+def _etag(cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> str | None:
     try:
-        return collection.tagged(entity, stored(node), node)[1]
+        return cluster_facet.tagged(entity, stored(node), node)[1]
     except ValueError:
         # Content that can't be shown has no ETag that anybody could hold; an unconditional write may still mend it.
         return '"undecodable"'
 
 
-def _recorded_ops(collection: Collection, edit: Edit) -> tuple[dict[str, Any], ...]:
+def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, Any], ...]:
     if not edit.ops and edit.mode is not Mode.ALTER:
         return ({"removeAll": True},)
-    if not collection.facet.has_secrets:
+    if not cluster_facet.facet.has_secrets:
         return tuple(op.as_json() for op in edit.ops)
     return tuple(
         {**op.as_json(), "value": None, "secret": True}
-        if collection.facet.is_secret(edit.entity, op.key)
+        if cluster_facet.facet.is_secret(edit.entity, op.key)
         else op.as_json()
         for op in edit.ops
     )
 
 
-def json_of(collection: Collection, entity: Entity, key: str, value: str | None) -> JsonValue:
+def json_of(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None) -> JsonValue:
     """Return one stored value as JSON answers it; None where it is not valid for its key and has no form in JSON."""
     if value is None:
         return None
     try:
-        return collection.facet.decode(entity, key, value)
+        return cluster_facet.facet.decode(entity, key, value)
     except ValueError:
         return None

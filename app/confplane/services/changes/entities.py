@@ -23,12 +23,12 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import full_path
 from confplane.services.changes.bulk import Planned
-from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import Edit, EditResult, EntityDraft
-from confplane.services.collections import Collection
-from confplane.services.pace import Pace
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.policies import Policies, PolicyRequest
-from confplane.services.ports.applying import Asked
+from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS
 from confplane.services.reads.config_levels import NOTHING_PLANNED
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank, Tree
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.change import Ended
+    from confplane.services.changes.change import ChangeResult
     from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.trail import IntentEntity
 
-DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
+DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
 
-AskCluster = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[Asked]]
+DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[DryRunResult]]
 """Asks a Kafka cluster without ZooKeeper whether it would take the new values of some keys of an entity, given the
 stored map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
 
-LookFirst = Callable[[Sequence[Entity], float], Awaitable[None]]
+RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[None]]
 """Looks at entities in a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
 compared with what the cluster has."""
 
@@ -61,37 +61,37 @@ _REMADE: Final = (
 )
 
 
-class Item(NamedTuple):
+class PreparedEdit(NamedTuple):
     """One edit of a change, ready to be decided."""
 
-    collection: Collection
+    cluster_facet: ClusterFacet
     edit: Edit
     decide: DecideEntity
     policies: Policies
     """The policies that are asked about the draft."""
-    ask: AskCluster | None = None
+    dry_run: DryRunEdit | None = None
     """The cluster that is asked about the draft, behind the policies; None: none is."""
 
     @property
     def rank(self) -> Rank | None:
         """The entity's rank in its facet; None where no check reads the result of this edit."""
-        return self.collection.facet.rank(self.edit.entity)
+        return self.cluster_facet.facet.rank(self.edit.entity)
 
 
-class Drafted(NamedTuple):
+class PlacedDraft(NamedTuple):
     """The draft of one edit, with the collection as it was placed for the attempt."""
 
-    collection: Collection
+    cluster_facet: ClusterFacet
     draft: EntityDraft
     path: str
     """The full path of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class EntitiesDecision:
     """The drafts of the edits, up to the first that failed."""
 
-    drafts: Sequence[Drafted]
+    drafts: Sequence[PlacedDraft]
 
 
 class EntitiesChange:
@@ -110,7 +110,7 @@ class EntitiesChange:
 
     def __init__(
         self,
-        items: Sequence[Item],
+        items: Sequence[PreparedEdit],
         caller: Caller,
         planned: Planned = NOTHING_PLANNED,
         *,
@@ -120,33 +120,34 @@ class EntitiesChange:
         self._caller = caller
         self._planned = planned
         self._validate_only = validate_only
-        self._store = items[0].collection.store
-        self.paths = list(dict.fromkeys(full_path(item.collection.tree, item.edit.entity) for item in items))
-        self.waits = any(item.ask is not None for item in items)
+        self._store = items[0].cluster_facet.store
+        self.paths = list(dict.fromkeys(full_path(item.cluster_facet.tree, item.edit.entity) for item in items))
+        self.waits = any(item.dry_run is not None for item in items)
 
-    async def decide(self, *, again: bool) -> Draft[Decided] | Unchanged[Decided]:
+    async def decide(self, *, again: bool) -> Draft[EntitiesDecision] | NoChange[EntitiesDecision]:
         """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
         # Client configs may have moved to the other tree since an earlier attempt.
         places = {
-            collection: collection.placed() for collection in dict.fromkeys(item.collection for item in self._items)
+            cluster_facet: cluster_facet.placed()
+            for cluster_facet in dict.fromkeys(item.cluster_facet for item in self._items)
         }
-        placed = [places[item.collection] for item in self._items]
+        placed = [places[item.cluster_facet] for item in self._items]
         nodes = await self._read(placed, again=again)
-        drafts: list[Drafted] = []
+        drafts: list[PlacedDraft] = []
         planned = dict(self._planned)
-        pace = Pace()
-        for item, collection in zip(self._items, placed, strict=True):
-            if pace.due:
-                await pace.rest()
+        time_slice = TimeSlice()
+        for item, cluster_facet in zip(self._items, placed, strict=True):
+            if time_slice.due:
+                await time_slice.pause()
             entity = item.edit.entity
             try:
-                draft = await self._draft(item, collection, nodes[Znode(collection.tree, entity.id)], planned)
+                draft = await self._draft(item, cluster_facet, nodes[Znode(cluster_facet.tree, entity.id)], planned)
             except ConfplaneError as error:
                 return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
             if item.rank is not None:
                 planned[entity.id] = draft.after
-            drafts.append(Drafted(collection, draft, full_path(collection.tree, entity)))
-        drafts, refusal = await self._ask(drafts)
+            drafts.append(PlacedDraft(cluster_facet, draft, full_path(cluster_facet.tree, entity)))
+        drafts, refusal = await self._dry_run(drafts)
         if refusal is not None:
             return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, refusal)
         drafts = _merged(drafts)
@@ -154,25 +155,25 @@ class EntitiesChange:
         if not changed:
             return self._unchanged(placed, nodes, drafts, None)
         return Draft(
-            Decided(drafts),
-            writes=tuple(first.draft.write(first.collection) for first, *_ in changed.values()),
+            EntitiesDecision(drafts),
+            writes=tuple(first.draft.write(first.cluster_facet) for first, *_ in changed.values()),
             entities=tuple(map(_row, changed.values())),
-            answers=() if self._caller.run is None else tuple(each.draft.answer(each.collection) for each in drafts),
+            answers=() if self._caller.run is None else tuple(each.draft.answer(each.cluster_facet) for each in drafts),
             layout=_layout(placed),
             reverts=_reverts(each for drafts in changed.values() for each in drafts),
         )
 
-    async def _read(self, placed: Sequence[Collection], *, again: bool) -> _Nodes:
+    async def _read(self, placed: Sequence[ClusterFacet], *, again: bool) -> _Nodes:
         """Return the node of each znode; a first attempt is decided on the mirror."""
         entities = [item.edit.entity for item in self._items]
         if not again:
             return {
-                Znode(collection.tree, entity.id): collection.get(entity.id)
-                for collection, entity in zip(placed, entities, strict=True)
+                Znode(cluster_facet.tree, entity.id): cluster_facet.get(entity.id)
+                for cluster_facet, entity in zip(placed, entities, strict=True)
             }
         wanted: dict[Tree, dict[str, Entity]] = {}
-        for collection, entity in zip(placed, entities, strict=True):
-            wanted.setdefault(collection.tree, {})[entity.id] = entity
+        for cluster_facet, entity in zip(placed, entities, strict=True):
+            wanted.setdefault(cluster_facet.tree, {})[entity.id] = entity
         nodes: _Nodes = {}
         for tree, some in wanted.items():
             found = await self._store.read_many(tree, list(some.values()), self._caller.deadline)
@@ -180,32 +181,32 @@ class EntitiesChange:
         return nodes
 
     async def _draft(
-        self, item: Item, collection: Collection, node: Node | UnavailableError | None, planned: Planned
+        self, item: PreparedEdit, cluster_facet: ClusterFacet, node: Node | UnavailableError | None, planned: Planned
     ) -> EntityDraft:
         if isinstance(node, UnavailableError):
             raise node
-        draft = await item.decide(collection, node, planned)
+        draft = await item.decide(cluster_facet, node, planned)
         if draft.diff and node is None:
-            _check_new(collection, item.edit)
+            _check_new(cluster_facet, item.edit)
         if draft.diff and item.policies:
-            self._check_policies(item.policies, collection, draft)
+            self._check_policies(item.policies, cluster_facet, draft)
         return draft
 
-    async def _ask(self, drafts: list[Drafted]) -> tuple[list[Drafted], ConfplaneError | None]:
+    async def _dry_run(self, drafts: list[PlacedDraft]) -> tuple[list[PlacedDraft], ConfplaneError | None]:
         """Ask the cluster about drafts; return them with its words, up to the first that it would refuse."""
 
-        async def ask(item: Item, drafted: Drafted) -> Drafted:
+        async def ask(item: PreparedEdit, drafted: PlacedDraft) -> PlacedDraft:
             draft = drafted.draft
-            if item.ask is None or not draft.diff:
+            if item.dry_run is None or not draft.diff:
                 return drafted
             keys = [difference.key for difference in draft.diff]
-            asked = await item.ask(draft.edit.entity, draft.after, keys, draft.edit.pointer)
+            asked = await item.dry_run(draft.edit.entity, draft.after, keys, draft.edit.pointer)
             warnings = draft.warnings if asked.warning is None else (*draft.warnings, asked.warning)
             return drafted._replace(draft=replace(draft, warnings=warnings, topic_id=asked.topic_id))
 
         if not self.waits:
             return drafts, None
-        asked: list[Drafted] = []
+        asked: list[PlacedDraft] = []
         for found in await asyncio.gather(*map(ask, self._items, drafts), return_exceptions=True):
             if isinstance(found, ConfplaneError):
                 return asked, found
@@ -216,32 +217,32 @@ class EntitiesChange:
 
     def _unchanged(
         self,
-        placed: Sequence[Collection],
+        placed: Sequence[ClusterFacet],
         nodes: _Nodes,
-        drafts: Sequence[Drafted],
+        drafts: Sequence[PlacedDraft],
         error: ConfplaneError | None,
-    ) -> Unchanged[Decided]:
+    ) -> NoChange[EntitiesDecision]:
         """Return the decision to write nothing, which rests on the nodes of the edits up to the last placed one."""
         seen: dict[Znode, tuple[Tree, Entity, int | None]] = {}
-        for collection, item in zip(placed, self._items, strict=False):
-            znode = Znode(collection.tree, item.edit.entity.id)
+        for cluster_facet, item in zip(placed, self._items, strict=False):
+            znode = Znode(cluster_facet.tree, item.edit.entity.id)
             node = nodes[znode]
             if not isinstance(node, UnavailableError):
-                seen[znode] = collection.tree, item.edit.entity, None if node is None else node.version
-        return Unchanged(Decided(drafts), error, tuple(seen.values()), _layout(placed))
+                seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
+        return NoChange(EntitiesDecision(drafts), error, tuple(seen.values()), _layout(placed))
 
-    def _check_policies(self, policies: Policies, collection: Collection, draft: EntityDraft) -> None:
+    def _check_policies(self, policies: Policies, cluster_facet: ClusterFacet, draft: EntityDraft) -> None:
         entity, after = draft.edit.entity, draft.after
         before = {} if draft.node is None else draft.node.config
-        redact, tree = collection.redact, collection.tree
+        redact, tree = cluster_facet.redact, cluster_facet.tree
         shown = redact(tree, entity.id, after)
         changed = {difference.key for difference in draft.diff}
-        owns = collection.facet.owns
+        owns = cluster_facet.facet.owns
         policies.check(
             PolicyRequest(
-                cluster=collection.store.name,
+                cluster=cluster_facet.store.name,
                 principal=self._caller.principal,
-                facet=collection.name.value,
+                facet=cluster_facet.name.value,
                 entity=entity,
                 set={key: shown[key] for key in changed & after.keys()},
                 removed=frozenset(changed - after.keys()),
@@ -254,28 +255,28 @@ class EntitiesChange:
         )
 
 
-def _layout(placed: Sequence[Collection]) -> LayoutCheck | None:
-    return next((collection.layout for collection in placed if collection.layout is not None), None)
+def _layout(placed: Sequence[ClusterFacet]) -> LayoutCheck | None:
+    return next((cluster_facet.layout for cluster_facet in placed if cluster_facet.layout is not None), None)
 
 
-def _reverts(drafts: Iterable[Drafted]) -> tuple[UUID, ...]:
+def _reverts(drafts: Iterable[PlacedDraft]) -> tuple[UUID, ...]:
     """Return the changes that drafts revert, each once, the latest :data:`MOST_REVERTS` of them."""
     # The ids begin with the time of their changes.
     return tuple(sorted({each for drafted in drafts for each in drafted.draft.edit.reverts})[-MOST_REVERTS:])
 
 
-def _check_new(collection: Collection, edit: Edit) -> None:
+def _check_new(cluster_facet: ClusterFacet, edit: Edit) -> None:
     """Refuse names that are too long for new znodes: the entity's, and its user's where that is absent too."""
     entity = edit.entity
     user = Entity(entity.components[:1])
-    known = len(entity.components) > 1 and collection.store.get(collection.tree, user.id) is not None
+    known = len(entity.components) > 1 and cluster_facet.store.get(cluster_facet.tree, user.id) is not None
     (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
 
 
 # ---------------------------------------------------------------- facets that share a znode
 
 
-def _merged(drafts: list[Drafted]) -> list[Drafted]:
+def _merged(drafts: list[PlacedDraft]) -> list[PlacedDraft]:
     """Return drafts, of which those of one znode have the map that all of them together leave."""
     if len({each.path for each in drafts}) == len(drafts):
         return drafts
@@ -290,18 +291,18 @@ def _merged(drafts: list[Drafted]) -> list[Drafted]:
     return [each._replace(draft=replace(each.draft, after=left[each.path])) for each in drafts]
 
 
-def _by_znode(drafts: Sequence[Drafted]) -> dict[str, list[Drafted]]:
+def _by_znode(drafts: Sequence[PlacedDraft]) -> dict[str, list[PlacedDraft]]:
     """Return the drafts with an effect, by the paths of their znodes."""
-    found: dict[str, list[Drafted]] = {}
+    found: dict[str, list[PlacedDraft]] = {}
     for each in drafts:
         if each.draft.diff:
             found.setdefault(each.path, []).append(each)
     return found
 
 
-def _row(drafts: Sequence[Drafted]) -> IntentEntity:
+def _row(drafts: Sequence[PlacedDraft]) -> IntentEntity:
     """Return the row of the trail for the drafts of one znode."""
-    rows = [draft.intent(collection) for collection, draft, _ in drafts]
+    rows = [draft.intent(cluster_facet) for cluster_facet, draft, _ in drafts]
     if len(rows) == 1:
         return rows[0]
     keys, ops = (key for row in rows for key in row.keys), (op for row in rows for op in row.ops)
@@ -311,7 +312,7 @@ def _row(drafts: Sequence[Drafted]) -> IntentEntity:
 # ---------------------------------------------------------------- results
 
 
-def results_of(ended: Ended[Decided], edits: Sequence[Edit]) -> list[EditResult]:
+def results_of(ended: ChangeResult[EntitiesDecision], edits: Sequence[Edit]) -> list[EditResult]:
     """Return the results of a change's edits."""
     drafts = ended.decided.drafts
     if ended.error is not None:

@@ -113,7 +113,7 @@ class FreezeService:
             ended = await self._runner.run(store, decide, caller, validate_only=validate_only, contended=_CONTENDED)
         except ConfplaneError as error:
             if run is not None:
-                run.note_error(error)
+                run.record_error(error)
             raise
         change_id = None if ended.change_id is None else str(ended.change_id)
         if run is not None and change_id is not None:

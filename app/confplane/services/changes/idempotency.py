@@ -42,7 +42,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import full_path
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.changes.edits import EditResult
 from confplane.services.changes.settle import settle_own
 from confplane.services.metrics import Sample
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from confplane.domain.errors import ConfplaneError
     from confplane.services.access import Access
     from confplane.services.changes.edits import Edit
-    from confplane.services.collections import Collection
-    from confplane.services.ports.request_keys import Answer, KeyedChange, KeyRow, RequestKeys
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.ports.request_keys import KeyedChange, KeyRow, RequestKeys, StoredAnswer
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
 
@@ -104,7 +104,7 @@ def _sender(identity: Identity) -> list[str | None]:
     return [identity.principal, identity.kind.value, identity.issuer, identity.acts_for]
 
 
-class Run:
+class RequestRun:
     """One holder's run of a request."""
 
     def __init__(self, key: RequestKey, row: KeyRow | None, holder: UUID, applied: Sequence[KeyedChange] = ()) -> None:
@@ -150,16 +150,16 @@ class Run:
             results=list(answers),
         )
 
-    def result(self, collection: Collection, edit: Edit) -> EditResult | None:
+    def result(self, cluster_facet: ClusterFacet, edit: Edit) -> EditResult | None:
         """Return the result of an edit that an earlier run applied; None for other edits."""
-        found = self.earlier(collection.name.value, edit.entity.id)
-        return None if found is None else _restored(collection, edit, *found)
+        found = self.earlier(cluster_facet.name.value, edit.entity.id)
+        return None if found is None else _restored(cluster_facet, edit, *found)
 
     def needs(self, operation: Operation, spelling: str) -> None:
         """Take note of a right that the request needed, and had."""
         self._needed[f"{operation} {spelling}"] = None
 
-    def kept(self, answer: Answer) -> Answer:
+    def kept(self, answer: StoredAnswer) -> StoredAnswer:
         """Return an answer in the form in which it is kept."""
         return replace(answer, needs=tuple(self._needed) or None)
 
@@ -167,30 +167,30 @@ class Run:
         """Return the change of an earlier run on an entity, with its kept answer; None where there is none."""
         return self._applied.get((facet, entity_id))
 
-    def note(self, results: Sequence[EditResult]) -> None:
+    def record(self, results: Sequence[EditResult]) -> None:
         """Take note of the results of edits in this run."""
         for result in results:
             error = result.error
             if error is None:
                 self.wrote = self.wrote or result.change_id is not None
                 continue
-            self.note_error(error)
+            self.record_error(error)
 
-    def note_error(self, error: ConfplaneError) -> None:
+    def record_error(self, error: ConfplaneError) -> None:
         """Take note of an error in this run."""
         self.lost = self.lost or isinstance(error, IdempotencyKeyBusyError)
         self.unknown = self.unknown or isinstance(error, OutcomeUnknownError)
         self.inviting = self.inviting or error.retriable
 
 
-class IdempotencyService(Running):
+class IdempotencyService(BackgroundService):
     """Runs requests once. One instance serves all clusters of a process."""
 
     def __init__(self, keys: RequestKeys, audit: AuditLog) -> None:
         self._keys = keys
         self._audit = audit
         self._begun: Counter[str] = Counter()
-        self._background = Background(self._purge_forever, name="purge of request keys")
+        self._background = BackgroundTask(self._purge_forever, name="purge of request keys")
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
@@ -198,8 +198,8 @@ class IdempotencyService(Running):
             yield Sample("idempotent_requests", number, (how,))
 
     async def begin(
-        self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, *, ended: Run | None = None
-    ) -> Answer | Run:
+        self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, *, ended: RequestRun | None = None
+    ) -> StoredAnswer | RequestRun:
         """Return the answer of an earlier request, or the run that makes one.
 
         Args:
@@ -221,8 +221,8 @@ class IdempotencyService(Running):
             return await self._begin(key, store, access, deadline, ended)
 
     async def _begin(
-        self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, ended: Run | None
-    ) -> Answer | Run:
+        self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, ended: RequestRun | None
+    ) -> StoredAnswer | RequestRun:
         pause, look_at = _FIRST_PAUSE_S, time.monotonic()
         if ended is not None and look_at >= deadline:
             raise _busy()
@@ -253,9 +253,9 @@ class IdempotencyService(Running):
             await asyncio.sleep(min(left, pause * random.uniform(0.5, 1)))  # noqa: S311 - spreads the waiting requests
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         self._begun["first"] += 1
-        return Run(key, None, uuid7())
+        return RequestRun(key, None, uuid7())
 
-    async def finish(self, run: Run, answer: Answer | None) -> bool:
+    async def finish(self, run: RequestRun, answer: StoredAnswer | None) -> bool:
         """End a run; return True where its answer counts, False where the request must begin again.
 
         Args:
@@ -287,13 +287,13 @@ class IdempotencyService(Running):
             logger.warning("%s; the answer to a request with an Idempotency-Key was not stored", error.detail)
         return True
 
-    async def _take_over(self, key: RequestKey, row: KeyRow, store: ClusterStore, deadline: float) -> Run | None:
+    async def _take_over(self, key: RequestKey, row: KeyRow, store: ClusterStore, deadline: float) -> RequestRun | None:
         holder = uuid7()
         seconds = max(0.0, deadline - time.monotonic())
         if not await self._keys.take_over(row, holder, writer=store.writer(), seconds=seconds):
             return None
         try:
-            return Run(key, row, holder, await self._settled(row.id, store, deadline))
+            return RequestRun(key, row, holder, await self._settled(row.id, store, deadline))
         except BaseException:
             with contextlib.suppress(UnavailableError):
                 await self._keys.hand_on(row.id, holder)
@@ -350,7 +350,7 @@ def _earlier_ones_unknown() -> Iterator[None]:
         ) from error
 
 
-def _require(access: Access, cluster: str, answer: Answer) -> None:
+def _require(access: Access, cluster: str, answer: StoredAnswer) -> None:
     """Refuse a caller who no longer has the grants that a stored answer needs.
 
     Raises:
@@ -391,7 +391,7 @@ async def _is_there(store: ClusterStore, writer: str, deadline: float) -> bool:
         return True  # taken to be alive while nothing else is known
 
 
-def _restored(collection: Collection, edit: Edit, change: KeyedChange, recorded: Mapping[str, Any]) -> EditResult:
+def _restored(cluster_facet: ClusterFacet, edit: Edit, change: KeyedChange, recorded: Mapping[str, Any]) -> EditResult:
     """Return the result of an edit as its own run would have answered."""
     outcome = change.outcome
     if outcome is None or outcome.revision is None or outcome.time_ms is None:
@@ -399,14 +399,14 @@ def _restored(collection: Collection, edit: Edit, change: KeyedChange, recorded:
     # Values that are not kept (secrets, and keys of other facets) are never shown, so an empty text can represent them.
     after = {key: value or "" for key, value in recorded["after"].items()}
     revision = outcome.revision if recorded["changed"] else recorded["revision"]
-    node = collection.get(edit.entity.id)
+    node = cluster_facet.get(edit.entity.id)
     if revision is None:
         node = None
     elif node is None or node.mzxid != revision:
         node = Node(
             id=edit.entity.id,
             items=tuple(part for pair in after.items() for part in pair),
-            version=outcome.versions.get(full_path(collection.tree, edit.entity), 0),
+            version=outcome.versions.get(full_path(cluster_facet.tree, edit.entity), 0),
             czxid=recorded["czxid"] or revision,
             mzxid=revision,
             mtime_ms=outcome.time_ms,

@@ -24,18 +24,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from confplane.domain.errors import ConfplaneError
-from confplane.services.changes.change import CONTENDED, Change, Ended
+from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange
 from confplane.services.changes.draft import D
 from confplane.services.changes.queues import Queues
 from confplane.services.changes.submission import Submission
+from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
-from confplane.services.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import Decide, Unchanged
+    from confplane.services.changes.draft import Decide, NoChange
     from confplane.services.changes.queues import Turn
     from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.store import ClusterStore
@@ -48,7 +48,7 @@ _PATHS: Final = 65_536
 """Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
 
 
-class Job(NamedTuple, Generic[D]):
+class ChangeJob(NamedTuple, Generic[D]):
     """One change among several."""
 
     decide: Decide[D]
@@ -77,7 +77,7 @@ class ChangeRunner:
         paths: Sequence[str] = (),
         validate_only: bool = False,
         contended: str = CONTENDED,
-    ) -> Ended[D]:
+    ) -> ChangeResult[D]:
         """Run one change to its end. Cancelling the call does not cancel the change.
 
         Args:
@@ -96,7 +96,7 @@ class ChangeRunner:
         """
         store.writer()  # without a session no change queues
         submission = Submission(self._audit, store, caller, validate_only=validate_only)
-        ended = await asyncio.shield(self._begin(self._alone(Change(submission, decide, paths, contended))))
+        ended = await asyncio.shield(self._begin(self._alone(RunningChange(submission, decide, paths, contended))))
         if isinstance(ended, Exception):
             raise ended
         return ended
@@ -104,9 +104,9 @@ class ChangeRunner:
     async def run_together(
         self,
         store: ClusterStore,
-        jobs: Iterable[Job[D]],
+        jobs: Iterable[ChangeJob[D]],
         caller: Caller,
-        report: Callable[[int, Ended[D] | Exception], None],
+        report: Callable[[int, ChangeResult[D] | Exception], None],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -127,7 +127,7 @@ class ChangeRunner:
         """
         writer = store.writer()
         submission = Submission(self._audit, store, caller, validate_only=validate_only)
-        changes = [Change(submission, job.decide, job.paths, waits=job.waits) for job in jobs]
+        changes = [RunningChange(submission, job.decide, job.paths, waits=job.waits) for job in jobs]
         await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -136,7 +136,7 @@ class ChangeRunner:
         task.add_done_callback(self._running.discard)
         return task
 
-    async def _alone(self, change: Change[D]) -> Ended[D] | Exception:
+    async def _alone(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
         """Wait for a change's turn, and run the change to its end."""
         self._in_flight += 1
         try:
@@ -151,10 +151,10 @@ class ChangeRunner:
         self,
         submission: Submission,
         writer: str,
-        changes: Sequence[Change[D]],
-        report: Callable[[int, Ended[D] | Exception], None],
+        changes: Sequence[RunningChange[D]],
+        report: Callable[[int, ChangeResult[D] | Exception], None],
     ) -> None:
-        free: dict[int, tuple[Change[D], Turn]] = {}
+        free: dict[int, tuple[RunningChange[D], Turn]] = {}
         try:
             for number, change in enumerate(changes):
                 turn = self._queues.turn(change.keys, change.deadline)
@@ -175,7 +175,7 @@ class ChangeRunner:
             for _, turn in free.values():
                 self._leave(turn)
 
-    async def _by_itself(self, change: Change[D], turn: Turn) -> Ended[D] | Exception:
+    async def _by_itself(self, change: RunningChange[D], turn: Turn) -> ChangeResult[D] | Exception:
         """Run a change to its end within its turn."""
         try:
             return await change.run()
@@ -199,7 +199,9 @@ class ChangeRunner:
 
 
 async def _reported(
-    number: int, work: Coroutine[Any, Any, Ended[D] | Exception], report: Callable[[int, Ended[D] | Exception], None]
+    number: int,
+    work: Coroutine[Any, Any, ChangeResult[D] | Exception],
+    report: Callable[[int, ChangeResult[D] | Exception], None],
 ) -> None:
     try:
         ended = await work
@@ -209,22 +211,22 @@ async def _reported(
 
 
 async def _first_attempts(
-    submission: Submission, writer: str, changes: dict[int, Change[D]]
-) -> dict[int, Ended[D] | Exception]:
+    submission: Submission, writer: str, changes: dict[int, RunningChange[D]]
+) -> dict[int, ChangeResult[D] | Exception]:
     """Make the first attempts of changes together; return the ends of the changes that need no more attempts."""
-    ends: dict[int, Ended[D] | Exception] = {}
-    pace = Pace()
+    ends: dict[int, ChangeResult[D] | Exception] = {}
+    time_slice = TimeSlice()
     for number, change in changes.items():
         if not change.waits and (error := await change.plan(writer)) is not None:
             ends[number] = error
-        if pace.due:
-            await pace.rest()
+        if time_slice.due:
+            await time_slice.pause()
     waiting = iter([(number, change) for number, change in changes.items() if change.waits])
     while some := dict(islice(waiting, _PLANNED)):
         errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
         ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}
-        if pace.due:
-            await pace.rest()
+        if time_slice.due:
+            await time_slice.pause()
     attempts = [change.first for change in changes.values() if change.first is not None]
     confirmed, _ = await asyncio.gather(_confirm(submission, writer, changes), submission.make(attempts))
     ends |= confirmed
@@ -236,10 +238,10 @@ async def _first_attempts(
 
 
 async def _confirm(
-    submission: Submission, writer: str, changes: dict[int, Change[D]]
-) -> dict[int, Ended[D] | Exception]:
+    submission: Submission, writer: str, changes: dict[int, RunningChange[D]]
+) -> dict[int, ChangeResult[D] | Exception]:
     """Confirm decisions to write nothing with ZooKeeper, many at a time; return the ends that it confirmed."""
-    ends: dict[int, Ended[D] | Exception] = {}
+    ends: dict[int, ChangeResult[D] | Exception] = {}
     for layout, piece in _pieces(changes):
         seen = [each for _, decision in piece.values() for each in decision.seen or ()]
         try:
@@ -252,10 +254,10 @@ async def _confirm(
 
 
 def _pieces(
-    changes: dict[int, Change[D]],
-) -> Iterator[tuple[LayoutCheck | None, dict[int, tuple[Change[D], Unchanged[D]]]]]:
+    changes: dict[int, RunningChange[D]],
+) -> Iterator[tuple[LayoutCheck | None, dict[int, tuple[RunningChange[D], NoChange[D]]]]]:
     """Cut decisions to write nothing into pieces of one confirmation each."""
-    piece: dict[int, tuple[Change[D], Unchanged[D]]] = {}
+    piece: dict[int, tuple[RunningChange[D], NoChange[D]]] = {}
     layout, size = None, 0
     for number, change in changes.items():
         decision = change.unchanged

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.draft import Draft, Unchanged
-from confplane.services.collections import LAYOUT_PATH
+from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.cluster_facet import LAYOUT_PATH
 from confplane.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Layout, S, Target
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import Guarded, StateWrite
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confplane.services.changes.draft import Decide
-    from confplane.services.ports.cluster_states import Stored
+    from confplane.services.ports.cluster_states import StoredState
     from confplane.services.ports.store import ClusterStore
 
 FREEZE_PATH: Final = "/confplane/freeze"
@@ -43,7 +43,7 @@ class StateChange(Generic[S]):
 def decide_state(
     store: ClusterStore,
     kind: type[S],
-    after: Callable[[Stored[S]], S | None],
+    after: Callable[[StoredState[S]], S | None],
     deadline: float,
     *,
     guarded: Guarded = Guarded.NONE,
@@ -61,12 +61,12 @@ def decide_state(
         answers: Returns the answers that an Idempotency-Key keeps.
     """
 
-    async def decide(*, again: bool) -> Draft[StateChange[S]] | Unchanged[StateChange[S]]:
+    async def decide(*, again: bool) -> Draft[StateChange[S]] | NoChange[StateChange[S]]:
         del again  # decided on ZooKeeper's state at every attempt
         read = await store.read_state(kind, deadline)
         change = StateChange(read.value, after(read))
         if change.after == change.before:
-            return Unchanged(change)
+            return NoChange(change)
         path, key = _NODES[kind]
         shown = _shown(change.after)
         row = IntentEntity(

@@ -28,7 +28,7 @@ from confplane.services.ports.transactions import (
     EntityWrite,
     SessionEnded,
     Transaction,
-    Unknown,
+    TransactionUnknown,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Validated:
     """The attempt was admitted, and ends there."""
 
 
-Result = Committed | Conflict | SessionEnded | Unknown | Validated | Exception
+AttemptResult = Committed | Conflict | SessionEnded | TransactionUnknown | Validated | Exception
 """The result of one attempt. After an exception nothing is applied."""
 
 
@@ -62,7 +62,7 @@ class Attempt(Generic[D]):
     draft: Draft[D]
     intended: bool = False
     """True once the intent is durable."""
-    result: Result | None = None
+    result: AttemptResult | None = None
     """None until the attempt was made."""
 
 
@@ -192,7 +192,7 @@ class Submission:
         except ConfplaneError as error:
             return error
 
-    async def _conclude(self, attempts: list[Attempt[Any]], result: Result) -> None:
+    async def _conclude(self, attempts: list[Attempt[Any]], result: AttemptResult) -> None:
         """Set the results of attempts of one transaction, and write the outcomes of a commit."""
         if not isinstance(result, Committed):
             _end(attempts, result)
@@ -218,7 +218,7 @@ class Submission:
                 self.store.markers.release(attempt.change_id)
 
 
-def _end(attempts: Sequence[Attempt[Any]], result: Result) -> None:
+def _end(attempts: Sequence[Attempt[Any]], result: AttemptResult) -> None:
     for attempt in attempts:
         attempt.result = result
 

@@ -32,9 +32,9 @@ from confplane.domain.ops import Op, OpType
 from confplane.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
 from confplane.domain.resolution import levels_of, resolve
 from confplane.domain.texts import clipped, shown
-from confplane.services.changes.alter import Part
+from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit
-from confplane.services.pace import Pace, in_slices
+from confplane.services.cooperative_yielding import TimeSlice, in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.edits import EntryResult
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
-    from confplane.services.collections import Collection
 
 _TYPES: Final = {
     name: kind
@@ -128,18 +128,18 @@ def describe(
     """
     entity = _checked(cluster, entity_type, entity_name, pointer)
     access.require(cluster.name, Operation.DESCRIBE_CONFIGS, entity.id, pointer=f"{pointer}/entityName")
-    collections = _collections(cluster, entity)
+    facets = _facets_of(cluster, entity)
     topic = entity.get(EntityType.TOPIC)
-    if topic is not None and collections[0].store.topic_exists(topic) is False:
+    if topic is not None and facets[0].store.topic_exists(topic) is False:
         raise UnknownTopicError(
             f"The topic {topic} does not exist in the cluster's metadata", pointer=f"{pointer}/entityName"
         )
     found: dict[str, str | None] = {}
-    for collection in collections:
-        node = collection.get(entity.id)
-        collection.check_readable(entity, node, pointer)
-        is_secret = collection.facet.is_secret
-        own = collection.own(entity, stored(node))
+    for cluster_facet in facets:
+        node = cluster_facet.get(entity.id)
+        cluster_facet.check_readable(entity, node, pointer)
+        is_secret = cluster_facet.facet.is_secret
+        own = cluster_facet.own(entity, stored(node))
         found |= {key: None if is_secret(entity, key) else value for key, value in own.items()}
     return dict(sorted(found.items()))
 
@@ -170,8 +170,8 @@ async def alter(
     planned: defaultdict[FacetName, dict[str, Mapping[str, str]]] = defaultdict(dict)
     for each in altered:
         if not isinstance(each, ConfplaneError) and each[1].error is None:
-            for (collection, _), result in zip(each[0], each[1].results, strict=True):
-                planned[collection.name][result.edit.entity.id] = result.after
+            for (cluster_facet, _), result in zip(each[0], each[1].results, strict=True):
+                planned[cluster_facet.name][result.edit.entity.id] = result.after
     return await in_slices(lambda both: _result(cluster, *both, planned), zip(changes, altered, strict=True))
 
 
@@ -188,9 +188,9 @@ def _result(
         return EntityResult(_as_kip_21(result.error), result)
     found: dict[str, Fallback] = {}
     warnings = list(result.warnings)
-    for (collection, _), each in zip(entry, result.results, strict=True):
+    for (cluster_facet, _), each in zip(entry, result.results, strict=True):
         deleted = [op.key for op in each.edit.ops if op.type is OpType.DELETE]
-        fallbacks, assumed = _fallbacks(cluster, collection, each.edit.entity, deleted, planned[collection.name])
+        fallbacks, assumed = _fallbacks(cluster, cluster_facet, each.edit.entity, deleted, planned[cluster_facet.name])
         found |= {fallback.key: fallback for fallback in fallbacks}
         warnings += assumed
     return EntityResult(None, result, tuple(found[key] for key in change.deleted), tuple(warnings))
@@ -201,10 +201,10 @@ async def _entries(cluster: Cluster, changes: Sequence[EntityChange], access: Ac
     made: list[tuple[Entity, Entry] | ConfplaneError] = []
     # Counted first: an entity named twice is refused in both places, whatever else is wrong in one of them.
     named: Counter[str] = Counter()
-    pace = Pace()
+    time_slice = TimeSlice()
     for change in changes:
-        if pace.due:
-            await pace.rest()
+        if time_slice.due:
+            await time_slice.pause()
         try:
             entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
             named[entity.id] += 1
@@ -232,8 +232,8 @@ def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
     deleted = [(f"{change.pointer}/deletedConfigs/{place}", key) for place, key in enumerate(change.deleted)]
     pointers = [(key, pointer) for pointer, key, _ in added] + [(key, pointer) for pointer, key in deleted]
     _check_once(pointers)
-    collections = _collections(cluster, entity)
-    of = {key: _collection_of(collections, entity, key, pointer) for key, pointer in pointers}
+    facets = _facets_of(cluster, entity)
+    of = {key: _facet_of(facets, entity, key, pointer) for key, pointer in pointers}
     for pointer, key in deleted:
         _check_known(of[key], entity, key, pointer)
     ops: dict[FacetName, list[Op]] = {}
@@ -244,29 +244,29 @@ def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
         ops.setdefault(name, []).append(op)
     for pointer, key in deleted:
         ops.setdefault(of[key].name, []).append(Op(key, OpType.DELETE, pointer=pointer))
-    altered = [collection for collection in collections if collection.name in ops] or collections[:1]
+    altered = [cluster_facet for cluster_facet in facets if cluster_facet.name in ops] or facets[:1]
     return tuple(
-        Part(collection, Edit(entity, tuple(ops.get(collection.name, ())), pointer=change.pointer))
-        for collection in altered
+        EntryPart(cluster_facet, Edit(entity, tuple(ops.get(cluster_facet.name, ())), pointer=change.pointer))
+        for cluster_facet in altered
     )
 
 
 def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointer: str) -> Entity:
     entity = entity_of(entity_type, entity_name, pointer=pointer)
-    collection = _collections(cluster, entity)[0]
+    cluster_facet = _facets_of(cluster, entity)[0]
     if entity.types in KINDS:
         try:
-            check_release(collection.catalog, entity)
+            check_release(cluster_facet.catalog, entity)
         except InvalidRequestError as error:
             raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityType") from None
     try:
-        collection.facet.check_entity(entity)
+        cluster_facet.facet.check_entity(entity)
     except (InvalidRequestError, InvalidTopicError) as error:
         raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityName") from None
     return entity
 
 
-def _collections(cluster: Cluster, entity: Entity) -> list[Collection]:
+def _facets_of(cluster: Cluster, entity: Entity) -> list[ClusterFacet]:
     """Return the collections with keys for entities of this type."""
     if entity.types in KINDS:
         names = [FacetName.CONFIGS]
@@ -274,7 +274,7 @@ def _collections(cluster: Cluster, entity: Entity) -> list[Collection]:
         names = [FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS]
     else:
         names = [FacetName.CLIENT_QUOTAS]
-    return [cluster.collections[name] for name in names]
+    return [cluster.facets[name] for name in names]
 
 
 def _check_once(keys: Iterable[tuple[str, str]]) -> None:
@@ -287,33 +287,29 @@ def _check_once(keys: Iterable[tuple[str, str]]) -> None:
         seen.add(key)
 
 
-def _collection_of(collections: Sequence[Collection], entity: Entity, key: str, pointer: str) -> Collection:
+def _facet_of(facets: Sequence[ClusterFacet], entity: Entity, key: str, pointer: str) -> ClusterFacet:
     """Return the collection that a key belongs to, of the collections of an entity."""
-    if len(collections) == 1:
-        return collections[0]
-    quotas, configs = collections
+    if len(facets) == 1:
+        return facets[0]
+    quotas, configs = facets
     if key in QUOTA_KEYS or key in SCRAM_KEYS:
         return quotas
-    if (
-        key == SUPPORTED_CONFIGS
-        or quotas.catalog.find(key)
-        or any(each.facet.owns(entity, key) for each in collections)
-    ):
+    if key == SUPPORTED_CONFIGS or quotas.catalog.find(key) or any(each.facet.owns(entity, key) for each in facets):
         return configs
     raise InvalidConfigError(
         f"Unknown config name: {clipped(key)}; a user has quotas and the dynamic configs of clients", pointer=pointer
     )
 
 
-def _check_known(collection: Collection, entity: Entity, key: str, pointer: str) -> None:
+def _check_known(cluster_facet: ClusterFacet, entity: Entity, key: str, pointer: str) -> None:
     """Refuse the deletion of a key that is neither known nor stored."""
-    if collection.name is not FacetName.CONFIGS:
-        known = collection.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
+    if cluster_facet.name is not FacetName.CONFIGS:
+        known = cluster_facet.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
     elif entity.types == (EntityType.BROKER,):
-        known = definition_of(collection.catalog, key) is not None
+        known = definition_of(cluster_facet.catalog, key) is not None
     else:
-        known = key in collection.catalog.of(KINDS[entity.types])
-    if not known and key not in stored(collection.get(entity.id)):
+        known = key in cluster_facet.catalog.of(KINDS[entity.types])
+    if not known and key not in stored(cluster_facet.get(entity.id)):
         raise InvalidConfigError(
             f"Unknown config name: {clipped(key)} is no config of a {entity.types[0]}, and nothing is stored under it",
             pointer=pointer,
@@ -351,7 +347,7 @@ def _as_kip_21(error: ConfplaneError) -> ConfplaneError:
 
 def _fallbacks(
     cluster: Cluster,
-    collection: Collection,
+    cluster_facet: ClusterFacet,
     entity: Entity,
     keys: Sequence[str],
     planned: Mapping[str, Mapping[str, str]],
@@ -359,8 +355,8 @@ def _fallbacks(
     """Return the fallbacks of deleted keys after the whole request, and warnings about unknown ones."""
     if not keys:
         return (), []
-    if collection.name is not FacetName.CONFIGS:
-        return _resolved(collection, entity, keys, planned), []
+    if cluster_facet.name is not FacetName.CONFIGS:
+        return _resolved(cluster_facet, entity, keys, planned), []
     found = cluster.configs.effective_of(entity, keys, planned)
     assumed = [
         f"{clipped(item.name)} falls back on Kafka's default, unless the brokers' own files, which are not known here, "
@@ -372,16 +368,16 @@ def _fallbacks(
 
 
 def _resolved(
-    collection: Collection, entity: Entity, keys: Sequence[str], planned: Mapping[str, Mapping[str, str]]
+    cluster_facet: ClusterFacet, entity: Entity, keys: Sequence[str], planned: Mapping[str, Mapping[str, str]]
 ) -> tuple[Fallback, ...]:
     def at(entity_id: str) -> dict[str, str]:
         config = planned.get(entity_id)
         if config is None:
-            config = stored(collection.get(entity_id))
-        return collection.own(Entity.from_id(entity_id), config)
+            config = stored(cluster_facet.get(entity_id))
+        return cluster_facet.own(Entity.from_id(entity_id), config)
 
-    levels = levels_of(collection.name, entity)
-    found = resolve(collection.name, levels, {level.entity_id: at(level.entity_id) for level in levels})
+    levels = levels_of(cluster_facet.name, entity)
+    found = resolve(cluster_facet.name, levels, {level.entity_id: at(level.entity_id) for level in levels})
     return tuple(
         Fallback(key, found[key].value, found[key].source.entity_id) if key in found else Fallback(key, None, NO_LEVEL)
         for key in keys

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from confplane.domain.broker_levels import Level, read_level
+from confplane.domain.broker_levels import DynamicLevel, read_level
 from confplane.domain.changes import stored
 from confplane.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
 from confplane.domain.facets import FacetName
-from confplane.domain.global_config import Fate, check_shared, judge, parse_legacy
+from confplane.domain.global_config import ImportDecision, check_shared, decide, parse_legacy
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, check_node
 from confplane.services.etags import Precondition
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.edits import EditResult
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
-    from confplane.services.collections import Collection
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalConfig:
+class BrokerDefaultConfig:
     """The configs that all brokers share."""
 
     config: dict[str, str | None]
@@ -55,7 +55,7 @@ class ImportPlan:
     """The change; None where there is nothing to change."""
 
 
-def read(cluster: Cluster, access: Access) -> GlobalConfig:
+def read(cluster: Cluster, access: Access) -> BrokerDefaultConfig:
     """Return the global config, from the mirror.
 
     Raises:
@@ -63,14 +63,14 @@ def read(cluster: Cluster, access: Access) -> GlobalConfig:
         CorruptZnodeError: The znode of the global config can't be read.
         UnavailableError: The mirror was never loaded.
     """
-    collection = cluster.collections[FacetName.CONFIGS].seen_by(access)
-    node = collection.get(DEFAULT_BROKER.id)
-    collection.check_readable(DEFAULT_BROKER, node)
+    cluster_facet = cluster.facets[FacetName.CONFIGS].visible_to(access)
+    node = cluster_facet.get(DEFAULT_BROKER.id)
+    cluster_facet.check_readable(DEFAULT_BROKER, node)
     config = stored(node)
-    _, warnings = read_level(collection.catalog, config, Level.DEFAULT)
-    is_secret = collection.facet.is_secret
+    _, warnings = read_level(cluster_facet.catalog, config, DynamicLevel.DEFAULT)
+    is_secret = cluster_facet.facet.is_secret
     shown = {key: None if is_secret(DEFAULT_BROKER, key) else config[key] for key in sorted(config)}
-    return GlobalConfig(shown, None if node is None else node.mzxid, warnings)
+    return BrokerDefaultConfig(shown, None if node is None else node.mzxid, warnings)
 
 
 async def change(
@@ -83,8 +83,8 @@ async def change(
             before anything else; its removal is not.
     """
     check_shared((op.key, op.pointer) for op in ops if op.type is not OpType.DELETE)
-    collection = cluster.collections[FacetName.CONFIGS]
-    [result] = await alter.alter(collection, [Edit(DEFAULT_BROKER, tuple(ops))], caller, validate_only=validate_only)
+    cluster_facet = cluster.facets[FacetName.CONFIGS]
+    [result] = await alter.alter(cluster_facet, [Edit(DEFAULT_BROKER, tuple(ops))], caller, validate_only=validate_only)
     if result.error is not None:
         raise result.error
     return result
@@ -107,8 +107,8 @@ async def plan_import(
         CorruptZnodeError: The znode, or the cluster default, can't be read.
         UnavailableError: ZooKeeper did not answer in time.
     """
-    collection = cluster.collections[FacetName.CONFIGS]
-    store = collection.store
+    cluster_facet = cluster.facets[FacetName.CONFIGS]
+    store = cluster_facet.store
     data = await store.read_raw(path, caller.deadline)
     if data is None:
         raise NotFoundError(f"Cluster {cluster.name} has no znode {path}, so there is nothing to import")
@@ -116,14 +116,14 @@ async def plan_import(
         legacy = parse_legacy(data)
     except ValueError as fault:
         raise CorruptZnodeError(path, str(fault)) from None
-    node = await store.read(collection.tree, DEFAULT_BROKER, caller.deadline)
-    check_node(collection, Edit(DEFAULT_BROKER, ()), node)
-    entries = judge(collection.catalog, legacy, stored(node), overwrite=overwrite)
+    node = await store.read(cluster_facet.tree, DEFAULT_BROKER, caller.deadline)
+    check_node(cluster_facet, Edit(DEFAULT_BROKER, ()), node)
+    entries = decide(cluster_facet.catalog, legacy, stored(node), overwrite=overwrite)
     while True:
-        edit = _edit(collection, node, entries)
+        edit = _edit(cluster_facet, node, entries)
         if edit is None:
             return ImportPlan(entries, (), None, None)
-        [result] = await alter.alter(collection, [edit], caller, validate_only=True)
+        [result] = await alter.alter(cluster_facet, [edit], caller, validate_only=True)
         error = result.error
         if error is None:
             return ImportPlan(entries, result.warnings, None, edit)
@@ -132,7 +132,7 @@ async def plan_import(
         if offender is None:
             return ImportPlan(entries, (), error, edit)
         entries = [
-            replace(entry, fate=Fate.REFUSED, reason=error.detail) if entry.key == offender else entry
+            replace(entry, decision=ImportDecision.REFUSED, reason=error.detail) if entry.key == offender else entry
             for entry in entries
         ]
 
@@ -148,21 +148,21 @@ async def run_import(alter: AlterService, cluster: Cluster, plan: ImportPlan, ca
         raise plan.obstacle
     if plan.edit is None:
         return None
-    [result] = await alter.alter(cluster.collections[FacetName.CONFIGS], [plan.edit], caller)
+    [result] = await alter.alter(cluster.facets[FacetName.CONFIGS], [plan.edit], caller)
     if result.error is not None:
         raise result.error
     return result
 
 
-def _edit(collection: Collection, node: Node | None, entries: Sequence[LegacyEntry]) -> Edit | None:
+def _edit(cluster_facet: ClusterFacet, node: Node | None, entries: Sequence[LegacyEntry]) -> Edit | None:
     """Return the change that imports entries into the cluster default; its precondition is the default as read."""
     ops = tuple(
         Op(entry.key, OpType.SET, entry.value, f"/config/{entry.key.replace('~', '~0').replace('/', '~1')}")
         for entry in entries
-        if entry.fate is Fate.IMPORT
+        if entry.decision is ImportDecision.IMPORT
     )
     if not ops:
         return None
-    etag = collection.tagged(DEFAULT_BROKER, stored(node), node)[1]
+    etag = cluster_facet.tagged(DEFAULT_BROKER, stored(node), node)[1]
     unchanged = Precondition(if_none_match=("*",)) if etag is None else Precondition(if_match=(etag,))
     return Edit(DEFAULT_BROKER, ops, precondition=unchanged)

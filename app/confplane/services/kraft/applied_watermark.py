@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import ClusterStore
 
 
-class Frontier:
+class AppliedWatermark:
     """The frontier of one cluster, in the leader's process.
 
     Args:
@@ -32,16 +32,16 @@ class Frontier:
         self._collected: int | None = None
         self._first: dict[str, int] = {}
         """Entity id -> the first revision that may be one of a change that waits."""
-        self._told: int | None = None
-        self._ended = self._ended_told = 0
+        self._published: int | None = None
+        self._completed = self._completed_published = 0
         """Changes that ended while later ones of their entities wait, and those of them that all processes know of."""
 
-    def ended(self, entity_id: str, revision: int) -> None:
+    def record_completed(self, entity_id: str, revision: int) -> None:
         """Take note that the changes of an entity up to a revision have ended, while a later one waits."""
         self._first[entity_id] = max(self._first.get(entity_id, 0), revision + 1)
-        self._ended += 1
+        self._completed += 1
 
-    def collected(self, found: Mapping[str, int | None], revision: int) -> None:
+    def record_collected(self, found: Mapping[str, int | None], revision: int) -> None:
         """Take note of entities with changes that wait.
 
         Args:
@@ -57,7 +57,7 @@ class Frontier:
     @property
     def _known(self) -> int:
         """The revision up to which no change waits, by this leader and the one before; 0 before the first."""
-        return self._told or self._store.applied_revision() or 0
+        return self._published or self._store.applied_revision() or 0
 
     async def publish(self, waiting: Container[str], deadline: float) -> None:
         """Tell all processes, where changes have ended or the revision has risen.
@@ -73,9 +73,9 @@ class Frontier:
             return
         first = {entity_id: revision for entity_id, revision in self._first.items() if entity_id in waiting}
         reached = max(self._known, min([self._collected, *(revision - 1 for revision in first.values())]))
-        ended = self._ended
-        if reached != self._told or ended != self._ended_told or len(first) < len(self._first):
+        completed = self._completed
+        if reached != self._published or completed != self._completed_published or len(first) < len(self._first):
             await self._store.publish_applied(reached, deadline)
             # Some may have ended meanwhile.
             self._first = {entity_id: revision for entity_id, revision in self._first.items() if entity_id in first}
-            self._told, self._ended_told = reached, ended
+            self._published, self._completed_published = reached, completed

@@ -1,8 +1,8 @@
 """The applier: the leader's alters of a Kafka cluster's quotas and configs, in the modes ``adopt`` and ``enforce``.
 
-Callers' writes name their keys in the member ``altered`` of the znode (:mod:`confplane.services.altered`). The applier
+Callers' writes name their keys in the member ``altered`` of the znode (:mod:`confplane.services.pending_keys`). The applier
 finds the znodes whose newest revision the cluster has not taken yet, and puts each into its line
-(:mod:`confplane.services.kraft.line`). A line makes durable what it will send, sends everything together, and writes
+(:mod:`confplane.services.kraft.apply_queue`). A line makes durable what it will send, sends everything together, and writes
 down the ends behind a barrier. While an end is unknown, the values are sent again: they are absolute, so that twice is
 as good as once.
 """
@@ -19,34 +19,34 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.altered import altered
-from confplane.services.background import Background
-from confplane.services.kraft.frontier import Frontier
-from confplane.services.kraft.line import Counts, Line, Parts, line_of
-from confplane.services.kraft.report import Applying, Names
+from confplane.services.background import BackgroundTask
+from confplane.services.kraft.applied_watermark import AppliedWatermark
+from confplane.services.kraft.apply_queue import ApplyQueue, ApplyQueueCounts, ApplyQueueParts, queue_name
+from confplane.services.kraft.report import ApplyReport, ListedNames
 from confplane.services.metrics import Sample, of_cluster
+from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze
-from confplane.services.ports.journal import TooOld
+from confplane.services.ports.journal import ExpiredCursor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.secrets import Secrets
-    from confplane.services.ports.applying import AlteredCluster, TargetStates
+    from confplane.services.kraft.secrets import FingerprintedSecrets
+    from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
     from confplane.services.ports.journal import Cursor
 
 logger = logging.getLogger(__name__)
 
-EVERY_S: Final = 0.05
+JOURNAL_POLL_S: Final = 0.05
 """Seconds between two looks into the journal."""
 IDLE_S: Final = 1.0
-ASKED_S: Final = 2.0
+STATES_POLL_S: Final = 2.0
 """Seconds between two questions for what other processes want to be sent."""
 ROUND_S: Final = 60.0
 
 
-async def _nothing() -> None:
+async def _no_report() -> None:
     """Tell nobody."""
 
 
@@ -64,30 +64,34 @@ class Applier:
         tell: Called where the report is to be seen at once: nothing is sent for a freeze, or something may be again.
     """
 
-    def __init__(self, cluster: AlteredCluster, store: ObservedStore, states: TargetStates, secrets: Secrets) -> None:
+    def __init__(
+        self, cluster: WritableKafkaCluster, store: ObservedStore, states: TargetStates, secrets: FingerprintedSecrets
+    ) -> None:
         self._store = store
         self._states = states
-        self._background = Background(self._run, name=f"applier-{store.name}")
-        self.look: Callable[[Collection[Entity]], None] = lambda _: None
-        self.tell: Callable[[], Awaitable[None]] = _nothing
-        self._counts = Counts()
-        self._frontier = Frontier(store)
-        self._parts = Parts(cluster, store, states, secrets, self._counts, self._look, self._frontier.ended)
-        self._sendings: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTask(self._run, name=f"applier-{store.name}")
+        self.request_poll: Callable[[Collection[Entity]], None] = lambda _: None
+        self.publish_report: Callable[[], Awaitable[None]] = _no_report
+        self._counts = ApplyQueueCounts()
+        self._watermark = AppliedWatermark(store)
+        self._parts = ApplyQueueParts(
+            cluster, store, states, secrets, self._counts, self._request_poll, self._watermark.record_completed
+        )
+        self._deliveries: set[asyncio.Task[None]] = set()
         self._begin_term()
 
     def _begin_term(self) -> None:
-        self._frontier.begin_term()
+        self._watermark.begin_term()
         self._cursor: Cursor | None = None
-        self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(self._parts))
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._queues: defaultdict[str, ApplyQueue] = defaultdict(lambda: ApplyQueue(self._parts))
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._problem = ""
-        self._asked_at = float("-inf")
-        self._rested: int | None = None
-        self._told: int | None = None
+        self._states_read_at = float("-inf")
+        self._quiesced_version: int | None = None
+        self._published_version: int | None = None
 
-    def _look(self, entities: Collection[Entity]) -> None:
-        self.look(entities)
+    def _request_poll(self, entities: Collection[Entity]) -> None:
+        self.request_poll(entities)
 
     def start(self) -> None:
         """Start in the background."""
@@ -96,30 +100,30 @@ class Applier:
     async def stop(self) -> None:
         """Stop. Values that were sent and not answered are sent again by the next leader."""
         await self._background.stop()
-        for each in self._sendings:
+        for each in self._deliveries:
             each.cancel()
-        await asyncio.gather(*self._sendings, return_exceptions=True)
+        await asyncio.gather(*self._deliveries, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
             wait = IDLE_S
             try:
                 if await self._begin():
-                    wait = EVERY_S
+                    wait = JOURNAL_POLL_S
                 self._problem = ""
             except UnavailableError as error:
-                self._trouble(error.detail)
+                self._record_problem(error.detail)
             except Exception:
                 logger.exception("Cluster %s: applying failed", self._store.name)
-                self._trouble("Applying failed; the leader's log has the error")
+                self._record_problem("Applying failed; the leader's log has the error")
             await asyncio.sleep(wait)
 
-    def _trouble(self, problem: str) -> None:
+    def _record_problem(self, problem: str) -> None:
         if problem != self._problem:
             logger.warning("Cluster %s: its changes wait to be applied: %s", self._store.name, problem)
         self._problem = problem
 
-    def again(self, late: Mapping[str, Collection[str]]) -> None:
+    def redeliver(self, late: Mapping[str, Collection[str]]) -> None:
         """Send the values of some entities again, as their states say.
 
         Args:
@@ -131,7 +135,7 @@ class Applier:
             self._counts.late += bool(keys)
 
     def _add(self, entity_id: str) -> None:
-        self._lines[line_of(Entity.from_id(entity_id))].add(entity_id)
+        self._queues[queue_name(Entity.from_id(entity_id))].add(entity_id)
 
     # -- rounds
 
@@ -141,12 +145,12 @@ class Applier:
         Raises:
             UnavailableError: The cluster or a store is away. Values that were sent are sent again.
         """
-        for line in self._lines.values():
-            line.hurry()
+        for queue in self._queues.values():
+            queue.retry_now()
         applies = await self._begin()
-        await asyncio.gather(*self._under_way.values())
+        await asyncio.gather(*self._in_flight.values())
         if applies:
-            await self._frontier.publish(self._waiting, time.monotonic() + ROUND_S)
+            await self._watermark.publish(self._waiting, time.monotonic() + ROUND_S)
         return applies
 
     async def _begin(self) -> bool:
@@ -159,49 +163,51 @@ class Applier:
             self._begin_term()
             return False
         await self._collect()
-        if self._store.status().frozen is not None or self._told is not None:
-            await self._rest(time.monotonic() + ROUND_S)
-        due = {name: line for name, line in self._lines.items() if name not in self._under_way and line.waits}
+        if self._store.status().frozen is not None or self._published_version is not None:
+            await self._quiesce(time.monotonic() + ROUND_S)
+        due = {name: queue for name, queue in self._queues.items() if name not in self._in_flight and queue.is_ready}
         deadline = time.monotonic() + ROUND_S
         if not due:
-            await self._frontier.publish(self._waiting, deadline)
+            await self._watermark.publish(self._waiting, deadline)
             return True
         if self._store.status().frozen is not None:
             return False
-        await self._frontier.publish(self._waiting, deadline)
-        for name, line in due.items():
-            sending = asyncio.create_task(line.send(deadline), name=f"applier-{self._store.name}-{name}")
-            self._under_way[name] = sending
-            self._sendings.add(sending)
-            sending.add_done_callback(partial(self._ended, self._under_way, name))
+        await self._watermark.publish(self._waiting, deadline)
+        for name, queue in due.items():
+            delivery = asyncio.create_task(queue.send(deadline), name=f"applier-{self._store.name}-{name}")
+            self._in_flight[name] = delivery
+            self._deliveries.add(delivery)
+            delivery.add_done_callback(partial(self._on_delivery_done, self._in_flight, name))
         return True
 
-    async def _rest(self, deadline: float) -> None:
+    async def _quiesce(self, deadline: float) -> None:
         """Say that nothing is sent during a freeze, once no request is under way; or that the cluster is thawed.
 
         Raises:
             UnavailableError: ZooKeeper or Postgres is away.
         """
         state = await self._store.read_state(Freeze, deadline)
-        rested = None if state.value is None or self._sendings else state.version
-        if rested == self._told:
+        quiesced = None if state.value is None or self._deliveries else state.version
+        if quiesced == self._published_version:
             return
         # With all that was committed before the freeze.
         await self._store.catch_up(deadline)
         await self._collect()
-        if rested is not None:
+        if quiesced is not None:
             # An entity that was added amid its last sending waits although nothing of it is left to be sent.
-            for line in self._lines.values():
-                await line.settle()
-        self._rested = rested
-        await self.tell()
-        self._told = rested
+            for queue in self._queues.values():
+                await queue.prune()
+        self._quiesced_version = quiesced
+        await self.publish_report()
+        self._published_version = quiesced
 
-    def _ended(self, under_way: dict[str, asyncio.Task[None]], name: str, sending: asyncio.Task[None]) -> None:
+    def _on_delivery_done(
+        self, in_flight: dict[str, asyncio.Task[None]], name: str, delivery: asyncio.Task[None]
+    ) -> None:
         """Take note that a sending has ended; the line has the reason where it failed."""
-        del under_way[name]
-        self._sendings.discard(sending)
-        error = None if sending.cancelled() else sending.exception()
+        del in_flight[name]
+        self._deliveries.discard(delivery)
+        error = None if delivery.cancelled() else delivery.exception()
         if isinstance(error, UnavailableError):
             logger.warning("Cluster %s: %s wait to be applied: %s", self._store.name, name, error.detail)
         elif error is not None:
@@ -218,49 +224,49 @@ class Applier:
         Every few seconds those are added, too, of which any process wants something sent: a reapply, or a change by
         others that is to be put back.
         """
-        if time.monotonic() - self._asked_at >= ASKED_S:
-            for entity_id in await self._states.open(self._store.name):
+        if time.monotonic() - self._states_read_at >= STATES_POLL_S:
+            for entity_id in await self._states.undelivered(self._store.name):
                 self._add(entity_id)
-            self._asked_at = time.monotonic()
+            self._states_read_at = time.monotonic()
         read = self._store.journal.read(self._cursor)
         if read is None:
             return
         self._cursor = read.cursor
         found: dict[str, int | None] = {}
-        if isinstance(read, TooOld):
-            found = dict.fromkeys(self._store.altered())
+        if isinstance(read, ExpiredCursor):
+            found = dict.fromkeys(self._store.entities_with_pending_keys())
         else:
             for entry in read.entries:
-                if entry.tree is Tree.CONFIG and entry.after is not None and altered(entry.after.extra):
+                if entry.tree is Tree.CONFIG and entry.after is not None and pending_keys(entry.after.extra):
                     found.setdefault(entry.entity_id, entry.revision)
         for entity_id in found:
             self._add(entity_id)
-        self._frontier.collected(found, read.cursor.revision)
+        self._watermark.record_collected(found, read.cursor.revision)
 
     @property
     def _waiting(self) -> set[str]:
         """The ids of the entities that hold the frontier back: what waits alone does not, and is listed instead."""
-        return {each for line in self._lines.values() for each in line.pending if each not in line.held}
+        return {each for queue in self._queues.values() for each in queue.pending if each not in queue.held}
 
     @property
     def differing(self) -> set[str]:
         """The ids of the entities with changes that wait, or that the cluster refused."""
-        return {each for line in self._lines.values() for each in (*line.pending, *line.refused)}
+        return {each for queue in self._queues.values() for each in (*queue.pending, *queue.refused)}
 
     # -- report and metrics
 
-    def report(self) -> Applying:
+    def report(self) -> ApplyReport:
         """Return the leader's report."""
-        lines = self._lines.values()
-        oldest = min((since for line in lines for since in line.pending.values()), default=None)
-        return Applying(
-            pending=sum(len(line.pending) for line in lines),
+        queues = self._queues.values()
+        oldest = min((since for queue in queues for since in queue.pending.values()), default=None)
+        return ApplyReport(
+            pending=sum(len(queue.pending) for queue in queues),
             waiting_ms=0 if oldest is None else int((time.monotonic() - oldest) * 1000),
-            unknown=_names(line.unknown for line in lines),
-            refused=_names(line.refused for line in lines),
-            held=_names(line.held for line in lines),
-            problem=next(filter(None, (self._problem, *(line.problem for line in lines))), ""),
-            rested=self._rested,
+            unknown=_names(queue.unknown for queue in queues),
+            refused=_names(queue.refused for queue in queues),
+            held=_names(queue.held for queue in queues),
+            problem=next(filter(None, (self._problem, *(queue.problem for queue in queues))), ""),
+            rested=self._quiesced_version,
         )
 
     def metrics(self) -> Iterator[Sample]:
@@ -268,8 +274,8 @@ class Applier:
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
-        for end, count in self._counts.ends.items():
-            yield Sample("applied_changes", count, (end,))
+        for outcome, count in self._counts.outcomes.items():
+            yield Sample("applied_changes", count, (outcome,))
         for code, count in self._counts.refusals.items():
             yield Sample("applied_refusals", count, (str(code),))
         yield Sample("applied_late", self._counts.late)
@@ -281,5 +287,5 @@ class Applier:
             yield Sample("apply_refused", report.refused.count)
 
 
-def _names(some: Iterable[Mapping[str, str]]) -> Names:
-    return Names.of({name: reason for each in some for name, reason in each.items()})
+def _names(some: Iterable[Mapping[str, str]]) -> ListedNames:
+    return ListedNames.of({name: reason for each in some for name, reason in each.items()})

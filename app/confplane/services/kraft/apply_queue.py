@@ -17,26 +17,32 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft import topics
-from confplane.services.kraft.sendings import Unsent
-from confplane.services.ports.applying import Applied, Ending, Held, Refused, Unknown
-from confplane.services.ports.kafka import Area, area_of
+from confplane.services.kraft.deliveries import PendingEntity
+from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown, DeliveryOutcome
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from confplane.services.kraft.deliveries import EntityDelivery
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.secrets import Secrets
-    from confplane.services.kraft.sendings import Sent
-    from confplane.services.ports.applying import Alteration, AlteredCluster, End, TargetState, TargetStates
+    from confplane.services.kraft.secrets import FingerprintedSecrets
+    from confplane.services.ports.applying import (
+        Alteration,
+        AlterOutcome,
+        TargetState,
+        TargetStates,
+        WritableKafkaCluster,
+    )
     from confplane.services.ports.cluster_states import Target
 
-MOST: Final = 1_000
+MAX_ENTITIES: Final = 1_000
 """Entities in one sending."""
 _SLOWEST_S: Final = 30.0
 _HELD_S: Final = 5.0
-_MIRROR_S: Final = 0.2
+_MIRROR_POLL_S: Final = 0.2
 """Seconds between two looks at a mirror that shows less than was sent."""
-_BEHIND_S: Final = 10.0
+_MIRROR_LAG_S: Final = 10.0
 """Seconds after which such a mirror is no matter of moments."""
 _RESTORED: Final = (
     "A newer revision than that of ZooKeeper was sent: ZooKeeper was restored, or is another ensemble. End the mode and"
@@ -46,26 +52,26 @@ _QUOTAS: Final = "client-quotas"
 _CONFIGS: Final = "configs"
 
 
-def line_of(entity: Entity) -> str:
+def queue_name(entity: Entity) -> str:
     """Return the name of an entity's line."""
-    if area_of(entity) is Area.QUOTAS:
+    if kraft_type_of(entity) is KraftEntityType.QUOTAS:
         return _QUOTAS
     own = entity.types[0] is EntityType.BROKER and entity.components[0][1] is not None
     return entity.id if own else _CONFIGS
 
 
 @dataclass(slots=True)
-class Counts:
+class ApplyQueueCounts:
     """The ends of all lines since the start of the process."""
 
-    ends: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     refusals: Counter[int] = field(default_factory=Counter)
     """By Kafka's number of the error."""
     late: int = 0
 
 
 @dataclass(slots=True)
-class Parts:
+class ApplyQueueParts:
     """The parts that the lines of a cluster share.
 
     Attributes:
@@ -78,16 +84,16 @@ class Parts:
         ended: Called with an entity, and the revision up to which its changes have ended, where a later one waits.
     """
 
-    cluster: AlteredCluster
+    cluster: WritableKafkaCluster
     store: ObservedStore
     states: TargetStates
-    secrets: Secrets
-    counts: Counts
-    look: Callable[[Collection[Entity]], None]
-    ended: Callable[[str, int], None]
+    secrets: FingerprintedSecrets
+    counts: ApplyQueueCounts
+    request_poll: Callable[[Collection[Entity]], None]
+    on_completed: Callable[[str, int], None]
 
 
-class Line:
+class ApplyQueue:
     """The entities that wait for one kind of request.
 
     Args:
@@ -102,7 +108,7 @@ class Line:
         due: The time of the next sending.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ApplyQueueParts) -> None:
         self._parts = parts
         self.pending: dict[str, float] = {}
         self.refused: dict[str, str] = {}
@@ -117,13 +123,13 @@ class Line:
         """Let an entity wait."""
         self.pending.setdefault(entity_id, time.monotonic())
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Try everything that waits in the next sending."""
         self.due = 0.0
         self._held_until.clear()
 
     @property
-    def waits(self) -> bool:
+    def is_ready(self) -> bool:
         """True where something may be sent now."""
         now = time.monotonic()
         return self.due <= now and any(self._held_until.get(each, 0.0) <= now for each in self.pending)
@@ -137,17 +143,17 @@ class Line:
         try:
             await self._send(deadline)
         except UnavailableError as error:
-            self._trouble(error.detail)
+            self._record_failure(error.detail)
             raise
         except Exception:
-            self._trouble("Applying failed; the leader's log has the error")
+            self._record_failure("Applying failed; the leader's log has the error")
             raise
         self.problem = ""
         self._failures = self._failures + 1 if self.unknown else 0
         if self._failures:
-            self.due = time.monotonic() + self._pause()
+            self.due = time.monotonic() + self._backoff_s()
 
-    async def settle(self) -> None:
+    async def prune(self) -> None:
         """Settle the entities that wait although nothing of them is to be sent. Not while the line sends.
 
         Raises:
@@ -155,89 +161,99 @@ class Line:
         """
         target = self._parts.store.target()
         if target is not None and self.pending:
-            await self._due(target)
+            await self._due_nodes(target)
 
-    def _trouble(self, problem: str) -> None:
+    def _record_failure(self, problem: str) -> None:
         self.problem = problem
         self._failures += 1
-        self.due = time.monotonic() + self._pause()
+        self.due = time.monotonic() + self._backoff_s()
 
-    def _pause(self) -> float:
+    def _backoff_s(self) -> float:
         longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 4)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     async def _send(self, deadline: float) -> None:
         parts, target = self._parts, self._parts.store.target()
-        sent = [] if target is None else await self._next(target, deadline)
-        if not sent:
+        deliveries = [] if target is None else await self._next_deliveries(target, deadline)
+        if not deliveries:
             return
-        allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
+        allowed = await parts.states.begin(parts.store.name, [each.delivery for each in deliveries])
         # Behind all writes of ZooKeeper: another mode, a pause or a freeze counts from its answer on.
         now, frozen = await parts.store.read_target_and_freeze(deadline)
-        sent = [each for each in sent if each.sending.entity_id in allowed]
+        deliveries = [each for each in deliveries if each.delivery.entity_id in allowed]
         if now.value != target or frozen.value is not None:
             # The values wait, and are sent if the mode is that of callers' writes again.
-            await self._take_back(sent)
+            await self._withdraw(deliveries)
             return
-        asked = [each for each in sent if each.sending.values]
+        requested = [each for each in deliveries if each.delivery.values]
         try:
-            answered = await self._alter([each.alteration for each in asked], deadline) if asked else []
+            answered = await self._alter([each.alteration for each in requested], deadline) if requested else []
         except UnavailableError:
-            await self._take_back(sent)
+            await self._withdraw(deliveries)
             raise
-        ends: dict[str, End] = {each.sending.entity_id: Applied() for each in sent}
-        ends |= {each.sending.entity_id: each.shown(end) for each, end in zip(asked, answered, strict=True)}
+        outcomes: dict[str, AlterOutcome] = {each.delivery.entity_id: AlterApplied() for each in deliveries}
+        outcomes |= {
+            each.delivery.entity_id: each.redacted(outcome) for each, outcome in zip(requested, answered, strict=True)
+        }
         # Before the barrier: a controller that hangs keeps that from its end as well.
-        for entity_id, end in ends.items():
-            if isinstance(end, Unknown | Held):
-                self._note(entity_id, end)
+        for entity_id, outcome in outcomes.items():
+            if isinstance(outcome, AlterUnknown | AlterRetriable):
+                self._record(entity_id, outcome)
         offset = await parts.cluster.barrier(deadline)
-        endings = [
-            Ending(each.sending, end, None if isinstance(end, Held) else offset)
-            for each in sent
-            if not isinstance(end := ends[each.sending.entity_id], Unknown)
+        delivery_outcomes = [
+            DeliveryOutcome(each.delivery, outcome, None if isinstance(outcome, AlterRetriable) else offset)
+            for each in deliveries
+            if not isinstance(outcome := outcomes[each.delivery.entity_id], AlterUnknown)
         ]
-        await parts.states.end(parts.store.name, endings)
-        for each in sent:
-            if isinstance(end := ends[each.sending.entity_id], Applied | Refused):
-                self._note(each.sending.entity_id, end)
-                self._add_newer(each.sending.entity_id, each.sending.mzxid)
-        self._compare(sent, ends)
+        await parts.states.end(parts.store.name, delivery_outcomes)
+        for each in deliveries:
+            if isinstance(outcome := outcomes[each.delivery.entity_id], AlterApplied | AlterRefused):
+                self._record(each.delivery.entity_id, outcome)
+                self._add_newer(each.delivery.entity_id, each.delivery.mzxid)
+        self._request_poll(deliveries, outcomes)
 
     def _add_newer(self, entity_id: str, mzxid: int) -> None:
         """Let an entity wait again that was changed behind a revision; the journal may have shown that already."""
         node = self._parts.store.get(Tree.CONFIG, entity_id)
         if node is not None and node.mzxid > mzxid:
             self.add(entity_id)
-            self._parts.ended(entity_id, mzxid)
+            self._parts.on_completed(entity_id, mzxid)
 
-    async def _take_back(self, sent: Sequence[Sent]) -> None:
+    async def _withdraw(self, deliveries: Sequence[EntityDelivery]) -> None:
         """Write down that nothing of a sending went out."""
-        nothing = Held("Nothing was sent")
-        await self._parts.states.end(self._parts.store.name, [Ending(each.sending, nothing) for each in sent])
+        nothing = AlterRetriable("Nothing was sent")
+        await self._parts.states.end(
+            self._parts.store.name, [DeliveryOutcome(each.delivery, nothing) for each in deliveries]
+        )
 
-    async def _alter(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
+    async def _alter(self, alterations: Sequence[Alteration], deadline: float) -> list[AlterOutcome]:
         cluster = self._parts.cluster
-        alter = cluster.alter_quotas if area_of(alterations[0].entity) is Area.QUOTAS else cluster.alter_configs
+        alter = (
+            cluster.alter_quotas
+            if kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
+            else cluster.alter_configs
+        )
         return await alter(alterations, deadline)
 
-    def _compare(self, sent: Sequence[Sent], ends: Mapping[str, End]) -> None:
+    def _request_poll(self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]) -> None:
         """Have the cluster looked at: what was applied, and znodes that others wrote, of which nothing is sent."""
         seen = [
-            each.entity for each in sent if not each.sending.values or isinstance(ends[each.sending.entity_id], Applied)
+            each.entity
+            for each in deliveries
+            if not each.delivery.values or isinstance(outcomes[each.delivery.entity_id], AlterApplied)
         ]
         if seen:
-            self._parts.look(seen)
+            self._parts.request_poll(seen)
 
     # -- what is to be sent
 
-    async def _due(self, target: Target) -> tuple[dict[str, Node], dict[str, TargetState]]:
+    async def _due_nodes(self, target: Target) -> tuple[dict[str, Node], dict[str, TargetState]]:
         """Return the znodes to be sent now, and the states; entities of which nothing is to be sent are settled."""
-        for each in [each for each in self.pending if not target.applies_to(area_of(Entity.from_id(each)))]:
-            self._settle(each, None)
+        for each in [each for each in self.pending if not target.applies_to(kraft_type_of(Entity.from_id(each)))]:
+            self._complete(each, None)
         now, store = time.monotonic(), self._parts.store
-        ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MOST]
-        known = await self._parts.states.known(store.name, ids)
+        ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MAX_ENTITIES]
+        known = await self._parts.states.load(store.name, ids)
         nodes: dict[str, Node] = {}
         for entity_id in ids:
             node, state = store.get(Tree.CONFIG, entity_id), known.get(entity_id)
@@ -248,72 +264,72 @@ class Line:
                 self._wait_for_mirror(entity_id)
             elif node is not None and node.defect is not None:
                 self._hold(entity_id, f"The znode can't be read: it {node.defect}")
-            elif node is None or not self._unsent(node, state).is_due:
-                self._settle(entity_id, None if state is None else state.refused)
+            elif node is None or not self._pending_entity(node, state).is_due:
+                self._complete(entity_id, None if state is None else state.refused)
             else:
                 nodes[entity_id] = node
         return nodes, known
 
-    async def _next(self, target: Target, deadline: float) -> list[Sent]:
+    async def _next_deliveries(self, target: Target, deadline: float) -> list[EntityDelivery]:
         """Return what is to be sent now, in clear."""
-        nodes, known = await self._due(target)
+        nodes, known = await self._due_nodes(target)
         entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
         topic_ids = await topics.ids_of(self._parts.cluster, entities.values(), deadline)
-        outlived = topics.outlived(topic_ids, nodes, known)
+        outlived = topics.outlived_topics(topic_ids, nodes, known)
         if outlived:
             await self._parts.states.drop(self._parts.store.name, outlived)
             known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
-        sent: list[Sent] = []
+        deliveries: list[EntityDelivery] = []
         taken: dict[str, set[str]] = {}
         for entity_id, node in nodes.items():
-            entity, unsent = entities[entity_id], self._unsent(node, known.get(entity_id))
-            if not unsent.is_due:
-                self._settle(entity_id, None)
+            entity, candidate = entities[entity_id], self._pending_entity(node, known.get(entity_id))
+            if not candidate.is_due:
+                self._complete(entity_id, None)
                 self._add_newer(entity_id, node.mzxid)
                 continue
             reason = topics.refusal(topic_ids, node, known.get(entity_id))
             if reason is not None:
-                self._parts.look([entity])
+                self._parts.request_poll([entity])
                 self._hold(entity_id, reason)
                 continue
-            keys = unsent.keys
+            keys = candidate.keys
             try:
                 secrets = await self._parts.secrets.of(entity, node.config, keys)
             except ConfplaneError as error:
                 self._hold(entity_id, error.detail)
                 continue
-            sent.append(unsent.sent(entity, keys, secrets, topic_ids.get(entity_id)))
-            if same := unsent.taken(sent[-1]):
+            deliveries.append(candidate.to_delivery(entity, keys, secrets, topic_ids.get(entity_id)))
+            if same := candidate.already_applied(deliveries[-1]):
                 taken[entity_id] = same
-        named = await self._parts.states.named(self._parts.store.name, taken)
+        named = await self._parts.states.keys_in_open_changes(self._parts.store.name, taken)
         left = {name: {key for key in same if (name, key) not in named} for name, same in taken.items()}
-        return [each.without(left.get(each.sending.entity_id, ())) for each in sent]
+        return [each.excluding(left.get(each.delivery.entity_id, ())) for each in deliveries]
 
-    def _unsent(self, node: Node, state: TargetState | None) -> Unsent:
-        return Unsent(node, state)
+    def _pending_entity(self, node: Node, state: TargetState | None) -> PendingEntity:
+        return PendingEntity(node, state)
 
     # -- what became of it
 
-    def _note(self, entity_id: str, end: End) -> None:
-        match end:
-            case Unknown():
-                self._parts.counts.ends["unknown"] += 1
-                if end.code is not None:
+    def _record(self, entity_id: str, outcome: AlterOutcome) -> None:
+        match outcome:
+            case AlterUnknown():
+                self._parts.counts.outcomes["unknown"] += 1
+                if outcome.code is not None:
                     # The cluster answers, and may answer so for ever.
-                    self._hold(entity_id, end.reason, _SLOWEST_S)
+                    self._hold(entity_id, outcome.reason, _SLOWEST_S)
                     return
                 self.held.pop(entity_id, None)
-                self.unknown[entity_id] = end.reason
+                self.unknown[entity_id] = outcome.reason
                 self._defer(entity_id)
-            case Held():
-                self._hold(entity_id, end.reason)
-            case Refused():
-                self._parts.counts.ends["refused"] += 1
-                self._parts.counts.refusals[end.code] += 1
-                self._settle(entity_id, end)
-            case Applied():
-                self._parts.counts.ends["applied"] += 1
-                self._settle(entity_id, None)
+            case AlterRetriable():
+                self._hold(entity_id, outcome.reason)
+            case AlterRefused():
+                self._parts.counts.outcomes["refused"] += 1
+                self._parts.counts.refusals[outcome.code] += 1
+                self._complete(entity_id, outcome)
+            case AlterApplied():
+                self._parts.counts.outcomes["applied"] += 1
+                self._complete(entity_id, None)
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
         """Try an entity again later, and let all others go on."""
@@ -327,17 +343,17 @@ class Line:
 
         It never does where the ensemble was restored to an earlier moment.
         """
-        if time.monotonic() - self.pending[entity_id] >= _BEHIND_S:
+        if time.monotonic() - self.pending[entity_id] >= _MIRROR_LAG_S:
             self._hold(entity_id, _RESTORED)
             return
-        self._held_until[entity_id] = time.monotonic() + _MIRROR_S
+        self._held_until[entity_id] = time.monotonic() + _MIRROR_POLL_S
         self._defer(entity_id)
 
     def _defer(self, entity_id: str) -> None:
         """Let all others that wait go first."""
         self.pending[entity_id] = self.pending.pop(entity_id)
 
-    def _settle(self, entity_id: str, refused: Refused | None) -> None:
+    def _complete(self, entity_id: str, refused: AlterRefused | None) -> None:
         """Take note that nothing more is to be sent of an entity; its next change comes by the journal."""
         for each in (self.pending, self.unknown, self.held, self._held_until, self.refused):
             each.pop(entity_id, None)

@@ -1,6 +1,6 @@
 """The standing of callers' changes in the Kafka cluster: applied, pending or refused; and waits for it, in any process.
 
-The states in Postgres know each entity. The revision that the leader tells (:mod:`confplane.services.kraft.frontier`)
+The states in Postgres know each entity. The revision that the leader tells (:mod:`confplane.services.kraft.applied_watermark`)
 wakes all waits of a process at once, and one query answers them together.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
-from confplane.services.altered import altered
-from confplane.services.ports.kafka import area_of
+from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.applying import TargetState, TargetStates
     from confplane.services.ports.store import ClusterStore
 
-_AGAIN_S: Final = 1.0
+_POLL_S: Final = 1.0
 """Seconds after which waits are looked at again without word from the leader."""
 FACETS: Final = frozenset({FacetName.CLIENT_QUOTAS, FacetName.CONFIGS})
 """The facets that are applied to a Kafka cluster."""
@@ -35,7 +35,7 @@ _MOST: Final = 1_000
 """Entities in one query."""
 
 
-class Applied(StrEnum):
+class ChangeApplyStates(StrEnum):
     """The states of a change in the Kafka cluster."""
 
     APPLIED = "applied"
@@ -47,10 +47,10 @@ class Applied(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ApplyStatus:
     """The standing of an entity's config in the Kafka cluster."""
 
-    state: Applied
+    state: ChangeApplyStates
     revision: int | None = None
     """The newest revision of the entity that the cluster has taken; None: none of callers yet."""
     code: int | None = None
@@ -59,7 +59,7 @@ class Standing:
     """Kafka's text of the error, or the reason why the change was undone; None unless refused."""
 
 
-PENDING: Final = Standing(Applied.PENDING)
+PENDING: Final = ApplyStatus(ChangeApplyStates.PENDING)
 
 
 @dataclass(eq=False, slots=True)
@@ -67,11 +67,11 @@ class _Wait:
     """The wait of one request for one entity."""
 
     revision: int
-    ended: asyncio.Future[Standing]
-    last: Standing = PENDING
+    ended: asyncio.Future[ApplyStatus]
+    last: ApplyStatus = PENDING
 
 
-class Standings:
+class ApplyWaiter:
     """The standings of one cluster's entities.
 
     Args:
@@ -86,9 +86,9 @@ class Standings:
         self._moved = asyncio.Event()
         self._risen = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        store.on_applied(self._told)
+        store.on_applied(self._on_applied)
 
-    def _told(self) -> None:
+    def _on_applied(self) -> None:
         self._moved.set()
         self._risen.set()
 
@@ -98,7 +98,7 @@ class Standings:
         target = self._store.target()
         return target is not None and target.applies
 
-    async def of(self, nodes: Iterable[Node]) -> dict[str, Standing]:
+    async def statuses(self, nodes: Iterable[Node]) -> dict[str, ApplyStatus]:
         """Return the standings of nodes as they are, by entity id; of observed entity types there are none.
 
         Nodes without a change of a caller need no query.
@@ -106,20 +106,20 @@ class Standings:
         Raises:
             UnavailableError: Postgres is away.
         """
-        found: dict[str, Standing] = {}
+        found: dict[str, ApplyStatus] = {}
         asked: dict[str, Node] = {}
         target = self._store.target()
         for node in nodes:
-            if target is not None and not target.applies_to(area_of(Entity.from_id(node.id))):
+            if target is not None and not target.applies_to(kraft_type_of(Entity.from_id(node.id))):
                 continue
-            if (followed := _followed(node, node.mzxid)) is None:
+            if (followed := _followed_status(node, node.mzxid)) is None:
                 asked[node.id] = node
             else:
                 found[node.id] = followed
         known = await self._known(asked)
-        return found | {each: _standing(known.get(each), node.mzxid) for each, node in asked.items()}
+        return found | {each: _status(known.get(each), node.mzxid) for each, node in asked.items()}
 
-    async def wait(self, written: Mapping[str, int], deadline: float) -> dict[str, Standing]:
+    async def wait(self, written: Mapping[str, int], deadline: float) -> dict[str, ApplyStatus]:
         """Wait until changes are applied or refused; return their standings, at the deadline as they are then.
 
         Args:
@@ -131,7 +131,7 @@ class Standings:
         }
         for each, wait in waits.items():
             self._waits.setdefault(each, []).append(wait)
-        self._look()
+        self._ensure_polling()
         try:
             await asyncio.wait([wait.ended for wait in waits.values()], timeout=max(0.0, deadline - time.monotonic()))
         finally:
@@ -139,7 +139,7 @@ class Standings:
                 self._drop(each, wait)
         return {each: wait.ended.result() if wait.ended.done() else wait.last for each, wait in waits.items()}
 
-    async def reached(self, revision: int, deadline: float) -> bool:
+    async def wait_for_revision(self, revision: int, deadline: float) -> bool:
         """Wait until no change up to a revision waits; return False at the deadline."""
         while (self._store.applied_revision() or 0) < revision:
             self._risen.clear()
@@ -147,25 +147,25 @@ class Standings:
             if left <= 0:
                 return False
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _AGAIN_S)):
+                async with asyncio.timeout(min(left, _POLL_S)):
                     await self._risen.wait()
         return True
 
-    def _look(self) -> None:
+    def _ensure_polling(self) -> None:
         self._moved.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._looks(), name=f"standings-{self._store.name}")
+            self._task = asyncio.create_task(self._poll(), name=f"standings-{self._store.name}")
 
-    async def _looks(self) -> None:
+    async def _poll(self) -> None:
         while self._waits:
             self._moved.clear()
             with contextlib.suppress(UnavailableError):  # Postgres comes back, or the waits end as they are
-                await self._end(list(self._waits))
+                await self._resolve(list(self._waits))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_S):
+                async with asyncio.timeout(_POLL_S):
                     await self._moved.wait()
 
-    async def _end(self, entity_ids: list[str]) -> None:
+    async def _resolve(self, entity_ids: list[str]) -> None:
         """End the waits whose changes have ended."""
         # The states are newer than the nodes: a znode that follows the cluster does so behind the end of its sending.
         mirrored, _ = self._store.freshness() or (0, None)
@@ -173,19 +173,19 @@ class Standings:
         known = await self._known(entity_ids)
         for entity_id, node in nodes.items():
             for wait in self._waits.get(entity_id, ()):
-                wait.last = _followed(node, wait.revision) or _standing(known.get(entity_id), wait.revision)
+                wait.last = _followed_status(node, wait.revision) or _status(known.get(entity_id), wait.revision)
                 # Of a change by another process the mirror may know nothing yet.
-                waits = (node is not None and bool(altered(node.extra))) or mirrored < wait.revision
-                if wait.last.state is Applied.PENDING and not waits:
-                    wait.last = replace(wait.last, state=Applied.REFUSED, message=_UNDONE)
-                if wait.last.state is not Applied.PENDING and not wait.ended.done():
+                waits = (node is not None and bool(pending_keys(node.extra))) or mirrored < wait.revision
+                if wait.last.state is ChangeApplyStates.PENDING and not waits:
+                    wait.last = replace(wait.last, state=ChangeApplyStates.REFUSED, message=_UNDONE)
+                if wait.last.state is not ChangeApplyStates.PENDING and not wait.ended.done():
                     wait.ended.set_result(wait.last)
 
     async def _known(self, entity_ids: Collection[str]) -> dict[str, TargetState]:
         found: dict[str, TargetState] = {}
         ids = list(entity_ids)
         for first in range(0, len(ids), _MOST):
-            found |= await self._states.known(self._store.name, ids[first : first + _MOST])
+            found |= await self._states.load(self._store.name, ids[first : first + _MOST])
         return found
 
     def _drop(self, entity_id: str, wait: _Wait) -> None:
@@ -195,14 +195,14 @@ class Standings:
             del self._waits[entity_id]
 
 
-def _followed(node: Node | None, revision: int) -> Standing | None:
+def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:
     """Return the standing of a revision that follows the cluster; None of any other."""
-    if node is None or node.mzxid != revision or altered(node.extra):
+    if node is None or node.mzxid != revision or pending_keys(node.extra):
         return None
-    return Standing(Applied.APPLIED, revision)
+    return ApplyStatus(ChangeApplyStates.APPLIED, revision)
 
 
-def _standing(state: TargetState | None, revision: int) -> Standing:
+def _status(state: TargetState | None, revision: int) -> ApplyStatus:
     """Return the standing of a revision of an entity whose znode names altered keys.
 
     The refusal of a later revision says nothing of one that the cluster had taken before. The present revision may be
@@ -212,7 +212,7 @@ def _standing(state: TargetState | None, revision: int) -> Standing:
         return PENDING
     taken, sent = state.applied_mzxid or None, state.sent_mzxid
     if state.refused is not None and (sent == revision or sent > revision > (taken or 0)):
-        return Standing(Applied.REFUSED, taken, state.refused.code, state.refused.text)
+        return ApplyStatus(ChangeApplyStates.REFUSED, taken, state.refused.code, state.refused.text)
     if taken is not None and taken >= revision:
-        return Standing(Applied.APPLIED, taken)
-    return Standing(Applied.PENDING, taken)
+        return ApplyStatus(ChangeApplyStates.APPLIED, taken)
+    return ApplyStatus(ChangeApplyStates.PENDING, taken)

@@ -5,49 +5,49 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from confplane.services.altered import altered
-from confplane.services.kraft import members
-from confplane.services.kraft.secrets import Secret, without
-from confplane.services.ports.applying import Alteration, Held, Refused, Sending, Unknown
+from confplane.services.kraft import znode_metadata
+from confplane.services.kraft.secrets import Secret, redact
+from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.applying import Alteration, AlterRefused, AlterRetriable, AlterUnknown, Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
-    from confplane.services.ports.applying import End, TargetState
+    from confplane.services.ports.applying import AlterOutcome, TargetState
 
 
-class Sent(NamedTuple):
+class EntityDelivery(NamedTuple):
     """One entity that is about to be sent."""
 
     entity: Entity
-    sending: Sending
+    delivery: Delivery
     secrets: Mapping[str, Secret]
 
     @property
     def alteration(self) -> Alteration:
         """The keys with their values in clear."""
-        values = dict(self.sending.values)
+        values = dict(self.delivery.values)
         return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
 
-    def without(self, keys: Collection[str]) -> Sent:
+    def excluding(self, keys: Collection[str]) -> EntityDelivery:
         """Return the entity without some keys."""
-        values = {key: value for key, value in self.sending.values.items() if key not in keys}
+        values = {key: value for key, value in self.delivery.values.items() if key not in keys}
         secrets = {key: each for key, each in self.secrets.items() if key in values}
-        return Sent(self.entity, replace(self.sending, values=values), secrets)
+        return EntityDelivery(self.entity, replace(self.delivery, values=values), secrets)
 
-    def shown(self, end: End) -> End:
+    def redacted(self, outcome: AlterOutcome) -> AlterOutcome:
         """Return the end of the sending without secrets in the cluster's words."""
-        match end:
-            case Refused():
-                return replace(end, text=without(end.text, self.secrets.values()))
-            case Unknown() | Held():
-                return replace(end, reason=without(end.reason, self.secrets.values()))
-        return end
+        match outcome:
+            case AlterRefused():
+                return replace(outcome, text=redact(outcome.text, self.secrets.values()))
+            case AlterUnknown() | AlterRetriable():
+                return replace(outcome, reason=redact(outcome.reason, self.secrets.values()))
+        return outcome
 
 
-class Unsent(NamedTuple):
+class PendingEntity(NamedTuple):
     """An entity of which something may have to be sent."""
 
     node: Node
@@ -60,12 +60,14 @@ class Unsent(NamedTuple):
             return False
         if self.state is not None and self.state.is_open:
             return True
-        return bool(altered(self.node.extra)) and (self.state is None or not self.state.is_settled(self.node.mzxid))
+        return bool(pending_keys(self.node.extra)) and (
+            self.state is None or not self.state.is_settled(self.node.mzxid)
+        )
 
     @property
     def keys(self) -> set[str]:
         """The keys that the cluster may not have taken yet."""
-        keys, state = set(altered(self.node.extra)), self.state
+        keys, state = set(pending_keys(self.node.extra)), self.state
         if state is not None and not state.took_last and state.refused is None and not keys:
             # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
             keys |= state.sent.keys()
@@ -76,7 +78,9 @@ class Unsent(NamedTuple):
         """The keys that are sent whether or not the cluster took them before."""
         return frozenset() if self.state is None else self.state.reapply
 
-    def sent(self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None) -> Sent:
+    def to_delivery(
+        self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None
+    ) -> EntityDelivery:
         """Return what is to be sent.
 
         Args:
@@ -87,9 +91,9 @@ class Unsent(NamedTuple):
         """
         config = self.node.config | {key: each.fingerprint for key, each in secrets.items()}
         values = {key: config.get(key) for key in sorted(keys)}
-        return Sent(entity, Sending(self.node.id, self.node.mzxid, values, topic_id), secrets)
+        return EntityDelivery(entity, Delivery(self.node.id, self.node.mzxid, values, topic_id), secrets)
 
-    def taken(self, sent: Sent) -> set[str]:
+    def already_applied(self, entity_delivery: EntityDelivery) -> set[str]:
         """Return the keys whose values the cluster took before, and that nothing followed since.
 
         They need not be sent as long as no change names them again, whatever became of other keys since. Others' later
@@ -98,7 +102,7 @@ class Unsent(NamedTuple):
         state = self.state
         if state is None:
             return set()
-        until, values = members.read(self.node.extra).until, sent.sending.values
+        until, values = znode_metadata.read(self.node.extra).until, entity_delivery.delivery.values
         taken = {key for key, offset in state.taken_at.items() if offset > until}
         taken |= state.drift.keys() & state.applied.keys()
         return {key for key in taken & values.keys() - self._repeated if state.applied[key] == values[key]}

@@ -16,27 +16,27 @@ from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
-from confplane.services.kraft.drifted import Candidate, differing_keys, drifted
-from confplane.services.ports.applying import Cause
-from confplane.services.ports.kafka import area_of
+from confplane.services.kraft.entity_drift import DriftCandidate, build_entity_drift, differing_keys
+from confplane.services.ports.applying import DriftCause
+from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from confplane.domain.facets import FacetName
-    from confplane.domain.observed import Rules
+    from confplane.domain.observed import ObservedRules
     from confplane.services.access import Access
-    from confplane.services.kraft.drifted import Chosen, Drifted
-    from confplane.services.kraft.looks import Looks
+    from confplane.services.kraft.decisions import EntityObservation
+    from confplane.services.kraft.entity_drift import DriftSelection, EntityDrift
+    from confplane.services.kraft.poller import Poller
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.verdicts import Seen
     from confplane.services.ports.applying import TargetState, TargetStates
 
 logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 1_000
 """Entities whose states are read at once."""
-_LOOK_S: Final = 5.0
+_POLL_S: Final = 5.0
 """Seconds that a page waits for the Kafka cluster, at most."""
 
 
@@ -50,15 +50,15 @@ class DriftService:
         looks: The looks at the Kafka cluster; None where the settings name no brokers.
     """
 
-    def __init__(self, store: ObservedStore, states: TargetStates, rules: Rules, looks: Looks | None) -> None:
+    def __init__(self, store: ObservedStore, states: TargetStates, rules: ObservedRules, poller: Poller | None) -> None:
         self._store = store
         self._states = states
         self._rules = rules
-        self._looks = looks
+        self._poller = poller
 
     async def page(
         self, access: Access, *, page_size: int, after: str | None, deadline: float
-    ) -> tuple[list[Drifted], str | None]:
+    ) -> tuple[list[EntityDrift], str | None]:
         """Return a page of the entities that differ and that the caller may describe, by id, and the next cursor.
 
         Args:
@@ -70,34 +70,34 @@ class DriftService:
         Raises:
             UnavailableError: Postgres is away, or the mirror was never loaded.
         """
-        found: list[Candidate] = []
+        found: list[DriftCandidate] = []
         async for candidate in self._candidates(access, after):
             if len(found) == page_size:
-                return await self._shown(found, deadline), found[-1].entity.id
+                return await self._entity_drifts(found, deadline), found[-1].entity.id
             found.append(candidate)
-        return await self._shown(found, deadline), None
+        return await self._entity_drifts(found, deadline), None
 
-    async def _candidates(self, access: Access, after: str | None) -> AsyncIterator[Candidate]:
+    async def _candidates(self, access: Access, after: str | None) -> AsyncIterator[DriftCandidate]:
         target, cluster = self._store.target(), self._store.name
         if target is None or not target.applies:
             return
         visible = None if access.unlimited else access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
         ids = sorted(
             each
-            for each in {*self._store.altered(), *await self._states.drifting(cluster)}
+            for each in {*self._store.entities_with_pending_keys(), *await self._states.drifting_entities(cluster)}
             if (after is None or each > after) and (visible is None or each in visible)
         )
         for start in range(0, len(ids), _AT_ONCE):
             some = ids[start : start + _AT_ONCE]
-            known = await self._states.known(cluster, some)
+            known = await self._states.load(cluster, some)
             for each in some:
-                candidate = Candidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
-                if candidate.differs and target.applies_to(area_of(candidate.entity)):
+                candidate = DriftCandidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
+                if candidate.differs and target.applies_to(kraft_type_of(candidate.entity)):
                     yield candidate
 
     # -- decisions of callers
 
-    async def edits(self, chosen: Sequence[Chosen], deadline: float) -> list[tuple[FacetName, Edit]]:
+    async def edits(self, chosen: Sequence[DriftSelection], deadline: float) -> list[tuple[FacetName, Edit]]:
         """Return the edits that take over the values of the Kafka cluster as it has them now, in order, with facets.
 
         The look is behind all that the cluster acknowledged before: a broker that is behind would show values from
@@ -109,8 +109,8 @@ class DriftService:
             UnavailableError: The Kafka cluster can't be looked at now.
         """
         applied = [each.entity for each in chosen if self._applies(each.entity)]
-        seen = await self._look(applied, deadline, behind_all=True) if applied else {}
-        if seen is None:
+        observed = await self._poll(applied, deadline, behind_all=True) if applied else {}
+        if observed is None:
             raise UnavailableError(
                 f"The Kafka cluster of {self._store.name} can't be looked at now: it does not answer, or is paused",
                 outcome=WriteOutcome.NOT_APPLIED,
@@ -119,21 +119,21 @@ class DriftService:
         return [
             (
                 self._rules.facet_of(each.entity).name,
-                Edit(each.entity, self._ops(each, seen.get(each.entity.id)), pointer=f"/entities/{index}/id"),
+                Edit(each.entity, self._ops(each, observed.get(each.entity.id)), pointer=f"/entities/{index}/id"),
             )
             for index, each in enumerate(chosen)
         ]
 
-    def _ops(self, chosen: Chosen, seen: Seen | None) -> tuple[Op, ...]:
-        if seen is None or seen.sight is None:
+    def _ops(self, chosen: DriftSelection, observed: EntityObservation | None) -> tuple[Op, ...]:
+        if observed is None or observed.observation is None:
             return ()
-        entity, theirs = chosen.entity, seen.sight.config
-        candidate = Candidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
+        entity, theirs = chosen.entity, observed.observation.config
+        candidate = DriftCandidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
         # Of a key that it hides the cluster has no value to take over.
         keys = sorted(
             key
-            for key in differing_keys(self._rules, candidate, seen)
-            if chosen.names(key) and self._rules.governs(entity, key)
+            for key in differing_keys(self._rules, candidate, observed)
+            if chosen.includes(key) and self._rules.governs(entity, key)
         )
         facet = self._rules.facet_of(entity)
         return tuple(
@@ -141,7 +141,9 @@ class DriftService:
             for key in keys
         )
 
-    async def reapply(self, chosen: Sequence[Chosen], access: Access, *, validate_only: bool) -> dict[str, list[str]]:
+    async def reapply(
+        self, chosen: Sequence[DriftSelection], access: Access, *, validate_only: bool
+    ) -> dict[str, list[str]]:
         """Have what was refused, and what is contested, sent again; return the keys by entity id.
 
         Raises:
@@ -150,71 +152,71 @@ class DriftService:
         """
         for index, each in enumerate(chosen):
             access.require(self._store.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=f"/entities/{index}/id")
-        known = await self._states.known(self._store.name, [each.entity.id for each in chosen])
+        known = await self._states.load(self._store.name, [each.entity.id for each in chosen])
         keys = {each.entity.id: some for each in chosen if (some := self._reapplied(each, known.get(each.entity.id)))}
         if keys and not validate_only:
             await self._states.reapply(self._store.name, keys)
         return keys
 
-    def _reapplied(self, chosen: Chosen, state: TargetState | None) -> list[str]:
+    def _reapplied(self, chosen: DriftSelection, state: TargetState | None) -> list[str]:
         if state is None or not self._applies(chosen.entity):
             return []
-        candidate = Candidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
-        keys = {key for key, drift in state.drift.items() if drift.cause is Cause.CONTESTED}
+        candidate = DriftCandidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
+        keys = {key for key, drift in state.drift.items() if drift.cause is DriftCause.CONTESTED}
         if candidate.refused is not None:
             keys |= candidate.waiting - state.drift.keys()
-        return sorted(filter(chosen.names, keys))
+        return sorted(filter(chosen.includes, keys))
 
     def _applies(self, entity: Entity) -> bool:
         target = self._store.target()
-        return target is not None and target.applies_to(area_of(entity))
+        return target is not None and target.applies_to(kraft_type_of(entity))
 
     def _enforces(self, entity: Entity) -> bool:
         target = self._store.target()
-        return target is not None and target.enforces(area_of(entity))
+        return target is not None and target.enforces(kraft_type_of(entity))
 
     # -- looks
 
-    async def _shown(self, candidates: Sequence[Candidate], deadline: float) -> list[Drifted]:
-        seen = await self._look([each.entity for each in candidates], deadline)
+    async def _entity_drifts(self, candidates: Sequence[DriftCandidate], deadline: float) -> list[EntityDrift]:
+        observed = await self._poll([each.entity for each in candidates], deadline)
         differing: dict[str, set[str]] = {}
         for each in candidates:
-            found = None if seen is None else seen.get(each.entity.id)
+            found = None if observed is None else observed.get(each.entity.id)
             # A broker that is away is not among what was seen, nor is a broker that has what it should.
-            unseen = seen is None or (found is None and each.entity.types[0] is EntityType.BROKER)
+            unseen = observed is None or (found is None and each.entity.types[0] is EntityType.BROKER)
             keys = each.waiting if unseen else differing_keys(self._rules, each, found)
             if keys:
                 differing[each.entity.id] = keys
         authors = await self._states.authors(self._store.name, differing)
         return [
-            drifted(
+            build_entity_drift(
                 self._rules,
                 each,
                 differing[each.entity.id],
                 authors,
-                (seen or {}).get(each.entity.id),
+                (observed or {}).get(each.entity.id),
                 enforced=self._enforces(each.entity),
             )
             for each in candidates
             if each.entity.id in differing
         ]
 
-    async def _look(
+    async def _poll(
         self, entities: Sequence[Entity], deadline: float, *, behind_all: bool = False
-    ) -> dict[str, Seen] | None:
+    ) -> dict[str, EntityObservation] | None:
         """Return the entities that differ in the Kafka cluster, by id; None where it can't be looked at now."""
         target = self._store.target()
-        if self._looks is None or target is None or target.paused or not entities:
+        if self._poller is None or target is None or target.paused or not entities:
             return None
-        until = min(deadline, time.monotonic() + _LOOK_S)
+        until = min(deadline, time.monotonic() + _POLL_S)
         try:
             if behind_all:
-                looked = await self._looks.behind_all(entities, until)
+                results = await self._poller.poll_current(entities, until)
             else:
-                looked = await self._looks.of(entities, None, until)
+                results = await self._poller.poll_entities(entities, None, until)
         except UnavailableError as error:
             logger.info(
                 "Cluster %s: drift is shown without the values in the cluster: %s", self._store.name, error.detail
             )
             return None
-        return {each.entity.id: each for part in looked for each in part.seen}
+        return {each.entity.id: each for part in results for each in part.differing}

@@ -25,23 +25,23 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.services.kraft import topics
-from confplane.services.kraft.line import line_of
-from confplane.services.kraft.secrets import without
-from confplane.services.ports.applying import Alteration, Applied, Asked, Refused, Unknown
-from confplane.services.ports.kafka import area_of
+from confplane.services.kraft.apply_queue import queue_name
+from confplane.services.kraft.secrets import redact
+from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterUnknown, DryRunResult
+from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from confplane.services.kraft.secrets import Secrets
-    from confplane.services.ports.applying import AlteredCluster, End
+    from confplane.services.kraft.secrets import FingerprintedSecrets
+    from confplane.services.ports.applying import AlterOutcome, WritableKafkaCluster
     from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)
 
 ANSWER_S: Final = 5.0
 """Seconds for a question, those before its request included."""
-QUIET_S: Final = 5.0
+BACKOFF_S: Final = 5.0
 """Seconds without questions after one without an answer."""
 _AT_ONCE: Final = 500
 _UNKNOWN_TOPIC: Final = 3
@@ -54,13 +54,13 @@ _ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
 
 
 @dataclass(eq=False, slots=True)
-class _Question:
+class _DryRun:
     alteration: Alteration
-    end: asyncio.Future[End]
+    outcome: asyncio.Future[AlterOutcome]
     topic_id: str | None = None
 
 
-class Asking:
+class DryRunValidator:
     """Asks one cluster.
 
     Args:
@@ -69,15 +69,17 @@ class Asking:
         secrets: Opens passwords.
     """
 
-    def __init__(self, cluster: AlteredCluster, store: ClusterStore, secrets: Secrets) -> None:
+    def __init__(self, cluster: WritableKafkaCluster, store: ClusterStore, secrets: FingerprintedSecrets) -> None:
         self._cluster = cluster
         self._store = store
         self._secrets = secrets
-        self._waiting: defaultdict[str, list[_Question]] = defaultdict(list)
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._quiet: dict[str, tuple[float, str]] = {}
+        self._waiting: defaultdict[str, list[_DryRun]] = defaultdict(list)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._backoff: dict[str, tuple[float, str]] = {}
 
-    async def ask(self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None) -> Asked:
+    async def validate(
+        self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None
+    ) -> DryRunResult:
         """Ask whether the cluster would take the new values of some keys.
 
         Args:
@@ -96,79 +98,79 @@ class Asking:
                 is Kafka's.
         """
         target = self._store.target()
-        if target is None or not target.applies_to(area_of(entity)):
-            return Asked()
-        name, began = line_of(entity), time.monotonic()
-        if (reason := self._reason(name)) is not None:
-            return _not_asked(reason)
+        if target is None or not target.applies_to(kraft_type_of(entity)):
+            return DryRunResult()
+        name, began = queue_name(entity), time.monotonic()
+        if (reason := self._backoff_reason(name)) is not None:
+            return _not_validated(reason)
         try:
             secrets = await self._secrets.of(entity, config, keys)
         except ConfplaneError as error:
-            return _not_asked(error.detail)
+            return _not_validated(error.detail)
         values = {key: secrets[key].plain if key in secrets else config.get(key) for key in sorted(keys)}
-        question = _Question(Alteration(entity, values), asyncio.get_running_loop().create_future())
-        self._waiting[name].append(question)
-        if name not in self._asking:
-            self._asking[name] = asyncio.create_task(self._work(name), name=f"asking-{self._store.name}-{name}")
+        request = _DryRun(Alteration(entity, values), asyncio.get_running_loop().create_future())
+        self._waiting[name].append(request)
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(self._work(name), name=f"asking-{self._store.name}-{name}")
         # The request has a deadline of its own; it begins later, and a connection may hang ahead of it.
-        await asyncio.wait({question.end}, timeout=began + ANSWER_S - time.monotonic())
-        if not question.end.done():
-            question.end.cancel()
-            return _not_asked(self._be_quiet(name, f"No answer came within {ANSWER_S:.0f} seconds"))
-        end = question.end.result()
-        if isinstance(end, Applied):
-            return Asked(topic_id=question.topic_id)
-        if not isinstance(end, Refused):
-            return replace(_not_asked(without(end.reason, secrets.values())), topic_id=question.topic_id)
-        raise _refusal(end.code, without(end.text, secrets.values()), entity, pointer)
+        await asyncio.wait({request.outcome}, timeout=began + ANSWER_S - time.monotonic())
+        if not request.outcome.done():
+            request.outcome.cancel()
+            return _not_validated(self._back_off(name, f"No answer came within {ANSWER_S:.0f} seconds"))
+        outcome = request.outcome.result()
+        if isinstance(outcome, AlterApplied):
+            return DryRunResult(topic_id=request.topic_id)
+        if not isinstance(outcome, AlterRefused):
+            return replace(_not_validated(redact(outcome.reason, secrets.values())), topic_id=request.topic_id)
+        raise _refusal(outcome.code, redact(outcome.text, secrets.values()), entity, pointer)
 
-    def _reason(self, name: str) -> str | None:
+    def _backoff_reason(self, name: str) -> str | None:
         """Return the reason why a line is not asked now; None where it is."""
-        until, reason = self._quiet.get(name, (0.0, ""))
+        until, reason = self._backoff.get(name, (0.0, ""))
         return reason if time.monotonic() < until else None
 
-    def _be_quiet(self, name: str, reason: str) -> str:
-        self._quiet[name] = time.monotonic() + QUIET_S, reason
+    def _back_off(self, name: str, reason: str) -> str:
+        self._backoff[name] = time.monotonic() + BACKOFF_S, reason
         return reason
 
     async def _work(self, name: str) -> None:
         """Send requests until nobody waits."""
         try:
-            while waiting := [each for each in self._waiting.pop(name, []) if not each.end.done()]:
-                if (reason := self._reason(name)) is not None:
+            while waiting := [each for each in self._waiting.pop(name, []) if not each.outcome.done()]:
+                if (reason := self._backoff_reason(name)) is not None:
                     # Who came amid a request without an answer waits no longer than it.
-                    for question in waiting:
-                        question.end.set_result(Unknown(reason))
+                    for request in waiting:
+                        request.outcome.set_result(AlterUnknown(reason))
                     continue
                 # An entity is named once in a request.
-                asked: dict[Entity, _Question] = {}
-                for question in waiting[:_AT_ONCE]:
-                    asked.setdefault(question.alteration.entity, question)
-                self._waiting[name] += [each for each in waiting if asked.get(each.alteration.entity) is not each]
-                await self._request(name, list(asked.values()))
+                requests: dict[Entity, _DryRun] = {}
+                for request in waiting[:_AT_ONCE]:
+                    requests.setdefault(request.alteration.entity, request)
+                self._waiting[name] += [each for each in waiting if requests.get(each.alteration.entity) is not each]
+                await self._request(name, list(requests.values()))
         finally:
-            del self._asking[name]
+            del self._tasks[name]
 
-    async def _request(self, name: str, asked: list[_Question]) -> None:
-        alterations = [each.alteration for each in asked]
+    async def _request(self, name: str, requests: list[_DryRun]) -> None:
+        alterations = [each.alteration for each in requests]
         deadline = time.monotonic() + ANSWER_S
         ids = asyncio.create_task(self._topic_ids(alterations, deadline))
-        ends: list[End]
+        outcomes: list[AlterOutcome]
         try:
-            ends = await self._cluster.alter_configs(alterations, deadline, validate_only=True)
+            outcomes = await self._cluster.alter_configs(alterations, deadline, validate_only=True)
         except UnavailableError as error:
-            ends = [Unknown(error.detail)] * len(asked)
+            outcomes = [AlterUnknown(error.detail)] * len(requests)
         except Exception:
             logger.exception("Cluster %s: a question failed", self._store.name)
-            ends = [Unknown("The question failed; the log has the error")] * len(asked)
-        reasons = [end.reason for end in ends if isinstance(end, Unknown) and end.code is None]
-        if len(reasons) == len(ends):
-            self._be_quiet(name, reasons[0])
+            outcomes = [AlterUnknown("The question failed; the log has the error")] * len(requests)
+        reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, AlterUnknown) and outcome.code is None]
+        if len(reasons) == len(outcomes):
+            self._back_off(name, reasons[0])
         topic_ids = await ids
-        for question, end in zip(asked, ends, strict=True):
-            question.topic_id = topic_ids.get(question.alteration.entity.id)
-            if not question.end.done():
-                question.end.set_result(end)
+        for request, outcome in zip(requests, outcomes, strict=True):
+            request.topic_id = topic_ids.get(request.alteration.entity.id)
+            if not request.outcome.done():
+                request.outcome.set_result(outcome)
 
     async def _topic_ids(self, alterations: Sequence[Alteration], deadline: float) -> Mapping[str, str | None]:
         """Return the ids of the topics by entity id, beside the question; none where the cluster does not show them."""
@@ -181,8 +183,8 @@ class Asking:
             return {}
 
 
-def _not_asked(reason: str) -> Asked:
-    return Asked(f"The Kafka cluster was not asked whether it takes the change: {reason}")
+def _not_validated(reason: str) -> DryRunResult:
+    return DryRunResult(f"The Kafka cluster was not asked whether it takes the change: {reason}")
 
 
 def _refusal(code: int, text: str, entity: Entity, pointer: str | None) -> ConfplaneError:

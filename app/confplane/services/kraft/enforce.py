@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
-from confplane.services.ports.applying import Cause, Correction, Drift, Noted, mzxid_of
+from confplane.services.ports.applying import BaseValue, Correction, DriftCause, DriftRecord, mzxid_of
 from confplane.services.ports.trail import PUT_BACK, Intent
-from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confplane.domain.changes import Node
-    from confplane.services.kraft.follow import Decisions
-    from confplane.services.kraft.verdicts import Seen
+    from confplane.services.kraft.decisions import EntityObservation
+    from confplane.services.kraft.follow_drafts import FollowDrafts
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
 
@@ -37,11 +37,11 @@ WITHIN_S: Final = 600.0
 
 
 @dataclass(slots=True)
-class _Decided:
+class _KeyDecisions:
     """The keys of one entity, decided."""
 
     reapply: list[str]
-    drift: Mapping[str, Drift]
+    drift: Mapping[str, DriftRecord]
     put_back_at: Mapping[str, Sequence[float]]
 
 
@@ -57,13 +57,15 @@ class Enforcer:
         put_back: The number of changes by others that this process decided to put back.
     """
 
-    def __init__(self, store: ClusterStore, decisions: Decisions, states: TargetStates) -> None:
+    def __init__(self, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
         self._store = store
-        self._decisions = decisions
+        self._drafts = drafts
         self._states = states
         self.put_back = 0
 
-    async def correct(self, enforced: Sequence[Seen], late: Sequence[Seen]) -> dict[str, Correction]:
+    async def correct(
+        self, enforced: Sequence[EntityObservation], late: Sequence[EntityObservation]
+    ) -> dict[str, Correction]:
         """Decide on entities that others changed, and on others with late values; make the decisions durable.
 
         Returns:
@@ -73,54 +75,54 @@ class Enforcer:
             UnavailableError: Postgres is away.
         """
         # A caller may have written since.
-        corrections = [self._correction(each) for each in enforced if self._decisions.enforces(each)]
+        corrections = [self._correction(each) for each in enforced if self._drafts.enforces(each)]
         corrections += [self._of_late(each) for each in late]
         moved = await self._states.correct(self._store.name, corrections)
         made = {each.entity_id: each for each in corrections if each.entity_id in moved}
         self.put_back += sum(each.intent is not None for each in made.values())
         return made
 
-    def _correction(self, seen: Seen) -> Correction:
-        node = self._store.get(Tree.CONFIG, seen.entity.id)
-        ours, theirs = stored(node), self._decisions.followed(seen, node)
-        decided = self._decide(seen, ours, theirs)
+    def _correction(self, observed: EntityObservation) -> Correction:
+        node = self._store.get(Tree.CONFIG, observed.entity.id)
+        ours, theirs = stored(node), self._drafts.reconcile(observed, node)
+        decided = self._decide(observed, ours, theirs)
         changed = {key: theirs.get(key) for key in decided.reapply}
-        intent = intent_of(self._store, self._decisions, seen, node, changed) if changed else None
-        return self._made(seen, node, {**changed, **seen.late}, decided, intent)
+        intent = intent_of(self._store, self._drafts, observed, node, changed) if changed else None
+        return self._build(observed, node, {**changed, **observed.stale_writes}, decided, intent)
 
-    def _of_late(self, seen: Seen) -> Correction:
-        node, state = self._store.get(Tree.CONFIG, seen.entity.id), seen.state
-        kept = _Decided([], {}, {}) if state is None else _Decided([], state.drift, state.put_back_at)
-        return self._made(seen, node, seen.late, kept, None)
+    def _of_late(self, observed: EntityObservation) -> Correction:
+        node, state = self._store.get(Tree.CONFIG, observed.entity.id), observed.state
+        kept = _KeyDecisions([], {}, {}) if state is None else _KeyDecisions([], state.drift, state.put_back_at)
+        return self._build(observed, node, observed.stale_writes, kept, None)
 
-    def _made(
+    def _build(
         self,
-        seen: Seen,
+        observed: EntityObservation,
         node: Node | None,
         theirs: Mapping[str, str | None],
-        decided: _Decided,
+        decided: _KeyDecisions,
         intent: Intent | None,
     ) -> Correction:
         return Correction(
-            seen.entity.id,
-            mzxid_of(node, seen.state),
-            seen.after,
+            observed.entity.id,
+            mzxid_of(node, observed.state),
+            observed.after,
             tuple(theirs),
             decided.drift,
             decided.put_back_at,
             intent,
-            seen.topic_id,
-            dict(seen.late),
-            {key: Noted(value, seen.sighting.until) for key, value in theirs.items()},
+            observed.topic_id,
+            dict(observed.stale_writes),
+            {key: BaseValue(value, observed.sighting.until) for key, value in theirs.items()},
         )
 
-    def _decide(self, seen: Seen, ours: dict[str, str], theirs: dict[str, str]) -> _Decided:
-        state, now = seen.state, time.time()
+    def _decide(self, observed: EntityObservation, ours: dict[str, str], theirs: dict[str, str]) -> _KeyDecisions:
+        state, now = observed.state, time.time()
         known = {} if state is None else state.drift
         times = {} if state is None else state.put_back_at
         lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in times.items()}
         reapply: list[str] = []
-        drift: dict[str, Drift] = {}
+        drift: dict[str, DriftRecord] = {}
         put_back_at = {key: each for key, each in lately.items() if each}
         for key in sorted(ours.keys() | theirs.keys()):
             value = theirs.get(key)
@@ -128,20 +130,24 @@ class Enforcer:
                 continue
             before = known.get(key)
             if key not in ours and (state is None or key not in state.applied):
-                cause = Cause.EXTRA
-            elif (before is not None and before.cause is Cause.CONTESTED) or len(lately.get(key, ())) >= TIMES:
-                cause = Cause.CONTESTED
+                cause = DriftCause.EXTRA
+            elif (before is not None and before.cause is DriftCause.CONTESTED) or len(lately.get(key, ())) >= TIMES:
+                cause = DriftCause.CONTESTED
             else:
                 reapply.append(key)
                 put_back_at[key] = [*lately.get(key, ()), now]
                 continue
             since_ms = before.since_ms if before is not None and before.cause is cause else int(now * 1000)
-            drift[key] = Drift(cause, value, since_ms)
-        return _Decided(reapply, drift, put_back_at)
+            drift[key] = DriftRecord(cause, value, since_ms)
+        return _KeyDecisions(reapply, drift, put_back_at)
 
 
 def intent_of(
-    store: ClusterStore, decisions: Decisions, seen: Seen, node: Node | None, theirs: Mapping[str, str | None]
+    store: ClusterStore,
+    drafts: FollowDrafts,
+    observed: EntityObservation,
+    node: Node | None,
+    theirs: Mapping[str, str | None],
 ) -> Intent:
     """Return the row of the trail for values of others that never were a version of the znode.
 
@@ -153,7 +159,7 @@ def intent_of(
         theirs: The keys with the cluster's values; None is absent.
     """
     changed = {key: value for key, value in {**stored(node), **theirs}.items() if value is not None}
-    row = replace(decisions.row(seen, node, changed), version_read=None, czxid_read=None)
+    row = replace(drafts.row(observed, node, changed), version_read=None, czxid_read=None)
     return Intent(
         change_id=store.new_change_id(),
         attempt=1,
@@ -166,5 +172,5 @@ def intent_of(
         ticket=None,
         entities=(row,),
         kind=PUT_BACK,
-        observed=seen.sighting,
+        observed=observed.sighting,
     )

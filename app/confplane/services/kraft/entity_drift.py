@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from confplane.domain.changes import stored
-from confplane.services.altered import altered
-from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.pending_keys import pending_keys
+from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
-    from confplane.domain.observed import Rules
-    from confplane.services.kraft.verdicts import Seen
-    from confplane.services.ports.applying import Author, Refused, TargetState
+    from confplane.domain.observed import ObservedRules
+    from confplane.services.kraft.decisions import EntityObservation
+    from confplane.services.ports.applying import AlterRefused, Author, TargetState
 
 
-class KeyState(StrEnum):
+class KeyDriftState(StrEnum):
     """The reason for which a key differs."""
 
     PENDING = "pending"
@@ -35,11 +35,11 @@ class KeyState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DriftedKey:
+class KeyDrift:
     """One key of an entity with its two values as stored; None is absent, or a secret."""
 
     key: str
-    state: KeyState
+    state: KeyDriftState
     ours: str | None
     theirs: str | None
     """None also where the cluster was not looked at."""
@@ -51,34 +51,34 @@ class DriftedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
+class EntityDrift:
     """One entity that differs."""
 
     entity: Entity
     facet: Facet
     """The facet of its keys."""
-    keys: tuple[DriftedKey, ...]
-    refused: Refused | None
+    keys: tuple[KeyDrift, ...]
+    refused: AlterRefused | None
     """The cluster's refusal of the entity's values."""
     observed_at: int | None
     """The time of the look that showed the values, milliseconds since the epoch; None: no look did."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class DriftSelection:
     """An entity of which a caller decides on the drift."""
 
     entity: Entity
     keys: frozenset[str] | None
     """The keys; None: all that differ."""
 
-    def names(self, key: str) -> bool:
+    def includes(self, key: str) -> bool:
         """Say whether the decision is on a key."""
         return self.keys is None or key in self.keys
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class DriftCandidate:
     """An entity that may differ."""
 
     entity: Entity
@@ -86,7 +86,7 @@ class Candidate:
     state: TargetState | None
 
     @property
-    def refused(self) -> Refused | None:
+    def refused(self) -> AlterRefused | None:
         """The cluster's refusal of the present values."""
         current = self.state is not None and self.node is not None and self.state.sent_mzxid == self.node.mzxid
         return self.state.refused if self.state is not None and current else None
@@ -96,7 +96,7 @@ class Candidate:
         """True where something waits, was refused, or is left alone."""
         if self.state is not None and (self.state.is_open or self.state.drift or self.refused):
             return True
-        if self.node is None or not altered(self.node.extra):
+        if self.node is None or not pending_keys(self.node.extra):
             return False
         return self.state is None or self.state.applied_mzxid != self.node.mzxid
 
@@ -107,32 +107,34 @@ class Candidate:
         if self.node is None:
             return left
         config, taken = self.node.config, {} if self.state is None else self.state.applied
-        return left | {key for key in altered(self.node.extra) if key not in taken or taken[key] != config.get(key)}
+        return left | {
+            key for key in pending_keys(self.node.extra) if key not in taken or taken[key] != config.get(key)
+        }
 
 
-def differing_keys(rules: Rules, candidate: Candidate, seen: Seen | None) -> set[str]:
+def differing_keys(rules: ObservedRules, candidate: DriftCandidate, observed: EntityObservation | None) -> set[str]:
     """Return the keys that differ by a look; of an entity that no look showed the secrets that wait.
 
     Nobody sees the cluster's values of passwords, so these differ as long as they wait.
     """
     facet = rules.facet_of(candidate.entity)
     secrets = {key for key in candidate.waiting if facet.is_secret(candidate.entity, key)}
-    if seen is None or seen.sight is None:
+    if observed is None or observed.observation is None:
         return secrets
     ours = stored(candidate.node)
-    followed = rules.followed(candidate.entity, ours, seen.sight)
+    followed = rules.reconcile(candidate.entity, ours, observed.observation)
     return secrets | {key for key in ours.keys() | followed.keys() if ours.get(key) != followed.get(key)}
 
 
-def drifted(
-    rules: Rules,
-    candidate: Candidate,
+def build_entity_drift(
+    rules: ObservedRules,
+    candidate: DriftCandidate,
     keys: set[str],
     authors: Mapping[tuple[str, str], Author],
-    seen: Seen | None,
+    observed: EntityObservation | None,
     *,
     enforced: bool,
-) -> Drifted:
+) -> EntityDrift:
     """Return an entity with the keys that differ.
 
     Args:
@@ -145,35 +147,35 @@ def drifted(
     """
     entity, node = candidate.entity, candidate.node
     ours = stored(node)
-    theirs = {} if seen is None or seen.sight is None else seen.sight.config
-    written = set() if node is None else set(altered(node.extra))
+    theirs = {} if observed is None or observed.observation is None else observed.observation.config
+    written = set() if node is None else set(pending_keys(node.extra))
     left = {} if candidate.state is None else candidate.state.drift
     facet = rules.facet_of(entity)
 
-    def of_key(key: str) -> DriftedKey:
-        state, value = KeyState.EXTRA, theirs.get(key)
+    def of_key(key: str) -> KeyDrift:
+        state, value = KeyDriftState.EXTRA, theirs.get(key)
         principal: str | None = PRINCIPAL
         since: int | None = None
         alone = left.get(key)
         if alone is not None:
-            state, since = KeyState(alone.cause.value), alone.since_ms
-            value = alone.theirs if seen is None else value
+            state, since = KeyDriftState(alone.cause.value), alone.since_ms
+            value = alone.theirs if observed is None else value
         elif key in written:
-            state = KeyState.PENDING if candidate.refused is None else KeyState.REFUSED
+            state = KeyDriftState.PENDING if candidate.refused is None else KeyDriftState.REFUSED
             author = authors.get((entity.id, key))
             principal = None if author is None else author.principal
             since = None if author is None else author.time_ms
         elif key in ours or not enforced:
-            state = KeyState.PENDING
+            state = KeyDriftState.PENDING
         secret = facet.is_secret(entity, key)
-        return DriftedKey(
+        return KeyDrift(
             key, state, None if secret else ours.get(key), None if secret else value, secret, since, principal
         )
 
-    return Drifted(
+    return EntityDrift(
         entity,
         facet,
         tuple(of_key(key) for key in sorted(keys)),
         candidate.refused,
-        None if seen is None else seen.sighting.at_ms,
+        None if observed is None else observed.sighting.at_ms,
     )

@@ -7,32 +7,32 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity, EntityType
-from confplane.services.kraft.looks import PIECE
-from confplane.services.kraft.report import AreaReport, Names
-from confplane.services.ports.kafka import Area, Permission, area_of
+from confplane.services.kraft.poller import PIECE
+from confplane.services.kraft.report import EntityTypeReport, ListedNames
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confplane.services.kraft.looks import Looked
+    from confplane.services.kraft.poller import PollResult
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0
-"""Seconds between two looks at the same topic, where :data:`SHARE` asks for no more."""
-TOPICS_BESIDE_THE_LOG_S: Final = 60.0
+"""Seconds between two looks at the same topic, where :data:`COST_FACTOR` asks for no more."""
+TOPICS_WITH_LOG_S: Final = 60.0
 """The same while the log is followed."""
-INTERVALS_S: Final = {Area.BROKERS: 10.0, Area.GROUPS: 30.0, Area.CLIENT_METRICS: 30.0}
+INTERVALS_S: Final = {KraftEntityType.BROKERS: 10.0, KraftEntityType.GROUPS: 30.0, KraftEntityType.CLIENT_METRICS: 30.0}
 """Seconds between two looks at an area."""
-SHARE: Final = 50
+COST_FACTOR: Final = 50
 """The time between two looks at quotas, or at pieces of topics, is at least so many times that of one: 2 %."""
-BESIDE_THE_LOG: Final = 10
+LOG_INTERVAL_FACTOR: Final = 10
 """Looks at all but topics are rarer by this factor while the log is followed."""
-AGAIN_S: Final = 0.2
+RETRY_S: Final = 0.2
 """Seconds before the next try of a look that did not count: the broker asked was behind."""
 
 
 @dataclass(slots=True)
-class Topics:
+class TopicsRound:
     """A round over all topics, piece by piece."""
 
     names: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Topics:
     """A metadata offset that the names are not behind."""
     at: int = 0
     began: float = 0.0
-    first: Looked | None = None
+    first: PollResult | None = None
     """The first look of the round."""
     left: bool = False
     """Some look of the round left changes by others where they were."""
@@ -63,22 +63,22 @@ class Topics:
         """True once all names were looked at."""
         return self.at >= len(self.names)
 
-    def take(self, looked: Looked, *, left: bool) -> None:
+    def add(self, result: PollResult, *, left: bool) -> None:
         """Take a look at the piece, and go to the next."""
         self.at += PIECE
         self.left = self.left or left
-        self.first = self.first or replace(looked, after=min(self.named_at, looked.after))
-        self.entities += looked.entities
-        self.unmanaged |= looked.unmanaged
-        self.hidden |= looked.hidden
+        self.first = self.first or replace(result, after=min(self.named_at, result.after))
+        self.entities += result.entities
+        self.unmanaged |= result.unmanaged
+        self.hidden |= result.hidden
 
 
 @dataclass(slots=True)
-class AreaState:
+class EntityTypeState:
     """One area on the leader."""
 
-    area: Area
-    report: AreaReport
+    entity_type: KraftEntityType
+    report: EntityTypeReport
     due: float = 0.0
     """The time of the next look, on the clock of ``time.monotonic()``."""
     since: int | None = None
@@ -94,14 +94,14 @@ class AreaState:
     """The number of these before the last look that counted."""
     left: bool = False
     """The last look that showed other configs than the look before left changes by others where they were."""
-    topics: Topics = field(default_factory=Topics)
+    topics: TopicsRound = field(default_factory=TopicsRound)
 
     @property
     def permitted(self) -> bool:
         """True where the cluster shows the area."""
-        return self.report.permission is not Permission.NONE
+        return self.report.permission is not EntityTypePermission.NONE
 
-    def permit(self, permission: Permission, reason: str) -> None:
+    def permit(self, permission: EntityTypePermission, reason: str) -> None:
         """Take the permission for the area."""
         self.report = replace(self.report, permission=permission, reason=reason)
 
@@ -114,28 +114,30 @@ class AreaState:
         """Have the next look compared whatever its digest, also where a look is under way."""
         self.touched += 1
 
-    def anew(self) -> None:
+    def restart(self) -> None:
         """Look at everything as soon as possible."""
         self.touch()
         self.due = 0.0
-        self.topics = Topics()
+        self.topics = TopicsRound()
 
-    def covered(self, looked: Looked | None, entity_ids: Iterable[str]) -> set[str]:
+    def covered(self, result: PollResult | None, entity_ids: Iterable[str]) -> set[str]:
         """Return the entities that a look shows, or shows to have no configs, before it is counted.
 
         Args:
             looked: A look at the area, or at the present piece of the topics; None: there are no topics.
             entity_ids: Entities of any areas.
         """
-        entities = [entity for each in entity_ids if area_of(entity := Entity.from_id(each)) is self.area]
-        if self.area is Area.TOPICS and entities:
+        entities = [entity for each in entity_ids if kraft_type_of(entity := Entity.from_id(each)) is self.entity_type]
+        if self.entity_type is KraftEntityType.TOPICS and entities:
             elsewhere = self.topics.elsewhere
             entities = [each for each in entities if each.get(EntityType.TOPIC) not in elsewhere]
-        elif self.area is Area.BROKERS and looked is not None:
-            entities = [each for each in entities if each.components[0][1] is None or each.id in looked.brokers]
+        elif self.entity_type is KraftEntityType.BROKERS and result is not None:
+            entities = [each for each in entities if each.components[0][1] is None or each.id in result.brokers]
         return {each.id for each in entities}
 
-    def count(self, looked: Looked, refused: dict[str, str], cost_s: float, *, beside_log: bool, left: bool) -> None:
+    def record_poll(
+        self, result: PollResult, refused: dict[str, str], cost_s: float, *, with_log: bool, left: bool
+    ) -> None:
         """Take a look that counts: the mirror is as it was seen, but for what was left.
 
         Args:
@@ -146,58 +148,62 @@ class AreaState:
             left: Changes by others were left, as callers' changes of the same entities wait: their rows come later.
         """
         now = time.monotonic()
-        if self.area is Area.TOPICS:
-            self._count_piece(looked, refused, cost_s, now, beside_log=beside_log, left=left)
+        if self.entity_type is KraftEntityType.TOPICS:
+            self._record_piece(result, refused, cost_s, now, with_log=with_log, left=left)
         else:
-            rest = max(QUOTAS_S, SHARE * cost_s) if self.area is Area.QUOTAS else INTERVALS_S[self.area]
-            self.due = now + rest * (BESIDE_THE_LOG if beside_log else 1)
-            if not looked.unchanged:
+            rest = (
+                max(QUOTAS_S, COST_FACTOR * cost_s)
+                if self.entity_type is KraftEntityType.QUOTAS
+                else INTERVALS_S[self.entity_type]
+            )
+            self.due = now + rest * (LOG_INTERVAL_FACTOR if with_log else 1)
+            if not result.unchanged:
                 self.left = left
             if not self.left:
-                self.since = looked.after
-                self.brokers |= looked.brokers
-            self.digest = looked.digest
-            if looked.unchanged:
-                self.report = replace(self.report, observed_at=looked.at_ms, offset=self.since, problem="")
+                self.since = result.after
+                self.brokers |= result.brokers
+            self.digest = result.digest
+            if result.unchanged:
+                self.report = replace(self.report, observed_at=result.at_ms, offset=self.since, problem="")
             else:
-                self._show(looked, looked.entities, {**looked.unmanaged, **refused}, looked.hidden)
+                self._show(result, result.entities, {**result.unmanaged, **refused}, result.hidden)
 
-    def nothing_there(self, *, beside_log: bool) -> None:
+    def record_no_topics(self, *, with_log: bool) -> None:
         """Take note that the cluster has no topics at all, and the mirror no configs of any."""
-        self.due = time.monotonic() + _round_s(beside_log=beside_log)
-        self.topics = Topics()
+        self.due = time.monotonic() + _round_s(with_log=with_log)
+        self.topics = TopicsRound()
         self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
 
-    def _count_piece(
-        self, looked: Looked, refused: dict[str, str], cost_s: float, now: float, *, beside_log: bool, left: bool
+    def _record_piece(
+        self, result: PollResult, refused: dict[str, str], cost_s: float, now: float, *, with_log: bool, left: bool
     ) -> None:
         topics = self.topics
-        topics.take(replace(looked, unmanaged={**looked.unmanaged, **refused}), left=left)
+        topics.add(replace(result, unmanaged={**result.unmanaged, **refused}), left=left)
         pieces = -(-len(topics.names) // PIECE)
-        self.due = now + max(_round_s(beside_log=beside_log) / pieces, SHARE * cost_s)
+        self.due = now + max(_round_s(with_log=with_log) / pieces, COST_FACTOR * cost_s)
         if topics.ended and topics.first is not None:
             if not topics.left:
                 self.since = topics.first.after
             self._show(topics.first, topics.entities, topics.unmanaged, topics.hidden)
-            self.topics = Topics()
+            self.topics = TopicsRound()
 
-    def _show(self, looked: Looked, entities: int, unmanaged: dict[str, str], hidden: dict[str, str]) -> None:
+    def _show(self, result: PollResult, entities: int, unmanaged: dict[str, str], hidden: dict[str, str]) -> None:
         self.report = replace(
             self.report,
-            observed_at=looked.at_ms,
+            observed_at=result.at_ms,
             offset=self.since,
             entities=entities,
-            unmanaged=Names.of(unmanaged),
-            hidden=Names.of(hidden),
+            unmanaged=ListedNames.of(unmanaged),
+            hidden=ListedNames.of(hidden),
             problem="",
         )
 
-    def put_off(self, seconds: float, problem: str) -> None:
+    def postpone(self, seconds: float, problem: str) -> None:
         """Take note of a look that did not count."""
         self.due = time.monotonic() + seconds
         self.report = replace(self.report, problem=problem)
 
 
-def _round_s(*, beside_log: bool) -> float:
+def _round_s(*, with_log: bool) -> float:
     """Return the seconds of a round over all topics, at least."""
-    return TOPICS_BESIDE_THE_LOG_S if beside_log else TOPICS_S
+    return TOPICS_WITH_LOG_S if with_log else TOPICS_S

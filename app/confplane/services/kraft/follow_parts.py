@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.services.kraft.apply import Follower
-from confplane.services.kraft.follow import Decisions
-from confplane.services.kraft.looks import Looks
+from confplane.services.kraft.follow_drafts import FollowDrafts
+from confplane.services.kraft.follow_writer import FollowWriter
+from confplane.services.kraft.poller import Poller
 
 if TYPE_CHECKING:
-    from confplane.domain.observed import Rules
+    from confplane.domain.observed import ObservedRules
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.kafka import KafkaCluster
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from confplane.services.redaction import Redact
 
 
-class Following:
+class FollowParts:
     """The parts for one cluster.
 
     Args:
@@ -43,11 +43,11 @@ class Following:
         cluster: KafkaCluster,
         store: ClusterStore,
         runner: ChangeRunner,
-        rules: Rules,
+        rules: ObservedRules,
         redact: Redact,
         states: TargetStates,
     ) -> None:
         self.cluster = cluster
-        self.decisions = Decisions(store, rules, redact)
-        self.follower = Follower(runner, store, self.decisions, states)
-        self.looks = Looks(cluster, store, rules, self.decisions)
+        self.drafts = FollowDrafts(store, rules, redact)
+        self.writer = FollowWriter(runner, store, self.drafts, states)
+        self.poller = Poller(cluster, store, rules, self.drafts)

@@ -15,31 +15,37 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.facets import Tree
-from confplane.services.kraft.report import AreaReport, Names, Report
+from confplane.services.kraft.report import EntityTypeReport, ListedNames, ObservationReport
 from confplane.services.ports.cluster_states import Target
-from confplane.services.ports.kafka import Area, Permission
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.kraft.following import Following
-    from confplane.services.kraft.looks import Looked
-    from confplane.services.kraft.state import TargetService
+    from confplane.services.kraft.follow_parts import FollowParts
+    from confplane.services.kraft.poller import PollResult
+    from confplane.services.kraft.target_service import TargetService
     from confplane.services.ports.kafka import ClusterIdentity
     from confplane.services.ports.store import ClusterStore
 
-ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
+ORDER: Final = (
+    KraftEntityType.BROKERS,
+    KraftEntityType.CLIENT_METRICS,
+    KraftEntityType.GROUPS,
+    KraftEntityType.QUOTAS,
+    KraftEntityType.TOPICS,
+)
 _LOOK_S: Final = 120.0
 _STEP: Final = 20_000
 """Entities between two reports of progress, each of which waits for all changes before."""
 
 
 @dataclass(frozen=True, slots=True)
-class AreaSurvey:
+class EntityTypeSurvey:
     """One area of a cluster, before an import."""
 
-    permission: Permission
+    permission: EntityTypePermission
     reason: str = ""
     """The missing right, in a sentence."""
     entities: int = 0
@@ -51,22 +57,22 @@ class AreaSurvey:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ImportSurvey:
     """A cluster before an import."""
 
     identity: ClusterIdentity
     target: Target | None
     """The target as it is now."""
-    areas: Mapping[Area, AreaSurvey]
+    entity_types: Mapping[KraftEntityType, EntityTypeSurvey]
     blockers: tuple[str, ...]
     """The reasons against an import, each with what to do; empty where it may begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ImportProgress:
     """The progress of an import."""
 
-    area: Area
+    entity_type: KraftEntityType
     done: int
     """Entities of the area that were written in this look, or topics that were looked at."""
     total: int
@@ -75,24 +81,24 @@ class Progress:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _PollTotals:
     """The findings of the looks at one area, together."""
 
-    first: Looked | None = None
+    first: PollResult | None = None
     entities: int = 0
     differing: int = 0
     unmanaged: dict[str, str] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)
 
-    def add(self, looked: Looked) -> None:
+    def add(self, result: PollResult) -> None:
         """Add a look at the whole area, or at its next piece."""
-        self.first = self.first or looked
-        self.entities += looked.entities
-        self.differing += len(looked.seen)
-        self.unmanaged |= looked.unmanaged
-        self.hidden |= looked.hidden
+        self.first = self.first or result
+        self.entities += result.entities
+        self.differing += len(result.differing)
+        self.unmanaged |= result.unmanaged
+        self.hidden |= result.hidden
 
-    def report(self, report: AreaReport, refused: Mapping[str, str]) -> AreaReport:
+    def report(self, report: EntityTypeReport, refused: Mapping[str, str]) -> EntityTypeReport:
         """Return a report on the area with these looks; ``refused`` has entities that ZooKeeper can't hold."""
         if self.first is None:
             return report
@@ -101,8 +107,8 @@ class _Shown:
             observed_at=self.first.at_ms,
             offset=self.first.after,
             entities=self.entities,
-            unmanaged=Names.of({**self.unmanaged, **refused}),
-            hidden=Names.of(self.hidden),
+            unmanaged=ListedNames.of({**self.unmanaged, **refused}),
+            hidden=ListedNames.of(self.hidden),
         )
 
 
@@ -115,23 +121,23 @@ class Importer:
         targets: Changes the target.
     """
 
-    def __init__(self, following: Following, store: ClusterStore, targets: TargetService) -> None:
-        self._cluster = following.cluster
+    def __init__(self, parts: FollowParts, store: ClusterStore, targets: TargetService) -> None:
+        self._cluster = parts.cluster
         self._store = store
-        self._follower = following.follower
-        self._looks = following.looks
+        self._writer = parts.writer
+        self._poller = parts.poller
         self._targets = targets
-        self._surveyed: dict[Area, list[tuple[Looked, tuple[int, int]]]] = {}
-        self._reports: dict[Area, AreaReport] = {}
+        self._surveyed: dict[KraftEntityType, list[tuple[PollResult, tuple[int, int]]]] = {}
+        self._reports: dict[KraftEntityType, EntityTypeReport] = {}
         self.refused: dict[str, str] = {}
         """Entities that ZooKeeper can't hold, each with the reason."""
 
     @property
     def written(self) -> int:
         """The number of entities written so far."""
-        return self._follower.written
+        return self._writer.written
 
-    async def survey(self, deadline: float) -> Survey:
+    async def survey(self, deadline: float) -> ImportSurvey:
         """Look at everything that the cluster shows, and write nothing; the next :meth:`run` begins with these looks.
 
         All areas are looked at together, because a look waits up to half a second for its broker.
@@ -143,7 +149,10 @@ class Importer:
         identity = await self._cluster.identity(deadline)
         state = await self._store.read_state(Target, deadline)
         permissions = await self._cluster.permissions(deadline)
-        looks = (self._survey(area, *permissions.get(area, (Permission.NONE, "It was not tried"))) for area in ORDER)
+        looks = (
+            self._survey(entity_type, *permissions.get(entity_type, (EntityTypePermission.NONE, "It was not tried")))
+            for entity_type in ORDER
+        )
         areas = dict(zip(ORDER, await asyncio.gather(*looks), strict=True))
         blockers = await self._blockers(areas, deadline)
         if state.value is not None and state.value.applies:
@@ -152,21 +161,25 @@ class Importer:
                 f" the Kafka cluster. `confplane target observe --cluster {self._store.name}` ends the mode"
             )
             blockers += (mode,)
-        return Survey(identity, state.value, areas, blockers)
+        return ImportSurvey(identity, state.value, areas, blockers)
 
-    async def _survey(self, area: Area, permission: Permission, reason: str) -> AreaSurvey:
-        shown = _Shown()
-        if permission is not Permission.NONE:
-            self._surveyed[area] = [each async for each in self._looks.whole(area, None, _until)]
-            for looked, _ in self._surveyed[area]:
-                shown.add(looked)
-        return AreaSurvey(permission, reason, shown.entities, shown.differing, shown.unmanaged, shown.hidden)
+    async def _survey(
+        self, entity_type: KraftEntityType, permission: EntityTypePermission, reason: str
+    ) -> EntityTypeSurvey:
+        shown = _PollTotals()
+        if permission is not EntityTypePermission.NONE:
+            self._surveyed[entity_type] = [
+                each async for each in self._poller.poll_all(entity_type, None, _poll_deadline)
+            ]
+            for result, _ in self._surveyed[entity_type]:
+                shown.add(result)
+        return EntityTypeSurvey(permission, reason, shown.entities, shown.differing, shown.unmanaged, shown.hidden)
 
     async def begin(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Write the target: see :meth:`TargetService.begin`. The caller has made sure that nothing blocks it."""
         return await self._targets.begin(identity.cluster_id, caller)
 
-    async def run(self) -> AsyncIterator[Progress]:
+    async def run(self) -> AsyncIterator[ImportProgress]:
         """Write what differs, area by area: all that a look at the area has shown, the survey's or a new one.
 
         An area is looked at again where others overtook a look. Later changes are the observer's to follow.
@@ -176,31 +189,31 @@ class Importer:
             ObservedError: The target was paused, or is gone.
         """
         permissions = await self._cluster.permissions(time.monotonic() + _LOOK_S)
-        for area in ORDER:
-            permission, reason = permissions.get(area, (Permission.NONE, ""))
-            report = AreaReport(permission, reason)
-            overtaken = permission is not Permission.NONE
+        for entity_type in ORDER:
+            permission, reason = permissions.get(entity_type, (EntityTypePermission.NONE, ""))
+            report = EntityTypeReport(permission, reason)
+            overtaken = permission is not EntityTypePermission.NONE
             while overtaken:
-                overtaken, shown = False, _Shown()
-                async for looked, (done, total) in self._pieces(area):
-                    shown.add(looked)
-                    seen = [each for each in looked.seen if each.entity.id not in self.refused]
+                overtaken, shown = False, _PollTotals()
+                async for result, (done, total) in self._pieces(entity_type):
+                    shown.add(result)
+                    seen = [each for each in result.differing if each.entity.id not in self.refused]
                     for start in range(0, len(seen), _STEP):
-                        followed = await self._follower.follow(seen[start : start + _STEP])
-                        self.refused |= followed.refused
-                        overtaken = overtaken or bool(followed.stale)
-                        if area is not Area.TOPICS:
-                            yield Progress(area, min(start + _STEP, len(seen)), len(seen), self.written)
-                    if area is Area.TOPICS:
-                        yield Progress(area, done, total, self.written)
+                        outcome = await self._writer.follow(seen[start : start + _STEP])
+                        self.refused |= outcome.refused
+                        overtaken = overtaken or bool(outcome.stale)
+                        if entity_type is not KraftEntityType.TOPICS:
+                            yield ImportProgress(entity_type, min(start + _STEP, len(seen)), len(seen), self.written)
+                    if entity_type is KraftEntityType.TOPICS:
+                        yield ImportProgress(entity_type, done, total, self.written)
                 report = shown.report(report, self.refused)
-            self._reports[area] = report
+            self._reports[entity_type] = report
 
-    async def _pieces(self, area: Area) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
+    async def _pieces(self, entity_type: KraftEntityType) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
         """Iterate over the looks of the survey, as long as they were not used; then over new ones."""
-        surveyed = self._surveyed.pop(area, None)
+        surveyed = self._surveyed.pop(entity_type, None)
         if surveyed is None:
-            async for each in self._looks.whole(area, None, _until):
+            async for each in self._poller.poll_all(entity_type, None, _poll_deadline):
                 yield each
         else:
             for each in surveyed:
@@ -208,7 +221,7 @@ class Importer:
 
     async def end(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Say that the import is complete, after a whole :meth:`run`; the leader observes the cluster from then on."""
-        report = Report(
+        report = ObservationReport(
             at=int(time.time() * 1000),
             process=self._store.writer(),
             cluster_id=identity.cluster_id,
@@ -221,10 +234,10 @@ class Importer:
         await self._store.publish_observation(report.encode(), caller.deadline)
         return await self._targets.complete(caller)
 
-    async def _blockers(self, areas: Mapping[Area, AreaSurvey], deadline: float) -> tuple[str, ...]:
+    async def _blockers(self, areas: Mapping[KraftEntityType, EntityTypeSurvey], deadline: float) -> tuple[str, ...]:
         name, found = self._store.name, []
         controller = await self._store.read_raw("/controller", deadline)
-        if self._store.status().brokers_registered or (controller is not None and not _kraft(controller)):
+        if self._store.status().brokers_registered or (controller is not None and not _is_kraft_controller(controller)):
             found.append(
                 "This ensemble belongs to brokers: there is a controller, or brokers are registered in /brokers/ids."
                 " Give this cluster a ZooKeeper path of its own in the settings, or wait until the migration of these"
@@ -236,18 +249,18 @@ class Importer:
                 "The client configs share the znodes of users, which will be those of the Kafka cluster. Move them"
                 f" first: `confplane layout move --cluster {name} --to separate --apply`"
             )
-        if all(each.permission is Permission.NONE for each in areas.values()):
+        if all(each.permission is EntityTypePermission.NONE for each in areas.values()):
             reasons = "; ".join(sorted({each.reason for each in areas.values() if each.reason}))
             found.append(f"The cluster shows none of its configs to this service: {reasons}")
         return tuple(found)
 
 
-def _until() -> float:
+def _poll_deadline() -> float:
     """Return the deadline of the next look."""
     return time.monotonic() + _LOOK_S
 
 
-def _kraft(controller: bytes) -> bool:
+def _is_kraft_controller(controller: bytes) -> bool:
     """Say whether ``/controller`` is what a KRaft controller left (KIP-866)."""
     try:
         epoch = json.loads(controller).get("kraftControllerEpoch", -1)

@@ -2,7 +2,7 @@
 
 Each record is a change of its own, in the order of the log. Where more than a hundred records wait, the records of one
 entity in a fetch become one change that counts them. A znode says which record was written last
-(services/kraft/members.py), so a page that is applied twice leaves no second row.
+(services/kraft/znode_metadata.py), so a page that is applied twice leaves no second row.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
-from confplane.domain.observed import Sight
-from confplane.services.background import Background
-from confplane.services.kraft.verdicts import Seen
-from confplane.services.ports.trail import Sighting
+from confplane.domain.observed import Observation
+from confplane.services.background import BackgroundTask
+from confplane.services.kraft.decisions import EntityObservation
+from confplane.services.ports.trail import ObservedRange
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from confplane.domain.entities import Entity
-    from confplane.services.kraft.apply import Follower
+    from confplane.services.kraft.follow_writer import FollowWriter
     from confplane.services.ports.kafka import KafkaCluster, LogChange, LogPage
 
 logger = logging.getLogger(__name__)
@@ -51,13 +51,13 @@ class LogFollower:
     """
 
     def __init__(
-        self, cluster: KafkaCluster, name: str, follower: Follower, look: Callable[[int], Awaitable[None]]
+        self, cluster: KafkaCluster, name: str, writer: FollowWriter, poll_up_to: Callable[[int], Awaitable[None]]
     ) -> None:
         self._cluster = cluster
         self._name = name
-        self._follower = follower
-        self._look = look
-        self._background = Background(self._run, name=f"observer-log-{name}")
+        self._writer = writer
+        self._poll_up_to = poll_up_to
+        self._background = BackgroundTask(self._run, name=f"observer-log-{name}")
         self._started = False
         self._moved = asyncio.Condition()
         self.offset: int | None = None
@@ -97,7 +97,7 @@ class LogFollower:
         while True:
             try:
                 async for page in self._cluster.follow(self.offset):
-                    await self._take(page)
+                    await self._apply_page(page)
                     failures = 0
             except UnavailableError as error:
                 logger.warning("Cluster %s: its metadata log has to wait: %s", self._name, error.detail)
@@ -109,28 +109,28 @@ class LogFollower:
             failures += 1
             await asyncio.sleep(min(_SLOWEST_S, 2.0 ** min(failures, 10) / 2) * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
-    async def _take(self, page: LogPage) -> None:
-        if page.anew:
+    async def _apply_page(self, page: LogPage) -> None:
+        if page.reset:
             self._read_at = float("-inf")
-            await self._look(page.until)
+            await self._poll_up_to(page.until)
         else:
-            followed = await self._follower.follow(sights_of(page.changes), in_order=True)
-            if followed.stale or page.incomplete:
+            outcome = await self._writer.follow(observations_of(page.changes), in_order=True)
+            if outcome.stale or page.incomplete:
                 # Looks were there first, and it is not known how many of the records they saw; or a topic is gone.
-                await self._look(page.until)
+                await self._poll_up_to(page.until)
         async with self._moved:
             self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()
-            if not page.anew:
+            if not page.reset:
                 # Such a page stands for a log that was not read.
                 self.problem = ""
             self._moved.notify_all()
 
 
-def sights_of(changes: Sequence[LogChange]) -> list[Seen]:
+def observations_of(changes: Sequence[LogChange]) -> list[EntityObservation]:
     """Return the sights of a page's records: one each, or runs of one entity where there are many."""
     managed = [(change.entity, change) for change in changes if change.entity is not None]
     if len(managed) <= EACH:
-        return [_seen(entity, [change]) for entity, change in managed]
+        return [_observation(entity, [change]) for entity, change in managed]
     runs: list[tuple[Entity, list[LogChange]]] = []
     open_runs: dict[Entity, list[LogChange]] = {}
     for entity, change in managed:
@@ -143,16 +143,16 @@ def sights_of(changes: Sequence[LogChange]) -> list[Seen]:
             open_runs[entity] = []
             runs.append((entity, open_runs[entity]))
         open_runs[entity].append(change)
-    return [_seen(entity, run) for entity, run in runs]
+    return [_observation(entity, run) for entity, run in runs]
 
 
-def _seen(entity: Entity, run: Sequence[LogChange]) -> Seen:
+def _observation(entity: Entity, run: Sequence[LogChange]) -> EntityObservation:
     first, last = run[0], run[-1]
-    sighting = Sighting(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run))
+    sighting = ObservedRange(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run))
     if first.key is not None:
-        return Seen(entity, sighting, last.offset, records=tuple(_keys(run)), topic_id=first.topic_id)
-    made = Sight({}, frozenset()) if first.value is not None else None
-    return Seen(entity, sighting, last.offset, made, topic_id=first.topic_id)
+        return EntityObservation(entity, sighting, last.offset, records=tuple(_keys(run)), topic_id=first.topic_id)
+    made = Observation({}, frozenset()) if first.value is not None else None
+    return EntityObservation(entity, sighting, last.offset, made, topic_id=first.topic_id)
 
 
 def _keys(run: Iterable[LogChange]) -> list[tuple[str, str | None]]:

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
-from confplane.services.altered import altered
-from confplane.services.kraft import members
+from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.enforce import intent_of
-from confplane.services.ports.applying import Noted, Overwriting
+from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.applying import BaseValue, LostUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confplane.domain.changes import Node
-    from confplane.services.kraft.follow import Decisions
-    from confplane.services.kraft.verdicts import Seen
+    from confplane.services.kraft.decisions import EntityObservation
+    from confplane.services.kraft.follow_drafts import FollowDrafts
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
 
 
-class Overwritten:
+class LostUpdates:
     """Notes what others set of keys that wait.
 
     Args:
@@ -39,13 +39,13 @@ class Overwritten:
         rows: The number of rows that this process wrote.
     """
 
-    def __init__(self, store: ClusterStore, decisions: Decisions, states: TargetStates) -> None:
+    def __init__(self, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
         self._store = store
-        self._decisions = decisions
+        self._drafts = drafts
         self._states = states
         self.rows = 0
 
-    async def note(self, waiting: Sequence[Seen]) -> None:
+    async def record(self, waiting: Sequence[EntityObservation]) -> None:
         """Write the rows of entities whose changes wait.
 
         Args:
@@ -59,80 +59,84 @@ class Overwritten:
         unknown = {
             each.entity.id: keys
             for each in waiting
-            if (keys := theirs[each.entity.id].keys() - _noted(each, nodes[each.entity.id]).keys())
+            if (keys := theirs[each.entity.id].keys() - _base_values(each, nodes[each.entity.id]).keys())
         }
-        befores = await self._states.befores(self._store.name, unknown)
+        befores = await self._states.values_before(self._store.name, unknown)
         changes = [
             change
             for each in waiting
             if (change := self._change(each, nodes[each.entity.id], theirs[each.entity.id], befores)) is not None
         ]
-        moved = await self._states.overwrite(self._store.name, changes)
+        moved = await self._states.record_lost_updates(self._store.name, changes)
         self.rows += sum(each.intent is not None and each.entity_id in moved for each in changes)
 
-    def _theirs(self, seen: Seen, node: Node | None) -> dict[str, str | None]:
+    def _theirs(self, observed: EntityObservation, node: Node | None) -> dict[str, str | None]:
         """Return the keys that wait, and that may have values of others in the cluster, with these values.
 
         A sending under way may have been there before the look. A value that the cluster took from here is nobody's.
         """
-        state = seen.state
-        if node is None or seen.sight is None or (state is not None and seen.after < state.applied_offset):
+        state = observed.state
+        if (
+            node is None
+            or observed.observation is None
+            or (state is not None and observed.after < state.applied_offset)
+        ):
             return {}
-        ours, theirs = stored(node), self._decisions.followed(seen, node)
+        ours, theirs = stored(node), self._drafts.reconcile(observed, node)
         found = {}
-        for key in {*altered(node.extra), *(() if state is None else state.reapply)}:
+        for key in {*pending_keys(node.extra), *(() if state is None else state.reapply)}:
             value, wanted = theirs.get(key), ours.get(key)
             sent = [] if state is None else [*state.uncertain.get(key, ())]
-            may_be_sent = any(self._decisions.is_same(seen.entity, key, wanted, each) for each in sent)
+            may_be_sent = any(self._drafts.is_same(observed.entity, key, wanted, each) for each in sent)
             if value == wanted or may_be_sent or (state is not None and state.under_way and sent):
                 continue
             if state is not None and key in state.applied:
                 sent.append(state.applied[key])
-            if not any(self._decisions.is_same(seen.entity, key, value, each) for each in sent):
+            if not any(self._drafts.is_same(observed.entity, key, value, each) for each in sent):
                 found[key] = value
         return found
 
     def _change(
         self,
-        seen: Seen,
+        observed: EntityObservation,
         node: Node | None,
         theirs: Mapping[str, str | None],
         befores: Mapping[tuple[str, str], str | None],
-    ) -> Overwriting | None:
-        entity, noted = seen.entity, _noted(seen, node)
-        before = {key: each.value for key, each in noted.items()}
-        before |= {key: befores[entity.id, key] for key in theirs if (entity.id, key) in befores and key not in noted}
+    ) -> LostUpdate | None:
+        entity, base = observed.entity, _base_values(observed, node)
+        before = {key: each.value for key, each in base.items()}
+        before |= {key: befores[entity.id, key] for key in theirs if (entity.id, key) in befores and key not in base}
         changed = {
             key: value
             for key, value in theirs.items()
-            if key in before and not self._decisions.is_same(entity, key, value, before[key])
+            if key in before and not self._drafts.is_same(entity, key, value, before[key])
         }
-        new = {key: theirs[key] for key in theirs.keys() & before.keys() if key in changed or key not in noted}
+        new = {key: theirs[key] for key in theirs.keys() & before.keys() if key in changed or key not in base}
         if not new:
             return None
-        if any(_may_be_older(seen, key) for key in changed.keys() - noted.keys()):
-            seen = replace(seen, sighting=replace(seen.sighting, after=None))
-        return Overwriting(
+        if any(_may_be_older(observed, key) for key in changed.keys() - base.keys()):
+            observed = replace(observed, sighting=replace(observed.sighting, after=None))
+        return LostUpdate(
             entity.id,
-            seen.after,
-            {} if seen.state is None else seen.state.base,
-            noted | {key: Noted(value, seen.sighting.until) for key, value in new.items()},
-            intent_of(self._store, self._decisions, seen, node, changed) if changed else None,
-            seen.topic_id,
+            observed.after,
+            {} if observed.state is None else observed.state.base,
+            base | {key: BaseValue(value, observed.sighting.until) for key, value in new.items()},
+            intent_of(self._store, self._drafts, observed, node, changed) if changed else None,
+            observed.topic_id,
         )
 
 
-def _may_be_older(seen: Seen, key: str) -> bool:
+def _may_be_older(observed: EntityObservation, key: str) -> bool:
     """Say whether others may have set a key in front of the last look: its value was left alone then.
 
     A sending that has not ended well may have dropped the drift of its keys.
     """
-    return seen.state is not None and (key in seen.state.drift or not seen.state.took_last)
+    return observed.state is not None and (key in observed.state.drift or not observed.state.took_last)
 
 
-def _noted(seen: Seen, node: Node | None) -> dict[str, Noted]:
+def _base_values(observed: EntityObservation, node: Node | None) -> dict[str, BaseValue]:
     """Return the values that are noted of keys that wait: nothing followed the cluster since."""
-    if seen.state is None or node is None:
+    if observed.state is None or node is None:
         return {}
-    until = members.read(node.extra).until
-    return {key: each for key, each in seen.state.base.items() if each.offset >= until}
+    until = znode_metadata.read(node.extra).until
+    return {key: each for key, each in observed.state.base.items() if each.offset >= until}

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.texts import rfc3339
-from confplane.services.background import Background
-from confplane.services.kraft import notices
-from confplane.services.kraft.looking import CALL_S, Looking
-from confplane.services.kraft.report import Names, Report, parse
+from confplane.services.background import BackgroundTask
+from confplane.services.kraft import warnings
+from confplane.services.kraft.poll_loop import POLL_TIMEOUT_S, PollLoop
+from confplane.services.kraft.report import ListedNames, ObservationReport, parse
 from confplane.services.metrics import Sample, of_cluster
-from confplane.services.ports.applying import Cause
+from confplane.services.ports.applying import DriftCause
 from confplane.services.ports.kafka import OtherClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from confplane.services.kraft.applier import Applier
-    from confplane.services.kraft.following import Following
+    from confplane.services.kraft.follow_parts import FollowParts
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.report import Applying
-    from confplane.services.notices import Notice
+    from confplane.services.kraft.report import ApplyReport
+    from confplane.services.operator_warnings import OperatorWarning
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.kafka import ClusterIdentity
 
@@ -60,24 +60,30 @@ class Observer:
     """
 
     def __init__(
-        self, following: Following, store: ObservedStore, applier: Applier, *, beside: Following, log: bool = False
+        self,
+        parts: FollowParts,
+        store: ObservedStore,
+        applier: Applier,
+        *,
+        refresh_parts: FollowParts,
+        log: bool = False,
     ) -> None:
-        self._cluster = following.cluster
+        self._cluster = parts.cluster
         self._store = store
-        self._follower = following.follower
-        self._counted = (self._follower, beside.follower)
-        self.looking = Looking(following, store, applier.again, log=log)
-        applier.look = self.looking.look_at
-        applier.tell = self._tell
+        self._writer = parts.writer
+        self._counted = (self._writer, refresh_parts.writer)
+        self.poll_loop = PollLoop(parts, store, applier.redeliver, log=log)
+        applier.request_poll = self.poll_loop.request_poll
+        applier.publish_report = self._publish_now
         self._applier = applier
-        self._background = Background(self._run, name=f"observer-{store.name}")
+        self._background = BackgroundTask(self._run, name=f"observer-{store.name}")
         self._leading = False
         self._failures = 0
         self._published_at = float("-inf")
-        self._begin_term()
+        self._reset_term()
 
-    def _begin_term(self) -> None:
-        self.looking.begin()
+    def _reset_term(self) -> None:
+        self.poll_loop.reset()
         self._identity: ClusterIdentity | None = None
         self._release = ""
         self._identity_due = self._permissions_due = 0.0
@@ -94,7 +100,7 @@ class Observer:
         await self._cluster.close()
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> ObservationReport | None:
         """The leader's latest report, in any process; None where there is none."""
         return parse(self._store.observation())
 
@@ -103,20 +109,20 @@ class Observer:
             wait = IDLE_S
             try:
                 if await self.round():
-                    wait = min(IDLE_S, max(0.01, self.looking.due - time.monotonic()))
+                    wait = min(IDLE_S, max(0.01, self.poll_loop.due - time.monotonic()))
                 self._failures = 0
             except ObservedError:
                 logger.info("Cluster %s: its observation was paused", self._store.name)
             except UnavailableError as error:
-                wait = self._trouble(error.detail)
+                wait = self._record_problem(error.detail)
             except Exception:
                 logger.exception("Cluster %s: the observation failed", self._store.name)
-                wait = self._trouble("The observation failed; the leader's log has the error")
+                wait = self._record_problem("The observation failed; the leader's log has the error")
             if self._leading:
                 await self._publish()
             await asyncio.sleep(wait)
 
-    def _trouble(self, problem: str) -> float:
+    def _record_problem(self, problem: str) -> float:
         """Take note of a failure; return the seconds before the next try."""
         if problem != self._problem:
             logger.warning("Cluster %s: its observation has to wait: %s", self._store.name, problem)
@@ -141,46 +147,46 @@ class Observer:
             await self._step_down()
             return False
         if not self._leading:
-            self._begin_term()
+            self._reset_term()
             self._leading = True
-            self._take_over(target)
+            self._restore_report(target)
         if target.paused:
-            if self.looking.log is not None:
-                await self.looking.log.stop()
+            if self.poll_loop.log is not None:
+                await self.poll_loop.log.stop()
             # Whoever resumes has looked at the cluster: an older release counts from then on.
             self._identity, self._release, self._problem = None, "", ""
             return False
         await self._identify(target)
-        await self._permit()
-        if self.looking.log is not None:
-            self.looking.log.start()
-        await self.looking.look()
+        await self._check_permissions()
+        if self.poll_loop.log is not None:
+            self.poll_loop.log.start()
+        await self.poll_loop.poll()
         self._problem, self._problem_since = "", 0
         return True
 
     async def _step_down(self) -> None:
-        if self.looking.log is not None:
-            await self.looking.log.stop()
+        if self.poll_loop.log is not None:
+            await self.poll_loop.log.stop()
         self._leading = False
 
-    def _take_over(self, target: Target) -> None:
+    def _restore_report(self, target: Target) -> None:
         """Continue from the last leader's report, as far as there is one of this cluster."""
         last = self.report
         if last is None or last.cluster_id != target.cluster_id:
             return
-        self._release, self.looking.moved = last.release, last.moved
-        for area, state in self.looking.areas.items():
-            known = last.areas.get(area)
+        self._release, self.poll_loop.moved = last.release, last.moved
+        for entity_type, state in self.poll_loop.entity_types.items():
+            known = last.areas.get(entity_type)
             if known is not None:
                 state.since, state.report = known.offset, known
-        if self.looking.log is not None:
-            self.looking.log.offset = last.log_offset
+        if self.poll_loop.log is not None:
+            self.poll_loop.log.offset = last.log_offset
 
     async def _identify(self, target: Target) -> None:
         now = time.monotonic()
         if self._identity is not None and now < self._identity_due:
             return
-        identity = await self._cluster.identity(now + CALL_S)
+        identity = await self._cluster.identity(now + POLL_TIMEOUT_S)
         if identity.cluster_id != target.cluster_id:
             raise OtherClusterError(
                 f"The brokers belong to the cluster {identity.cluster_id}, and {target.cluster_id} is observed: nothing"
@@ -195,12 +201,12 @@ class Observer:
         self._identity, self._release = identity, identity.release
         self._identity_due = now + IDENTITY_S
 
-    async def _permit(self) -> None:
+    async def _check_permissions(self) -> None:
         now = time.monotonic()
         if now < self._permissions_due:
             return
-        for area, (permission, reason) in (await self._cluster.permissions(now + CALL_S)).items():
-            self.looking.areas[area].permit(permission, reason)
+        for entity_type, (permission, reason) in (await self._cluster.permissions(now + POLL_TIMEOUT_S)).items():
+            self.poll_loop.entity_types[entity_type].permit(permission, reason)
         self._permissions_due = now + PERMISSIONS_S
 
     # -- what is told
@@ -212,7 +218,7 @@ class Observer:
         with contextlib.suppress(UnavailableError):
             await self.publish()
 
-    async def _tell(self) -> None:
+    async def _publish_now(self) -> None:
         """Write the report at once, if this process leads.
 
         Raises:
@@ -231,7 +237,7 @@ class Observer:
         if target is None:
             return
         identity = self._identity
-        report = Report(
+        report = ObservationReport(
             at=_now_ms(),
             process=self._store.writer(),
             cluster_id=target.cluster_id,
@@ -241,25 +247,27 @@ class Observer:
             problem=self._problem,
             problem_since=self._problem_since or None,
             paused=target.paused,
-            moved=self.looking.moved,
-            log_offset=None if self.looking.log is None else self.looking.log.offset,
-            log_at=None if self.looking.log is None else self.looking.log.at_ms,
-            log_problem="" if self.looking.log is None else self.looking.log.problem,
-            areas={area: state.report for area, state in self.looking.areas.items()},
+            moved=self.poll_loop.moved,
+            log_offset=None if self.poll_loop.log is None else self.poll_loop.log.offset,
+            log_at=None if self.poll_loop.log is None else self.poll_loop.log.at_ms,
+            log_problem="" if self.poll_loop.log is None else self.poll_loop.log.problem,
+            areas={entity_type: state.report for entity_type, state in self.poll_loop.entity_types.items()},
             applying=self._applying() if target.applies else None,
         )
-        await self._store.publish_observation(report.encode(), time.monotonic() + CALL_S)
+        await self._store.publish_observation(report.encode(), time.monotonic() + POLL_TIMEOUT_S)
         self._published_at = time.monotonic()
 
-    def _applying(self) -> Applying:
+    def _applying(self) -> ApplyReport:
         """Return the applier's report, with the keys that are left alone."""
-        left: dict[Cause, dict[str, str]] = {cause: {} for cause in Cause}
-        for entity_id, keys in self.looking.drift.items():
+        left: dict[DriftCause, dict[str, str]] = {cause: {} for cause in DriftCause}
+        for entity_id, keys in self.poll_loop.drift.items():
             for key, drift in keys.items():
                 since = rfc3339(datetime.fromtimestamp(drift.since_ms / 1000, UTC))
                 left[drift.cause][f"{entity_id} {key}"] = f"since {since}"
         return replace(
-            self._applier.report(), contested=Names.of(left[Cause.CONTESTED]), extra=Names.of(left[Cause.EXTRA])
+            self._applier.report(),
+            contested=ListedNames.of(left[DriftCause.CONTESTED]),
+            extra=ListedNames.of(left[DriftCause.EXTRA]),
         )
 
     def metrics(self) -> Iterator[Sample]:
@@ -269,26 +277,26 @@ class Observer:
     def _metrics(self) -> Iterator[Sample]:
         yield Sample("observed_changes", sum(each.written for each in self._counted))
         yield Sample("put_back_changes", sum(each.enforcer.put_back for each in self._counted))
-        yield Sample("overwritten_changes", sum(each.overwritten.rows for each in self._counted))
-        for (area, result), count in self.looking.counts.items():
+        yield Sample("overwritten_changes", sum(each.lost_updates.rows for each in self._counted))
+        for (entity_type, result), count in self.poll_loop.counts.items():
             if count:
-                yield Sample("observation_looks", count, (area.value, result))
+                yield Sample("observation_looks", count, (entity_type.value, result))
         if not self._leading:
             return
         yield Sample("observation_problem", bool(self._problem))
         applying = self._applying()
         yield Sample("apply_contested", applying.contested.count)
         yield Sample("apply_extra", applying.extra.count)
-        yield Sample("apply_drift", len(self._applier.differing | self.looking.drift.keys()))
-        for area, state in self.looking.areas.items():
+        yield Sample("apply_drift", len(self._applier.differing | self.poll_loop.drift.keys()))
+        for entity_type, state in self.poll_loop.entity_types.items():
             report = state.report
             if state.permitted and report.observed_at is not None:
-                yield Sample("observation_age_seconds", time.time() - report.observed_at / 1000, (area.value,))
-                yield Sample("observation_unmanaged", report.unmanaged.count, (area.value,))
+                yield Sample("observation_age_seconds", time.time() - report.observed_at / 1000, (entity_type.value,))
+                yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
 
-    def warnings(self) -> list[Notice]:
-        """Return notices for operators, the same in every process: see :mod:`confplane.services.kraft.notices`."""
-        return notices.of(self._store.name, self._store.target(), self.report)
+    def warnings(self) -> list[OperatorWarning]:
+        """Return notices for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""
+        return warnings.list_warnings(self._store.name, self._store.target(), self.report)
 
 
 def _now_ms() -> int:

@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.altered import altered
-from confplane.services.kraft.apply import Followed
-from confplane.services.kraft.areas import AGAIN_S, AreaState, Topics
-from confplane.services.kraft.log import LogFollower
-from confplane.services.kraft.report import AreaReport
+from confplane.services.kraft.entity_types import RETRY_S, EntityTypeState, TopicsRound
+from confplane.services.kraft.follow_writer import FollowResult
+from confplane.services.kraft.log_follower import LogFollower
+from confplane.services.kraft.report import EntityTypeReport
+from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import TargetMode
-from confplane.services.ports.journal import TooOld
-from confplane.services.ports.kafka import Area, NotPermittedError, Permission, area_of
+from confplane.services.ports.journal import ExpiredCursor
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, NotPermittedError, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from confplane.services.kraft.following import Following
-    from confplane.services.kraft.looks import Looked
+    from confplane.services.kraft.follow_parts import FollowParts
+    from confplane.services.kraft.poller import PollResult
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.ports.applying import Drift
-    from confplane.services.ports.journal import Cursor, Entry
+    from confplane.services.ports.applying import DriftRecord
+    from confplane.services.ports.journal import Cursor, JournalEntry
 
-CALL_S: Final = 30.0
+POLL_TIMEOUT_S: Final = 30.0
 """Seconds for one look."""
 RESULTS: Final = ("changed", "unchanged", "behind", "refused")
 """The results of looks: some entities differed; none did; the broker was behind; the cluster refused."""
-_TOUCHED: Final = 1_000
+_TOUCHED_LIMIT: Final = 1_000
 """Entities touched by others that are looked at one by one; with more, everything is looked at."""
 _BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
 
 
-class Looking:
+class PollLoop:
     """The areas of one cluster, and the looks at them.
 
     Args:
@@ -59,40 +59,43 @@ class Looking:
 
     def __init__(
         self,
-        following: Following,
+        parts: FollowParts,
         store: ObservedStore,
-        late: Callable[[Mapping[str, Collection[str]]], None],
+        on_stale_writes: Callable[[Mapping[str, Collection[str]]], None],
         *,
         log: bool,
     ) -> None:
         self._store = store
-        self._late = late
-        self._looks = following.looks
-        self._decisions = following.decisions
-        self._follower = following.follower
+        self._on_stale_writes = on_stale_writes
+        self._poller = parts.poller
+        self._drafts = parts.drafts
+        self._writer = parts.writer
         self._lock = asyncio.Lock()
-        self.log = LogFollower(following.cluster, store.name, self._follower, self.look_up_to) if log else None
-        self.counts = dict.fromkeys(((area, result) for area in Area for result in RESULTS), 0)
-        self.begin()
+        self.log = LogFollower(parts.cluster, store.name, self._writer, self.poll_up_to) if log else None
+        self.counts = dict.fromkeys(((entity_type, result) for entity_type in KraftEntityType for result in RESULTS), 0)
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Begin anew: nothing is known."""
-        self.areas = {area: AreaState(area, AreaReport(Permission.READ_ONLY)) for area in Area}
+        self.entity_types = {
+            entity_type: EntityTypeState(entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY))
+            for entity_type in KraftEntityType
+        }
         self.moved = -1
-        self.drift: dict[str, Mapping[str, Drift]] = {}
+        self.drift: dict[str, Mapping[str, DriftRecord]] = {}
         """Entity id -> keys that others set in the cluster, and that are left alone."""
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
-        self._modes: Mapping[Area, TargetMode] = {}
+        self._modes: Mapping[KraftEntityType, TargetMode] = {}
         self._left: set[str] | None = None
         """The entities that may have durable drift; None: not known."""
 
     @property
     def due(self) -> float:
         """The time of the next look, on the clock of ``time.monotonic()``."""
-        return min((state.due for state in self.areas.values() if state.permitted), default=float("inf"))
+        return min((state.due for state in self.entity_types.values() if state.permitted), default=float("inf"))
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Make the looks that are due, and follow.
 
         Raises:
@@ -101,161 +104,161 @@ class Looking:
         """
         async with self._lock:
             target = self._store.target()
-            if target is not None and target.by_area != self._modes:
+            if target is not None and target.modes_by_entity_type != self._modes:
                 # What another mode left alone counts now. It may be older than the last look.
-                for area, mode in self._modes.items():
-                    if mode is TargetMode.ENFORCE and target.by_area.get(area) is not mode:
-                        self.areas[area].since = None
-                        self.areas[area].brokers.clear()
-                self._modes, self.drift, self._left = target.by_area, {}, None
-                self._anew()
-            await self._put_back()
-            for state in self.areas.values():
+                for entity_type, mode in self._modes.items():
+                    if mode is TargetMode.ENFORCE and target.modes_by_entity_type.get(entity_type) is not mode:
+                        self.entity_types[entity_type].since = None
+                        self.entity_types[entity_type].brokers.clear()
+                self._modes, self.drift, self._left = target.modes_by_entity_type, {}, None
+                self._restart_all()
+            await self._poll_touched()
+            for state in self.entity_types.values():
                 if state.permitted and state.due <= time.monotonic():
-                    await self._look(state)
+                    await self._poll_type(state)
 
-    async def _look(self, state: AreaState) -> bool:
+    async def _poll_type(self, state: EntityTypeState) -> bool:
         """Look at an area, or at a piece of the topics, and follow; return whether the look counts."""
         began, touched = time.monotonic(), state.touched
-        deadline = began + CALL_S
-        since = None if state.since is None else self._recorded(state.since)
-        brokers = {broker: self._recorded(offset) for broker, offset in state.brokers.items()}
+        deadline = began + POLL_TIMEOUT_S
+        since = None if state.since is None else self._recorded_offset(state.since)
+        brokers = {broker: self._recorded_offset(offset) for broker, offset in state.brokers.items()}
         try:
-            if state.area is Area.QUOTAS:
-                looked = await self._looks.quotas(state.known_digest, since, deadline)
-            elif state.area is not Area.TOPICS:
-                looked = await self._looks.area(state.area, since, deadline, brokers=brokers)
+            if state.entity_type is KraftEntityType.QUOTAS:
+                result = await self._poller.poll_quotas(state.known_digest, since, deadline)
+            elif state.entity_type is not KraftEntityType.TOPICS:
+                result = await self._poller.poll_type(state.entity_type, since, deadline, brokers=brokers)
             else:
                 if state.topics.ended:
-                    state.topics = Topics(*await self._looks.topic_names(deadline))
+                    state.topics = TopicsRound(*await self._poller.topic_names(deadline))
                 if not state.topics.names:
                     await self._settle(state, None)
-                    state.nothing_there(beside_log=self._beside_log(state.area))
+                    state.record_no_topics(with_log=self._has_log(state.entity_type))
                     return True
-                looked = await self._looks.topics(state.topics.piece, since, deadline)
+                result = await self._poller.poll_topics(state.topics.piece, since, deadline)
         except NotPermittedError as error:
-            state.permit(Permission.NONE, error.detail)
-            self.counts[state.area, "refused"] += 1
+            state.permit(EntityTypePermission.NONE, error.detail)
+            self.counts[state.entity_type, "refused"] += 1
             return False
         cost = time.monotonic() - began
-        followed = await self._follow(looked)
-        if followed is None:
-            self.counts[state.area, "behind"] += 1
-            state.put_off(AGAIN_S, _BEHIND.format(self.moved))
+        outcome = await self._follow(result)
+        if outcome is None:
+            self.counts[state.entity_type, "behind"] += 1
+            state.postpone(RETRY_S, _BEHIND.format(self.moved))
             return False
-        self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
-        if not looked.unchanged:
-            await self._settle(state, looked)
-        beside_log = self._beside_log(state.area)
-        state.count(looked, followed.refused, cost, beside_log=beside_log, left=followed.left)
+        self.counts[state.entity_type, "unchanged" if not result.differing else "changed"] += 1
+        if not result.unchanged:
+            await self._settle(state, result)
+        with_log = self._has_log(state.entity_type)
+        state.record_poll(result, outcome.refused, cost, with_log=with_log, left=outcome.may_have_left)
         state.compared = touched
-        if followed.pending or followed.late:
+        if outcome.pending or outcome.stale_writes:
             # They differ still, whether or not the cluster's answer changes.
             state.touch()
         return True
 
-    async def _settle(self, state: AreaState, looked: Looked | None) -> None:
+    async def _settle(self, state: EntityTypeState, result: PollResult | None) -> None:
         """Forget the drift of entities that a look found equal; None: the cluster has no topics at all."""
-        if not self._decisions.judge.applies_to(state.area):
+        if not self._drafts.table.applies_to(state.entity_type):
             return
         if self._left is None:
-            self._left = set(await self._follower.left_alone())
-        differing = set() if looked is None else {each.entity.id for each in looked.seen}
-        equal = state.covered(looked, self._left | self.drift.keys()) - differing
+            self._left = set(await self._writer.left_alone())
+        differing = set() if result is None else {each.entity.id for each in result.differing}
+        equal = state.covered(result, self._left | self.drift.keys()) - differing
         if equal:
-            await self._follower.settle(equal)
+            await self._writer.settle(equal)
         self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id not in equal}
         self._left = (self._left - equal) | self.drift.keys()
 
-    def _note(self, looked: Looked, followed: Followed) -> None:
+    def _record_drift(self, result: PollResult, outcome: FollowResult) -> None:
         """Take what is left alone of the entities that differed."""
-        unknown = {*followed.pending, *followed.late} - followed.corrections.keys()
-        for each in looked.seen:
-            correction = followed.corrections.get(each.entity.id)
+        unknown = {*outcome.pending, *outcome.stale_writes} - outcome.corrections.keys()
+        for each in result.differing:
+            correction = outcome.corrections.get(each.entity.id)
             if correction is not None and correction.drift:
                 self.drift[each.entity.id] = correction.drift
             elif each.entity.id not in unknown:
                 self.drift.pop(each.entity.id, None)
 
-    def _beside_log(self, area: Area) -> bool:
+    def _has_log(self, entity_type: KraftEntityType) -> bool:
         """Say whether an area is followed by the log: what callers write is not."""
-        return self.log is not None and self.log.following and not self._decisions.judge.applies_to(area)
+        return self.log is not None and self.log.following and not self._drafts.table.applies_to(entity_type)
 
-    def look_at(self, entities: Iterable[Entity]) -> None:
+    def request_poll(self, entities: Iterable[Entity]) -> None:
         """Look at some entities in the next round, besides the areas that are due.
 
         Quotas are compared in the next look at all of them, whether or not the cluster's answer changes.
         """
         for entity in entities:
-            if area_of(entity) is Area.QUOTAS:
-                self.areas[Area.QUOTAS].touch()
+            if kraft_type_of(entity) is KraftEntityType.QUOTAS:
+                self.entity_types[KraftEntityType.QUOTAS].touch()
             else:
                 self._wanted[entity.id] = entity
 
-    def _recorded(self, offset: int) -> int:
+    def _recorded_offset(self, offset: int) -> int:
         """Return an offset up to which every write is in a row, given that of a look that counted.
 
         A look shows no writes that were undone before it, and the log may have to bring them yet.
         """
-        followed = None if self.log is None else self.log.offset
-        return offset if followed is None else min(offset, followed)
+        outcome = None if self.log is None else self.log.offset
+        return offset if outcome is None else min(offset, outcome)
 
-    async def _follow(self, looked: Looked) -> Followed | None:
+    async def _follow(self, result: PollResult) -> FollowResult | None:
         """Follow what differs; None for a look that does not count."""
-        if looked.seen and self.log is not None and self.log.following:
+        if result.differing and self.log is not None and self.log.following:
             # The log has each write by itself.
-            await self.log.reached(looked.until)
-            looked.seen = [each for each in looked.seen if self._decisions.differs(each)]
-        if looked.after < self.moved:
+            await self.log.reached(result.until)
+            result.differing = [each for each in result.differing if self._drafts.differs(each)]
+        if result.after < self.moved:
             return None
-        if not looked.seen:
-            return Followed()
-        followed = await self._follower.follow(looked.seen)
-        self._note(looked, followed)
-        if followed.written:
-            self.moved = max(self.moved, looked.until)
-        if followed.late or followed.pending:
-            self._late({**dict.fromkeys(followed.pending, frozenset()), **followed.late})
-        return None if followed.stale else followed
+        if not result.differing:
+            return FollowResult()
+        outcome = await self._writer.follow(result.differing)
+        self._record_drift(result, outcome)
+        if outcome.written:
+            self.moved = max(self.moved, result.until)
+        if outcome.stale_writes or outcome.pending:
+            self._on_stale_writes({**dict.fromkeys(outcome.pending, frozenset()), **outcome.stale_writes})
+        return None if outcome.stale else outcome
 
-    async def look_up_to(self, offset: int) -> None:
+    async def poll_up_to(self, offset: int) -> None:
         """Look at all that the cluster shows, as of an offset or later.
 
         Raises:
             UnavailableError: The cluster or a store is away.
         """
         async with self._lock:
-            for state in self.areas.values():
-                state.anew()
+            for state in self.entity_types.values():
+                state.restart()
                 while state.permitted:
-                    counted = await self._look(state)
+                    counted = await self._poll_type(state)
                     if counted and not state.topics.ended:
                         continue
                     if counted and (state.since is None or state.since >= offset):
                         break
-                    await asyncio.sleep(AGAIN_S)
+                    await asyncio.sleep(RETRY_S)
 
-    async def _put_back(self) -> None:
+    async def _poll_touched(self) -> None:
         """Look at the entities whose znodes others wrote since the last call, and at those that are wanted."""
         touched, wanted, self._wanted = self._touched(), self._wanted, {}
-        if touched is None or len(wanted) > _TOUCHED:
-            self._anew()
+        if touched is None or len(wanted) > _TOUCHED_LIMIT:
+            self._restart_all()
             return
         some = wanted | {each.id: each for each in touched}
-        entities = [each for each in some.values() if self.areas[area_of(each)].permitted]
+        entities = [each for each in some.values() if self.entity_types[kraft_type_of(each)].permitted]
         try:
-            for looked in await self._looks.of(entities, None, time.monotonic() + CALL_S):
-                if await self._follow(looked) is None:
+            for result in await self._poller.poll_entities(entities, None, time.monotonic() + POLL_TIMEOUT_S):
+                if await self._follow(result) is None:
                     self._wanted |= wanted
                     if touched:
-                        self._anew()
+                        self._restart_all()
         except UnavailableError:
-            self._anew()
+            self._restart_all()
             raise
 
-    def _anew(self) -> None:
-        for state in self.areas.values():
-            state.anew()
+    def _restart_all(self) -> None:
+        for state in self.entity_types.values():
+            state.restart()
 
     def _touched(self) -> list[Entity] | None:
         """Return the entities that others wrote in ZooKeeper since the last call; None: too many, or not known."""
@@ -263,24 +266,24 @@ class Looking:
         if read is None:
             return []
         self._cursor = read.cursor
-        if isinstance(read, TooOld):
+        if isinstance(read, ExpiredCursor):
             # The first looks are at everything in any case.
             return [] if first else None
         if any(entry.tree is Tree.CONFIG and self._is_of_left_quotas(entry.entity_id) for entry in read.entries):
             # A look with the digest of before would not be compared, and what waits here replaces others' values.
-            self.areas[Area.QUOTAS].touch()
-        ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and self._is_by_others(entry)}
-        return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED else None
+            self.entity_types[KraftEntityType.QUOTAS].touch()
+        ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and self._is_external(entry)}
+        return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED_LIMIT else None
 
     def _is_of_left_quotas(self, entity_id: str) -> bool:
         """Say whether values of others may be left in an entity's client quotas."""
-        is_left = self.areas[Area.QUOTAS].left or entity_id in self.drift
-        return is_left and area_of(Entity.from_id(entity_id)) is Area.QUOTAS
+        is_left = self.entity_types[KraftEntityType.QUOTAS].left or entity_id in self.drift
+        return is_left and kraft_type_of(Entity.from_id(entity_id)) is KraftEntityType.QUOTAS
 
-    def _is_by_others(self, entry: Entry) -> bool:
+    def _is_external(self, entry: JournalEntry) -> bool:
         """Say whether a write is compared with the cluster: no follower made it, nor has the applier to send it."""
-        if self._follower.wrote(entry.revision):
+        if self._writer.wrote(entry.revision):
             return False
-        if entry.after is None or not altered(entry.after.extra):
+        if entry.after is None or not pending_keys(entry.after.extra):
             return True
-        return not self._decisions.judge.applies_to(area_of(Entity.from_id(entry.entity_id)))
+        return not self._drafts.table.applies_to(kraft_type_of(Entity.from_id(entry.entity_id)))

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
-from confplane.domain.observed import Sight
-from confplane.services.altered import altered
-from confplane.services.kraft import members
-from confplane.services.kraft.verdicts import Seen
-from confplane.services.pace import Pace, free_in_slices
-from confplane.services.ports.kafka import KINDS, Area, area_of
-from confplane.services.ports.trail import Sighting
+from confplane.domain.observed import Observation
+from confplane.services.cooperative_yielding import TimeSlice, free_in_slices
+from confplane.services.kraft import znode_metadata
+from confplane.services.kraft.decisions import EntityObservation
+from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.kafka import ENTITY_TYPES, KraftEntityType, kraft_type_of
+from confplane.services.ports.trail import ObservedRange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from confplane.domain.changes import Node
-    from confplane.domain.observed import Rules
-    from confplane.services.kraft.follow import Decisions
-    from confplane.services.ports.kafka import KafkaCluster, Look, Unmanaged
+    from confplane.domain.observed import ObservedRules
+    from confplane.services.kraft.follow_drafts import FollowDrafts
+    from confplane.services.ports.kafka import KafkaCluster, Snapshot, Unmanaged
     from confplane.services.ports.store import ClusterStore
 
 PIECE: Final = 100
@@ -38,13 +38,13 @@ _NO_BROKERS: Final[Mapping[str, int]] = {}
 
 
 @dataclass(slots=True)
-class Looked:
+class PollResult:
     """The result of a look."""
 
     after: int
     until: int
     at_ms: int
-    seen: list[Seen] = field(default_factory=list)
+    differing: list[EntityObservation] = field(default_factory=list)
     """The entities that differ from the mirror."""
     entities: int = 0
     """The number of entities with declared configs."""
@@ -57,7 +57,7 @@ class Looked:
     """The brokers that answered for their own configs, by entity id, each with ``after``."""
 
 
-class Looks:
+class Poller:
     """Looks at one cluster.
 
     Args:
@@ -67,13 +67,13 @@ class Looks:
         decisions: Compares entities with the mirror.
     """
 
-    def __init__(self, cluster: KafkaCluster, store: ClusterStore, rules: Rules, decisions: Decisions) -> None:
+    def __init__(self, cluster: KafkaCluster, store: ClusterStore, rules: ObservedRules, drafts: FollowDrafts) -> None:
         self._cluster = cluster
         self._store = store
         self._rules = rules
-        self._decisions = decisions
+        self._drafts = drafts
 
-    async def quotas(self, digest: bytes, since: int | None, deadline: float) -> Looked:
+    async def poll_quotas(self, digest: bytes, since: int | None, deadline: float) -> PollResult:
         """Look at all client quotas.
 
         Args:
@@ -81,38 +81,45 @@ class Looks:
             since: A metadata offset at which the mirror was as the cluster, for the trail.
             deadline: Until when.
         """
-        look = await self._cluster.quotas(digest, deadline)
-        looked = Looked(look.after, look.until, look.at_ms, digest=look.digest, unchanged=look.unchanged)
-        if not look.unchanged:
-            await self._add_gone(looked, await self._compare(looked, look, since), since)
-        entities = list(look.entities)
-        del look
+        snapshot = await self._cluster.quotas(digest, deadline)
+        result = PollResult(
+            snapshot.after, snapshot.until, snapshot.at_ms, digest=snapshot.digest, unchanged=snapshot.unchanged
+        )
+        if not snapshot.unchanged:
+            await self._add_gone(result, await self._compare(result, snapshot, since), since)
+        entities = list(snapshot.entities)
+        del snapshot
         await free_in_slices(entities)
-        return looked
+        return result
 
-    async def area(
-        self, area: Area, since: int | None, deadline: float, *, brokers: Mapping[str, int] = _NO_BROKERS
-    ) -> Looked:
-        """Look at all brokers that are alive, at all groups, or at all client metrics; ``since`` as in :meth:`quotas`.
+    async def poll_type(
+        self,
+        entity_type: KraftEntityType,
+        since: int | None,
+        deadline: float,
+        *,
+        brokers: Mapping[str, int] = _NO_BROKERS,
+    ) -> PollResult:
+        """Look at all brokers that are alive, at all groups, or at all client metrics; ``since`` as in :meth:`poll_quotas`.
 
         The last configs of a broker that is away stay. So ``since`` says nothing of a broker's own configs; ``brokers``
         has an offset for each that is known by its entity id.
         """
         named_at = await self._offset(deadline)
-        named, unmanaged = await self._cluster.names(area, deadline)
+        named, unmanaged = await self._cluster.names(entity_type, deadline)
         entities = {entity.id: entity for entity in named}
-        if area is not Area.BROKERS and area in KINDS:
-            async for node in self._nodes(KINDS[area]):
+        if entity_type is not KraftEntityType.BROKERS and entity_type in ENTITY_TYPES:
+            async for node in self._nodes(ENTITY_TYPES[entity_type]):
                 entities.setdefault(node.id, Entity.from_id(node.id))
-        look = await self._cluster.configs(list(entities.values()), deadline)
+        snapshot = await self._cluster.configs(list(entities.values()), deadline)
         # An entity that got its first config behind the names is not among those looked at.
-        looked = Looked(min(named_at, look.after), look.until, look.at_ms)
-        _note(looked, unmanaged)
-        await self._compare(looked, look, since, brokers)
-        return looked
+        result = PollResult(min(named_at, snapshot.after), snapshot.until, snapshot.at_ms)
+        _record_unmanaged(result, unmanaged)
+        await self._compare(result, snapshot, since, brokers)
+        return result
 
-    async def topics(self, names: Sequence[str], since: int | None, deadline: float) -> Looked:
-        """Look at some topics; a topic that the cluster lacks is seen as gone. ``since`` as in :meth:`quotas`.
+    async def poll_topics(self, names: Sequence[str], since: int | None, deadline: float) -> PollResult:
+        """Look at some topics; a topic that the cluster lacks is seen as gone. ``since`` as in :meth:`poll_quotas`.
 
         The ids of topics that differ are asked again, because a topic may be made anew between id and configs. A topic
         that callers changed is gone, or another one, only where the brokers asked are as new as the look: a topic that
@@ -121,87 +128,89 @@ class Looks:
         entities = [Entity.of(topic=name) for name in names]
         behind: int | None = None
         while True:
-            look = await self._cluster.configs(entities, deadline)
-            looked = Looked(look.after, look.until, look.at_ms)
-            found = await self._compare(looked, look, since)
+            snapshot = await self._cluster.configs(entities, deadline)
+            result = PollResult(snapshot.after, snapshot.until, snapshot.at_ms)
+            found = await self._compare(result, snapshot, since)
             gone = [entity for entity in entities if entity.id not in found]
-            looked.seen += self._differing(Seen(each, _sighting(look, since), look.after) for each in gone)
-            if not looked.seen:
-                return looked
-            if any(self._waits_for_topic(each) for each in looked.seen):
+            result.differing += self._filter_differing(
+                EntityObservation(each, _sighting(snapshot, since), snapshot.after) for each in gone
+            )
+            if not result.differing:
+                return result
+            if any(self._waits_for_topic(each) for each in result.differing):
                 if behind is None:
                     behind = await self._cluster.barrier(deadline)
-                if looked.after < behind:
-                    await self.again(behind, deadline)
+                if result.after < behind:
+                    await self.wait_for_broker(behind, deadline)
                     continue
             ids = await self._cluster.topics(deadline)
-            if all(each.topic_id == ids.get(each.entity.get(EntityType.TOPIC) or "") for each in looked.seen):
-                return looked
+            if all(each.topic_id == ids.get(each.entity.get(EntityType.TOPIC) or "") for each in result.differing):
+                return result
 
-    def _waits_for_topic(self, seen: Seen) -> bool:
+    def _waits_for_topic(self, observed: EntityObservation) -> bool:
         """Say whether changes of callers are in a topic that a look shows as gone, or as another one."""
-        node = self._store.get(Tree.CONFIG, seen.entity.id)
-        if node is None or not altered(node.extra):
+        node = self._store.get(Tree.CONFIG, observed.entity.id)
+        if node is None or not pending_keys(node.extra):
             return False
-        return seen.sight is None or seen.topic_id != members.read(node.extra).topic_id
+        return observed.observation is None or observed.topic_id != znode_metadata.read(node.extra).topic_id
 
-    async def whole(
-        self, area: Area, since: int | None, until: Callable[[], float]
-    ) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
+    async def poll_all(
+        self, entity_type: KraftEntityType, since: int | None, until: Callable[[], float]
+    ) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
         """Look at all of an area, topics in pieces, each with the number of topics by then and of all.
 
         Args:
             area: The area.
-            since: As in :meth:`quotas`.
+            since: As in :meth:`poll_quotas`.
             until: Returns the deadline of the next look.
         """
-        if area is Area.QUOTAS:
-            yield await self.quotas(b"", since, until()), (1, 1)
-        elif area is not Area.TOPICS:
-            yield await self.area(area, since, until()), (1, 1)
+        if entity_type is KraftEntityType.QUOTAS:
+            yield await self.poll_quotas(b"", since, until()), (1, 1)
+        elif entity_type is not KraftEntityType.TOPICS:
+            yield await self.poll_type(entity_type, since, until()), (1, 1)
         else:
             names, named_at = await self.topic_names(until())
             for start in range(0, len(names), PIECE):
                 piece = names[start : start + PIECE]
-                looked = await self.topics(piece, since, until())
-                yield replace(looked, after=min(named_at, looked.after)), (start + len(piece), len(names))
+                result = await self.poll_topics(piece, since, until())
+                yield replace(result, after=min(named_at, result.after)), (start + len(piece), len(names))
 
-    async def of(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[Looked]:
-        """Look at some entities of any areas, at many client quotas with all; ``since`` as in :meth:`quotas`."""
-        by_area: dict[Area, list[Entity]] = {}
+    async def poll_entities(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[PollResult]:
+        """Look at some entities of any areas, at many client quotas with all; ``since`` as in :meth:`poll_quotas`."""
+        by_type: dict[KraftEntityType, list[Entity]] = {}
         for entity in entities:
-            by_area.setdefault(area_of(entity), []).append(entity)
+            by_type.setdefault(kraft_type_of(entity), []).append(entity)
         found = []
-        for area, some in by_area.items():
-            if area is Area.TOPICS:
+        for entity_type, some in by_type.items():
+            if entity_type is KraftEntityType.TOPICS:
                 await self._cluster.topics(deadline)
                 names = [each.get(EntityType.TOPIC) or "" for each in some]
-                found.append(await self.topics(names, since, deadline))
+                found.append(await self.poll_topics(names, since, deadline))
                 continue
-            if area is Area.QUOTAS and len(some) > _ONE_BY_ONE:
-                found.append(await self.quotas(b"", since, deadline))
+            if entity_type is KraftEntityType.QUOTAS and len(some) > _ONE_BY_ONE:
+                found.append(await self.poll_quotas(b"", since, deadline))
                 continue
-            ask = self._cluster.quotas_of if area is Area.QUOTAS else self._cluster.configs
-            look = await ask(some, deadline)
-            looked = Looked(look.after, look.until, look.at_ms)
-            await self._compare(looked, look, since)
-            found.append(looked)
+            ask = self._cluster.quotas_of if entity_type is KraftEntityType.QUOTAS else self._cluster.configs
+            snapshot = await ask(some, deadline)
+            result = PollResult(snapshot.after, snapshot.until, snapshot.at_ms)
+            await self._compare(result, snapshot, since)
+            found.append(result)
         return found
 
-    async def behind_all(self, entities: Sequence[Entity], deadline: float) -> list[Looked]:
-        """Look at some entities as :meth:`of` does, behind all changes that the cluster acknowledged before the call.
+    async def poll_current(self, entities: Sequence[Entity], deadline: float) -> list[PollResult]:
+        """Look at some entities as :meth:`poll_entities` does, behind all changes that the cluster acknowledged before the call.
 
         Raises:
             UnavailableError: The broker asked stays behind, or the cluster is away.
         """
         offset = await self._cluster.barrier(deadline)
         while True:
-            found = await self.of(entities, None, deadline)
+            found = await self.poll_entities(entities, None, deadline)
             if all(each.after >= offset for each in found):
                 return found
-            await self.again(offset, deadline)
+            await self.wait_for_broker(offset, deadline)
 
-    async def again(self, offset: int, deadline: float) -> None:
+    async def wait_for_broker(self, offset: int, deadline: float) -> None:
         """Wait a moment for a broker that is behind an offset.
 
         Raises:
@@ -231,42 +240,42 @@ class Looks:
         return (await self._cluster.configs([], deadline)).after
 
     async def _compare(
-        self, looked: Looked, look: Look, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
+        self, result: PollResult, snapshot: Snapshot, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
     ) -> set[str]:
         """Add what differs to the result of a look; return the ids of the entities seen."""
-        of_all, pace = _sighting(look, since), Pace()
+        of_all, time_slice = _sighting(snapshot, since), TimeSlice()
         ids: set[str] = set()
-        _note(looked, look.unmanaged)
-        for each in look.entities:
+        _record_unmanaged(result, snapshot.unmanaged)
+        for each in snapshot.entities:
             ids.add(each.entity.id)
-            sight = Sight(each.config, each.hidden)
-            looked.entities += bool(each.config or each.hidden)
-            uncompared = self._rules.uncompared(each.entity, sight)
+            observation = Observation(each.config, each.hidden)
+            result.entities += bool(each.config or each.hidden)
+            uncompared = self._rules.uncompared(each.entity, observation)
             if uncompared:
-                looked.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
+                result.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
             sighting = of_all
             if each.entity.types[0] is EntityType.BROKER and each.entity.components[0][1] is not None:
-                sighting = _sighting(look, brokers.get(each.entity.id))
-                looked.brokers[each.entity.id] = look.after
-            seen = Seen(each.entity, sighting, look.after, sight, topic_id=each.topic_id)
-            if self._decisions.differs(seen):
-                looked.seen.append(seen)
-            if pace.due:
-                await pace.rest()
+                sighting = _sighting(snapshot, brokers.get(each.entity.id))
+                result.brokers[each.entity.id] = snapshot.after
+            observed = EntityObservation(each.entity, sighting, snapshot.after, observation, topic_id=each.topic_id)
+            if self._drafts.differs(observed):
+                result.differing.append(observed)
+            if time_slice.due:
+                await time_slice.pause()
         return ids
 
-    def _differing(self, seen: Iterable[Seen]) -> list[Seen]:
-        return [each for each in seen if self._decisions.differs(each)]
+    def _filter_differing(self, observed: Iterable[EntityObservation]) -> list[EntityObservation]:
+        return [each for each in observed if self._drafts.differs(each)]
 
-    async def _add_gone(self, looked: Looked, seen: AbstractSet[str], since: int | None) -> None:
+    async def _add_gone(self, result: PollResult, observed: AbstractSet[str], since: int | None) -> None:
         """Add the client entities that the cluster has no more."""
-        sighting = Sighting(since, looked.until, looked.at_ms)
-        nothing = Sight({}, frozenset())
+        sighting = ObservedRange(since, result.until, result.at_ms)
+        nothing = Observation({}, frozenset())
         async for node in self._pages(FacetName.CLIENT_QUOTAS, ""):
-            if node.id not in seen and node.defect is None:
-                gone = Seen(Entity.from_id(node.id), sighting, looked.after, nothing)
-                if self._decisions.differs(gone):
-                    looked.seen.append(gone)
+            if node.id not in observed and node.defect is None:
+                gone = EntityObservation(Entity.from_id(node.id), sighting, result.after, nothing)
+                if self._drafts.differs(gone):
+                    result.differing.append(gone)
 
     def _nodes(self, kind: EntityType) -> AsyncIterator[Node]:
         """Iterate over the nodes of named entities of a type."""
@@ -274,7 +283,7 @@ class Looks:
 
     async def _pages(self, facet: FacetName, prefix: str) -> AsyncIterator[Node]:
         """Iterate over the nodes with keys of a facet, page by page."""
-        after, pace = None, Pace()
+        after, time_slice = None, TimeSlice()
         while True:
             page = []
             for node in self._store.with_keys(Tree.CONFIG, facet.value, after=after, prefix=prefix):
@@ -286,13 +295,13 @@ class Looks:
             if len(page) < _PAGE:
                 return
             after = page[-1].id
-            if pace.due:
-                await pace.rest()
+            if time_slice.due:
+                await time_slice.pause()
 
 
-def _sighting(look: Look, since: int | None) -> Sighting:
-    return Sighting(since, look.until, look.at_ms)
+def _sighting(snapshot: Snapshot, since: int | None) -> ObservedRange:
+    return ObservedRange(since, snapshot.until, snapshot.at_ms)
 
 
-def _note(looked: Looked, unmanaged: Iterable[Unmanaged]) -> None:
-    looked.unmanaged |= {each.name: each.reason for each in unmanaged}
+def _record_unmanaged(result: PollResult, unmanaged: Iterable[Unmanaged]) -> None:
+    result.unmanaged |= {each.name: each.reason for each in unmanaged}

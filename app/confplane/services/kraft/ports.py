@@ -10,8 +10,8 @@ from confplane.services.ports.store import ClusterStore
 class ObservedStore(ClusterStore, Protocol):
     """A cluster's store with the altered entities of its mirror."""
 
-    def altered(self) -> list[str]:
-        """Return ids of the entities whose znodes name altered keys (:mod:`confplane.services.altered`), by the mirror.
+    def entities_with_pending_keys(self) -> list[str]:
+        """Return the ids of the mirror's entities with pending keys (:mod:`confplane.services.pending_keys`).
 
         Raises:
             UnavailableError: The mirror was never loaded.

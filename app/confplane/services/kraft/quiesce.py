@@ -20,18 +20,18 @@ from confplane.services.ports.cluster_states import Freeze
 if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.freeze import FreezeResult, FreezeService
-    from confplane.services.kraft.standing import Standings
+    from confplane.services.kraft.apply_status import ApplyWaiter
     from confplane.services.ports.store import ClusterStore
 
-BEFORE_S: Final = 2.0
+DRAIN_S: Final = 2.0
 """Seconds that a freeze waits for what was committed, at most."""
-BEHIND_S: Final = 5.0
+QUIESCE_S: Final = 5.0
 """Seconds that a freeze waits for the leader, at most."""
-_AGAIN_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class QuiesceResult:
     """The application of changes behind a freeze."""
 
     rested: bool
@@ -40,10 +40,10 @@ class Rest:
     """Entities with changes that the cluster has not taken; None where the leader did not say so in time."""
 
 
-NOT_SAID: Final = Rest(rested=False, pending=None)
+UNCONFIRMED: Final = QuiesceResult(rested=False, pending=None)
 
 
-class Resting:
+class Quiescer:
     """Freezes one cluster, in any process.
 
     Args:
@@ -51,9 +51,9 @@ class Resting:
         standings: The standings of the cluster's entities.
     """
 
-    def __init__(self, store: ClusterStore, standings: Standings) -> None:
+    def __init__(self, store: ClusterStore, waiter: ApplyWaiter) -> None:
         self._store = store
-        self._standings = standings
+        self._waiter = waiter
 
     @property
     def _applies(self) -> bool:
@@ -62,7 +62,7 @@ class Resting:
 
     async def freeze(
         self, freezes: FreezeService, reason: str, caller: Caller, *, validate_only: bool = False
-    ) -> tuple[FreezeResult, Rest | None]:
+    ) -> tuple[FreezeResult, QuiesceResult | None]:
         """Freeze the cluster, and wait until nothing is sent any more; see :meth:`FreezeService.freeze`.
 
         Returns:
@@ -74,23 +74,23 @@ class Resting:
         caller.require(self._store.name, Operation.FREEZE, ResourceType.CLUSTER)
         if validate_only or not self._applies:
             return await freezes.freeze(self._store, reason, caller, validate_only=validate_only), None
-        await self._before(caller.deadline)
+        await self._drain(caller.deadline)
         found = await freezes.freeze(self._store, reason, caller)
         try:
-            return found, await self._behind(caller.deadline)
+            return found, await self._wait_for_leader(caller.deadline)
         except UnavailableError:
-            return found, NOT_SAID  # the freeze stands all the same
+            return found, UNCONFIRMED  # the freeze stands all the same
 
-    async def _before(self, deadline: float) -> None:
+    async def _drain(self, deadline: float) -> None:
         if self._store.status().frozen is None:
-            await self._standings.reached(self._store.journal.latest, min(deadline, time.monotonic() + BEFORE_S))
+            await self._waiter.wait_for_revision(self._store.journal.latest, min(deadline, time.monotonic() + DRAIN_S))
 
-    async def _behind(self, deadline: float) -> Rest:
+    async def _wait_for_leader(self, deadline: float) -> QuiesceResult:
         version = (await self._store.read_state(Freeze, deadline)).version
-        until = min(deadline, time.monotonic() + BEHIND_S)
+        until = min(deadline, time.monotonic() + QUIESCE_S)
         while time.monotonic() < until:
             report = parse(self._store.observation())
             if report is not None and report.applying is not None and report.applying.rested == version:
-                return Rest(rested=True, pending=report.applying.pending)
-            await asyncio.sleep(_AGAIN_S)
-        return NOT_SAID
+                return QuiesceResult(rested=True, pending=report.applying.pending)
+            await asyncio.sleep(_POLL_S)
+        return UNCONFIRMED

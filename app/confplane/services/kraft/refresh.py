@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.kraft.report import parse
-from confplane.services.ports.kafka import Permission, area_of
+from confplane.services.ports.kafka import EntityTypePermission, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.domain.entities import Entity
-    from confplane.services.kraft.following import Following
-    from confplane.services.kraft.report import Report
-    from confplane.services.ports.kafka import Area
+    from confplane.services.kraft.follow_parts import FollowParts
+    from confplane.services.kraft.report import ObservationReport
+    from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.store import ClusterStore
 
 
-class Freshener:
+class Refresher:
     """Brings entities to the state of an observed cluster, at the moment of a call.
 
     Args:
@@ -27,14 +27,14 @@ class Freshener:
         store: The cluster's store, started.
     """
 
-    def __init__(self, following: Following, store: ClusterStore) -> None:
-        self._cluster = following.cluster
+    def __init__(self, parts: FollowParts, store: ClusterStore) -> None:
+        self._cluster = parts.cluster
         self._store = store
-        self._follower = following.follower
-        self._looks = following.looks
+        self._writer = parts.writer
+        self._poller = parts.poller
 
-    async def look_over(self, areas: Iterable[Area], deadline: float) -> int | None:
-        """Look at all of some areas, as :meth:`look_at` does; areas that the cluster does not show are left out.
+    async def refresh_types(self, entity_types: Iterable[KraftEntityType], deadline: float) -> int | None:
+        """Look at all of some areas, as :meth:`refresh_entities` does; areas that the cluster does not show are left out.
 
         Args:
             areas: The areas.
@@ -44,27 +44,29 @@ class Freshener:
             The time of the first look, milliseconds since the epoch; None where nothing is observed now.
 
         Raises:
-            UnavailableError: As :meth:`look_at`.
+            UnavailableError: As :meth:`refresh_entities`.
         """
         if not self._observed:
             return None
         offset = await self._cluster.barrier(deadline)
         report = parse(self._store.observation())
         began = int(time.time() * 1000)
-        for area in areas:
-            known = None if report is None else report.areas.get(area)
-            if known is not None and known.permission is Permission.NONE:
+        for entity_type in entity_types:
+            known = None if report is None else report.areas.get(entity_type)
+            if known is not None and known.permission is EntityTypePermission.NONE:
                 continue
-            while not await self._followed(area, _recorded(report, [area]), offset, deadline):
-                await self._looks.again(offset, deadline)
+            while not await self._refresh_type(entity_type, _recorded_offset(report, [entity_type]), offset, deadline):
+                await self._poller.wait_for_broker(offset, deadline)
         return began
 
-    async def _followed(self, area: Area, since: int | None, offset: int, deadline: float) -> bool:
+    async def _refresh_type(
+        self, entity_type: KraftEntityType, since: int | None, offset: int, deadline: float
+    ) -> bool:
         """Look at all of an area and follow; return whether every look was at the offset or later."""
         counts = True
-        async for looked, _ in self._looks.whole(area, since, lambda: deadline):
-            followed = await self._follower.follow(looked.seen)
-            counts = counts and looked.after >= offset and not followed.stale
+        async for result, _ in self._poller.poll_all(entity_type, since, lambda: deadline):
+            outcome = await self._writer.follow(result.differing)
+            counts = counts and result.after >= offset and not outcome.stale
         return counts
 
     @property
@@ -72,7 +74,7 @@ class Freshener:
         target = self._store.target()
         return target is not None and target.imported and not target.paused
 
-    async def look_at(self, entities: Sequence[Entity], deadline: float) -> int | None:
+    async def refresh_entities(self, entities: Sequence[Entity], deadline: float) -> int | None:
         """Look at entities behind all changes that the cluster acknowledged before the call, and follow them.
 
         Args:
@@ -93,13 +95,15 @@ class Freshener:
         left, times = list(entities), [int(time.time() * 1000)]
         while left:
             behind = False
-            for looked in await self._looks.of(left, _recorded(report, map(area_of, left)), deadline):
-                followed = await self._follower.follow(looked.seen)
-                behind = behind or looked.after < offset or bool(followed.stale)
-                times.append(looked.at_ms)
+            for result in await self._poller.poll_entities(
+                left, _recorded_offset(report, map(kraft_type_of, left)), deadline
+            ):
+                outcome = await self._writer.follow(result.differing)
+                behind = behind or result.after < offset or bool(outcome.stale)
+                times.append(result.at_ms)
             if not behind:
                 break
-            await self._looks.again(offset, deadline)
+            await self._poller.wait_for_broker(offset, deadline)
         return min(times)
 
 
@@ -108,8 +112,8 @@ def no_brokers(cluster: str) -> UnavailableError:
     return UnavailableError(f"This process can't look at the Kafka cluster of {cluster}: its settings name no brokers")
 
 
-async def look_first(
-    store: ClusterStore, freshener: Freshener | None, entities: Sequence[Entity], deadline: float
+async def refresh_first(
+    store: ClusterStore, refresher: Refresher | None, entities: Sequence[Entity], deadline: float
 ) -> None:
     """Look at those of some entities that callers and others write, ahead of a conditional write.
 
@@ -120,24 +124,24 @@ async def look_first(
         deadline: Until when.
 
     Raises:
-        UnavailableError: As of :meth:`Freshener.look_at`.
+        UnavailableError: As of :meth:`Refresher.refresh_entities`.
     """
     target = store.target()
-    shared = [each for each in entities if target is not None and target.applies_to(area_of(each))]
+    shared = [each for each in entities if target is not None and target.applies_to(kraft_type_of(each))]
     if not shared:
         return
-    if freshener is None:
+    if refresher is None:
         raise no_brokers(store.name)
-    await freshener.look_at(shared, deadline)
+    await refresher.refresh_entities(shared, deadline)
     # Another process may have written what was seen.
     await store.catch_up(deadline)
 
 
-def _recorded(report: Report | None, areas: Iterable[Area]) -> int | None:
+def _recorded_offset(report: ObservationReport | None, entity_types: Iterable[KraftEntityType]) -> int | None:
     """Return an offset up to which every write in some areas is in a row, by the leader's report; None: unknown."""
     if report is None:
         return None
-    known = [report.areas[area].offset for area in areas if area in report.areas]
+    known = [report.areas[entity_type].offset for entity_type in entity_types if entity_type in report.areas]
     return min((each for each in (*known, report.log_offset) if each is not None), default=None)
 
 
@@ -147,5 +151,5 @@ def observed_at(store: ClusterStore, entity: Entity) -> int | None:
     None where the cluster has no target, or where no look has counted yet.
     """
     report = None if store.target() is None else parse(store.observation())
-    area = None if report is None else report.areas.get(area_of(entity))
-    return None if area is None else area.observed_at
+    entity_type = None if report is None else report.areas.get(kraft_type_of(entity))
+    return None if entity_type is None else entity_type.observed_at

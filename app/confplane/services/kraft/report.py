@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.texts import clipped
-from confplane.services.ports.kafka import Area, Permission
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ _LISTS: Final = frozenset({"unknown", "refused", "held", "contested", "extra"})
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ListedNames:
     """Names with reasons: all of them counted, the first of them listed."""
 
     count: int = 0
@@ -38,22 +38,22 @@ class Names:
     """Names in order, each with its reason."""
 
     @classmethod
-    def of(cls, reasons: Mapping[str, str]) -> Names:
+    def of(cls, reasons: Mapping[str, str]) -> ListedNames:
         """Return names out of a map to their reasons."""
         first = sorted(reasons)[:NAMES]
         return cls(len(reasons), tuple((name[:_LENGTH], reasons[name][:_LENGTH]) for name in first))
 
-    def halved(self) -> Names:
+    def halved(self) -> ListedNames:
         """Return the same count with half of the list."""
-        return Names(self.count, self.first[: len(self.first) // 2])
+        return ListedNames(self.count, self.first[: len(self.first) // 2])
 
 
 @dataclass(frozen=True, slots=True)
-class AreaReport:
+class EntityTypeReport:
     """The observation of one area."""
 
-    permission: Permission
-    """The cluster's permission: :attr:`Permission.READ_ONLY` where the area is observed."""
+    permission: EntityTypePermission
+    """The cluster's permission: :attr:`EntityTypePermission.READ_ONLY` where the area is observed."""
     reason: str = ""
     """The missing right, in a sentence; empty where none is missing."""
     observed_at: int | None = None
@@ -63,31 +63,31 @@ class AreaReport:
     least that new."""
     entities: int = 0
     """The entities with declared configs."""
-    unmanaged: Names = field(default_factory=Names)
+    unmanaged: ListedNames = field(default_factory=ListedNames)
     """Entities and keys without a place in ZooKeeper."""
-    hidden: Names = field(default_factory=Names)
+    hidden: ListedNames = field(default_factory=ListedNames)
     """Keys whose values are not followed: passwords, and references to config providers."""
     problem: str = ""
     """The reason why the last look did not count; empty where it did."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applying:
+class ApplyReport:
     """The application of callers' changes to the cluster."""
 
     pending: int = 0
     """Entities with changes that the cluster has not taken yet, as far as known."""
     waiting_ms: int = 0
     """Milliseconds for which the first of them has waited."""
-    unknown: Names = field(default_factory=Names)
+    unknown: ListedNames = field(default_factory=ListedNames)
     """Entities whose values were sent without an answer; they are sent again."""
-    refused: Names = field(default_factory=Names)
+    refused: ListedNames = field(default_factory=ListedNames)
     """Entities whose values the cluster refused, each with Kafka's words."""
-    held: Names = field(default_factory=Names)
+    held: ListedNames = field(default_factory=ListedNames)
     """Entities that wait for themselves: for an absent broker, a missing right, or a topic that is looked at."""
-    contested: Names = field(default_factory=Names)
+    contested: ListedNames = field(default_factory=ListedNames)
     """Keys that others set again and again, so that they are put back no more."""
-    extra: Names = field(default_factory=Names)
+    extra: ListedNames = field(default_factory=ListedNames)
     """Keys that others set and that were never set here. Listed under ``enforce`` alone."""
     problem: str = ""
     """The reason why nothing can be sent now; empty where it can."""
@@ -97,7 +97,7 @@ class Applying:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ObservationReport:
     """The observation of a cluster."""
 
     at: int
@@ -121,8 +121,8 @@ class Report:
     """The time at which the log was read last."""
     log_problem: str = ""
     """The reason why the log is not followed now, where the settings name controllers; empty where it is."""
-    areas: Mapping[Area, AreaReport] = field(default_factory=dict)
-    applying: Applying | None = None
+    areas: Mapping[KraftEntityType, EntityTypeReport] = field(default_factory=dict)
+    applying: ApplyReport | None = None
     """The application of changes; None where the target takes none of callers."""
 
     @property
@@ -133,8 +133,8 @@ class Report:
     def encode(self) -> bytes:
         """Return the report for the znode, :data:`_MOST` bytes at most; texts and lists are cut."""
         areas = {
-            area: replace(each, reason=_cut(each.reason), problem=_cut(each.problem))
-            for area, each in self.areas.items()
+            entity_type: replace(each, reason=_cut(each.reason), problem=_cut(each.problem))
+            for entity_type, each in self.areas.items()
         }
         applying = None if self.applying is None else replace(self.applying, problem=_cut(self.applying.problem))
         told = asdict(
@@ -144,7 +144,7 @@ class Report:
             # Earlier releases read no report with a member that they do not know.
             del told["log_problem"]
         while True:
-            shown = {**told, "areas": {area.value: asdict(each) for area, each in areas.items()}}
+            shown = {**told, "areas": {entity_type.value: asdict(each) for entity_type, each in areas.items()}}
             if applying is None:
                 del shown["applying"]
             else:
@@ -152,7 +152,7 @@ class Report:
             data = json.dumps({"version": _VERSION, **shown}, separators=(",", ":"), ensure_ascii=False).encode()
             if len(data) <= _MOST:
                 return data
-            areas = {area: _halved(each) for area, each in areas.items()}
+            areas = {entity_type: _halved(each) for entity_type, each in areas.items()}
             if applying is not None:
                 lists = {name: getattr(applying, name).halved() for name in _LISTS}
                 applying = replace(applying, **lists)
@@ -163,13 +163,15 @@ def _cut(text: str) -> str:
     return clipped(text, _TEXT)
 
 
-def _halved(area: AreaReport) -> AreaReport:
-    given = {name: getattr(area, name) for name in AreaReport.__dataclass_fields__}
-    return AreaReport(**{**given, "unmanaged": area.unmanaged.halved(), "hidden": area.hidden.halved()})
+def _halved(entity_type: EntityTypeReport) -> EntityTypeReport:
+    given = {name: getattr(entity_type, name) for name in EntityTypeReport.__dataclass_fields__}
+    return EntityTypeReport(
+        **{**given, "unmanaged": entity_type.unmanaged.halved(), "hidden": entity_type.hidden.halved()}
+    )
 
 
 @lru_cache(maxsize=16)
-def parse(data: bytes | None) -> Report | None:
+def parse(data: bytes | None) -> ObservationReport | None:
     """Read a report; None where there is none, or where it is of a form that this version does not know.
 
     The latest reports are kept parsed, since every answer may ask for one.
@@ -180,25 +182,25 @@ def parse(data: bytes | None) -> Report | None:
         given: dict[str, Any] = json.loads(data)
         if given.pop("version") != _VERSION:
             return None
-        areas = {Area(area): _area(each) for area, each in given.pop("areas").items()}
+        areas = {KraftEntityType(entity_type): _entity_type(each) for entity_type, each in given.pop("areas").items()}
         applying = given.pop("applying", None)
-        return Report(
+        return ObservationReport(
             **{**given, "brokers": tuple(given["brokers"]), "areas": areas},
             applying=None
             if applying is None
-            else Applying(**{**applying, **_names(applying, *(_LISTS & applying.keys()))}),
+            else ApplyReport(**{**applying, **_names(applying, *(_LISTS & applying.keys()))}),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _area(given: dict[str, Any]) -> AreaReport:
+def _entity_type(given: dict[str, Any]) -> EntityTypeReport:
     names = _names(given, "unmanaged", "hidden")
-    return AreaReport(**{**given, **names, "permission": Permission(given["permission"])})
+    return EntityTypeReport(**{**given, **names, "permission": EntityTypePermission(given["permission"])})
 
 
-def _names(given: dict[str, Any], *lists: str) -> dict[str, Names]:
+def _names(given: dict[str, Any], *lists: str) -> dict[str, ListedNames]:
     return {
-        name: Names(given[name]["count"], tuple((each, reason) for each, reason in given[name]["first"]))
+        name: ListedNames(given[name]["count"], tuple((each, reason) for each, reason in given[name]["first"]))
         for name in lists
     }

@@ -12,7 +12,7 @@ from confplane.domain.entities import Entity, EntityType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from confplane.domain.observed import Rules
+    from confplane.domain.observed import ObservedRules
     from confplane.services.ports.crypto import Cipher
 
 _MARK: Final = "fingerprint "
@@ -28,7 +28,7 @@ class Secret(NamedTuple):
     """Equal for equal values. Without a key for fingerprints it is random, so that each reading is another value."""
 
 
-class Secrets:
+class FingerprintedSecrets:
     """The secrets of one cluster.
 
     Args:
@@ -36,7 +36,7 @@ class Secrets:
         cipher: Opens the passwords of its brokers.
     """
 
-    def __init__(self, rules: Rules, cipher: Cipher) -> None:
+    def __init__(self, rules: ObservedRules, cipher: Cipher) -> None:
         self._rules = rules
         self._cipher = cipher
 
@@ -63,7 +63,7 @@ class Secrets:
         return opened
 
 
-def without(text: str, found: Iterable[Secret]) -> str:
+def redact(text: str, found: Iterable[Secret]) -> str:
     """Return the cluster's words without the secrets that they may repeat."""
     for each in found:
         if each.plain:

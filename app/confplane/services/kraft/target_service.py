@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import Target, TargetMode
-from confplane.services.ports.kafka import Area
+from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -77,7 +77,9 @@ class TargetService:
         """
         return await self._change(lambda target: replace(self._known(target), paused=False), caller)
 
-    async def adopt(self, states: TargetStates, caller: Caller, areas: Collection[Area] = ()) -> Target:
+    async def adopt(
+        self, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType] = ()
+    ) -> Target:
         """Let callers write quotas and configs. Once this returns, every process takes them.
 
         The states of earlier sendings are forgotten, where callers wrote none until now: they may be of another
@@ -91,17 +93,19 @@ class TargetService:
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._take(TargetMode.ADOPT, states, caller, areas)
+        return await self._set_mode(TargetMode.ADOPT, states, caller, entity_types)
 
-    async def enforce(self, states: TargetStates, caller: Caller, areas: Collection[Area] = ()) -> Target:
+    async def enforce(
+        self, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType] = ()
+    ) -> Target:
         """Let callers write quotas and configs, as :meth:`adopt` does, and put back those that others change.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._take(TargetMode.ENFORCE, states, caller, areas)
+        return await self._set_mode(TargetMode.ENFORCE, states, caller, entity_types)
 
-    async def observe(self, caller: Caller, areas: Collection[Area] = ()) -> Target:
+    async def observe(self, caller: Caller, entity_types: Collection[KraftEntityType] = ()) -> Target:
         """Refuse quotas and configs from callers. Once this returns, none commits, and no round of the applier begins.
 
         Args:
@@ -111,13 +115,19 @@ class TargetService:
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._change(lambda target: self._imported(target).with_mode(TargetMode.OBSERVE, areas), caller)
+        return await self._change(
+            lambda target: self._imported(target).with_mode(TargetMode.OBSERVE, entity_types), caller
+        )
 
-    async def _take(self, mode: TargetMode, states: TargetStates, caller: Caller, areas: Collection[Area]) -> Target:
+    async def _set_mode(
+        self, mode: TargetMode, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType]
+    ) -> Target:
         target = (await self._store.read_state(Target, caller.deadline)).value
         if target is not None:
-            await states.forget(self._store.name, [each for each in areas or Area if not target.applies_to(each)])
-        return await self._change(lambda target: self._imported(target).with_mode(mode, areas), caller)
+            await states.forget(
+                self._store.name, [each for each in entity_types or KraftEntityType if not target.applies_to(each)]
+            )
+        return await self._change(lambda target: self._imported(target).with_mode(mode, entity_types), caller)
 
     def _imported(self, target: Target | None) -> Target:
         known = self._known(target)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confplane.domain.entities import EntityType
-from confplane.services.altered import altered
-from confplane.services.kraft import members
+from confplane.services.kraft import znode_metadata
+from confplane.services.pending_keys import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
-    from confplane.services.ports.applying import AlteredCluster, TargetState
+    from confplane.services.ports.applying import TargetState, WritableKafkaCluster
 
 
-async def ids_of(cluster: AlteredCluster, entities: Iterable[Entity], deadline: float) -> dict[str, str | None]:
+async def ids_of(cluster: WritableKafkaCluster, entities: Iterable[Entity], deadline: float) -> dict[str, str | None]:
     """Return the present ids of the topics among entities, by entity id; None: the cluster does not show the topic.
 
     Raises:
@@ -27,7 +27,7 @@ async def ids_of(cluster: AlteredCluster, entities: Iterable[Entity], deadline: 
     return {entity_id: ids.get(name) for entity_id, name in names.items()}
 
 
-def outlived(
+def outlived_topics(
     topic_ids: Mapping[str, str | None], nodes: Mapping[str, Node], states: Mapping[str, TargetState]
 ) -> dict[str, str]:
     """Return the topics whose states are of earlier ones, by entity id, with the earlier ids.
@@ -54,10 +54,10 @@ def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> 
         node: The znode; altered keys without a topic's id are those of the state's topic.
         topic_id: The id of the cluster's topic; None: there is none.
     """
-    known = members.NONE if node is None else members.read(node.extra)
-    if state.topic_id in {None, topic_id, known.topic_id}:
+    metadata = znode_metadata.NONE if node is None else znode_metadata.read(node.extra)
+    if state.topic_id in {None, topic_id, metadata.topic_id}:
         return False
-    return known.topic_id is not None or node is None or not altered(node.extra)
+    return metadata.topic_id is not None or node is None or not pending_keys(node.extra)
 
 
 def refusal(topic_ids: Mapping[str, str | None], node: Node, state: TargetState | None) -> str | None:
@@ -73,5 +73,5 @@ def refusal(topic_ids: Mapping[str, str | None], node: Node, state: TargetState 
     now = topic_ids[node.id]
     if now is None:
         return "The cluster shows no such topic"
-    known = members.read(node.extra).topic_id or (None if state is None else state.topic_id)
-    return None if known in {None, now} else "The topic was made again; its configs are followed anew"
+    metadata = znode_metadata.read(node.extra).topic_id or (None if state is None else state.topic_id)
+    return None if metadata in {None, now} else "The topic was made again; its configs are followed anew"

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.services.kraft.report import parse
-from confplane.services.notices import Notice
-from confplane.services.ports.kafka import Permission
+from confplane.services.operator_warnings import OperatorWarning
+from confplane.services.ports.kafka import EntityTypePermission
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.report import Applying, Names, Report
+    from confplane.services.kraft.report import ApplyReport, ListedNames, ObservationReport
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.store import ClusterStore
 
@@ -19,7 +19,7 @@ SILENT_S: Final = 60.0
 """Seconds after which a report that is not replaced has no leader any more."""
 
 
-def of(cluster: str, target: Target | None, report: Report | None) -> list[Notice]:
+def list_warnings(cluster: str, target: Target | None, report: ObservationReport | None) -> list[OperatorWarning]:
     """Return the notices.
 
     Args:
@@ -30,34 +30,40 @@ def of(cluster: str, target: Target | None, report: Report | None) -> list[Notic
     if target is None:
         return []
     if not target.imported:
-        return [Notice(f"{cluster}: its import is not complete; `confplane target import --apply` completes it")]
+        return [
+            OperatorWarning(f"{cluster}: its import is not complete; `confplane target import --apply` completes it")
+        ]
     if target.paused:
         return [
-            Notice(f"{cluster}: the observation of its Kafka cluster is paused; `confplane target resume` ends this")
+            OperatorWarning(
+                f"{cluster}: the observation of its Kafka cluster is paused; `confplane target resume` ends this"
+            )
         ]
     if report is None or report.at / 1000 < time.time() - SILENT_S:
-        return [Notice(f"{cluster}: no process observes its Kafka cluster: configs may be older than they look")]
+        return [
+            OperatorWarning(f"{cluster}: no process observes its Kafka cluster: configs may be older than they look")
+        ]
     found = []
     if report.problem:
         text = f"{cluster}: its Kafka cluster is not observed now, and configs may be older than they look"
-        found.append(Notice(text, f"{text}: {report.problem}"))
+        found.append(OperatorWarning(text, f"{text}: {report.problem}"))
     if report.log_problem:
         text = f"{cluster}: the metadata log of its Kafka cluster is not followed, and looks go on as without it"
-        found.append(Notice(text, f"{text}: {report.log_problem}"))
+        found.append(OperatorWarning(text, f"{text}: {report.log_problem}"))
     if report.applying is not None:
-        found += _of_applying(cluster, report.applying)
-    for area, each in report.areas.items():
-        if each.permission is Permission.NONE:
-            text = f"{cluster}: the Kafka cluster does not show its {area}"
-            found.append(Notice(text, f"{text}: {each.reason}"))
+        found += _apply_warnings(cluster, report.applying)
+    for entity_type, each in report.areas.items():
+        if each.permission is EntityTypePermission.NONE:
+            text = f"{cluster}: the Kafka cluster does not show its {entity_type}"
+            found.append(OperatorWarning(text, f"{text}: {each.reason}"))
     return found
 
 
-def _of_applying(cluster: str, applying: Applying) -> list[Notice]:
+def _apply_warnings(cluster: str, applying: ApplyReport) -> list[OperatorWarning]:
     found = []
     if applying.problem:
         text = f"{cluster}: changes wait to be applied to its Kafka cluster"
-        found.append(Notice(text, f"{text}: {applying.problem}"))
+        found.append(OperatorWarning(text, f"{text}: {applying.problem}"))
     if applying.held.count:
         found.append(_listed(f"{cluster}: some changes wait for themselves to be applied", applying.held))
     if applying.refused.count:
@@ -70,12 +76,12 @@ def _of_applying(cluster: str, applying: Applying) -> list[Notice]:
     return found
 
 
-def _listed(text: str, names: Names) -> Notice:
+def _listed(text: str, names: ListedNames) -> OperatorWarning:
     first = "; ".join(f"{name}: {reason}" for name, reason in names.first[:_FEW])
-    return Notice(text, f"{text} ({names.count} entities): {first}")
+    return OperatorWarning(text, f"{text} ({names.count} entities): {first}")
 
 
-class Unobserved:
+class UnobservedWarnings:
     """The notices of a cluster that this process can't observe, because its settings name no brokers of Kafka.
 
     Args:
@@ -85,6 +91,6 @@ class Unobserved:
     def __init__(self, store: ClusterStore) -> None:
         self._store = store
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return the notices: none, unless the cluster has a target all the same."""
-        return of(self._store.name, self._store.target(), parse(self._store.observation()))
+        return list_warnings(self._store.name, self._store.target(), parse(self._store.observation()))

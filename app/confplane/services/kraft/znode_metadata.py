@@ -13,12 +13,12 @@ import json
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from confplane.services.altered import ALTERED, TOPIC_ID
+from confplane.services.pending_keys import PENDING_KEYS, TOPIC_ID
 
 FOLLOWED: Final = "followed"
 
 
-class Members(NamedTuple):
+class ZnodeMetadata(NamedTuple):
     """The members of one znode."""
 
     topic_id: str | None = None
@@ -27,11 +27,11 @@ class Members(NamedTuple):
     until: int = -1
 
 
-NONE: Final = Members()
+NONE: Final = ZnodeMetadata()
 
 
 @lru_cache(4096)
-def read(extra: bytes | None) -> Members:
+def read(extra: bytes | None) -> ZnodeMetadata:
     """Return the members among a znode's foreign ones; members of another form are none.
 
     The entities that one look moved have the same members, so the latest results are kept.
@@ -45,14 +45,14 @@ def read(extra: bytes | None) -> Members:
             pass
         case _:
             after = until = -1
-    return Members(topic_id if isinstance(topic_id, str) else None, after, until)
+    return ZnodeMetadata(topic_id if isinstance(topic_id, str) else None, after, until)
 
 
 @lru_cache(4096)
-def written(extra: bytes | None, members: Members) -> bytes:
+def merge(extra: bytes | None, metadata: ZnodeMetadata) -> bytes:
     """Return a znode's foreign members with these and without altered keys, all others as they are."""
-    own: dict[str, Any] = {} if members.topic_id is None else {TOPIC_ID: members.topic_id}
-    own[FOLLOWED] = [members.after, members.until]
+    own: dict[str, Any] = {} if metadata.topic_id is None else {TOPIC_ID: metadata.topic_id}
+    own[FOLLOWED] = [metadata.after, metadata.until]
     others = {} if extra is None else json.loads(extra)
-    others = {name: value for name, value in others.items() if name not in {TOPIC_ID, FOLLOWED, ALTERED}}
+    others = {name: value for name, value in others.items() if name not in {TOPIC_ID, FOLLOWED, PENDING_KEYS}}
     return json.dumps({**others, **own}, separators=(",", ":"), ensure_ascii=False).encode()

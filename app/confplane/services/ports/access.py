@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.access.grants import Grant
-    from confplane.domain.access.identities import Identity, Narrowing
+    from confplane.domain.access.identities import CredentialNarrowing, Identity
     from confplane.domain.access.operations import Operation
 
 
@@ -62,7 +62,7 @@ class Token:
     groups: frozenset[str] = frozenset()
     owner: str | None = None
     note: str | None = None
-    narrowing: Narrowing | None = None
+    narrowing: CredentialNarrowing | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
     """At most a minute before the truth."""
@@ -124,7 +124,7 @@ class AccessQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class AccessDelta:
     """Tokens and grants that changed since a version; see :meth:`AccessStore.load`."""
 
     version: int
@@ -187,7 +187,7 @@ class AccessStore(Protocol):
     ) -> tuple[list[StoredGrant], UUID | None]:
         """Return a page of grants by id, oldest first, and the cursor of the next page."""
 
-    async def load(self, since: int | None) -> Loaded | None:
+    async def load(self, since: int | None) -> AccessDelta | None:
         """Return what changed since a version; None where nothing changed.
 
         Everything is loaded where ``since`` is None, and where the version is before it: Postgres was restored.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
-    from confplane.services.ports.kafka import Area
+    from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.trail import Intent
 
 Values = dict[str, str | None]
@@ -33,12 +33,12 @@ class Alteration:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AlterApplied:
     """The cluster has the values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AlterRefused:
     """The cluster refused the entity's values, for certain, and would do so again."""
 
     code: int
@@ -47,7 +47,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class AlterUnknown:
     """The cluster may have the values, may get them later, or never: no answer came, or one that leaves it open."""
 
     reason: str
@@ -56,16 +56,16 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AlterRetriable:
     """The cluster has not taken the values, for certain, and may later: a broker is away, or a right is missing."""
 
     reason: str
 
 
-End = Applied | Refused | Unknown | Held
+AlterOutcome = AlterApplied | AlterRefused | AlterUnknown | AlterRetriable
 
 
-class AlteredCluster(Protocol):
+class WritableKafkaCluster(Protocol):
     """A Kafka cluster whose client quotas and configs are altered.
 
     The calls that alter send requests of a good size, one at a time, and return the ends in the order given. They take
@@ -81,12 +81,12 @@ class AlteredCluster(Protocol):
 
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         """Alter client quotas."""
 
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
-    ) -> list[End]:
+    ) -> list[AlterOutcome]:
         """Alter configs: of topics, groups, client metrics and the default of all brokers; or one broker's own.
 
         A broker's own configs are sent to that broker, and held while it is away.
@@ -100,7 +100,7 @@ class AlteredCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DryRunResult:
     """The word of a Kafka cluster that would take the configs of an entity, or that could not be asked."""
 
     warning: str | None = None
@@ -110,7 +110,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class Delivery:
     """The values of an entity that are about to be sent."""
 
     entity_id: str
@@ -120,22 +120,22 @@ class Sending:
     """Keyed fingerprints in the place of passwords; the same below."""
     topic_id: str | None = None
     """The id of the topic; None of other entities."""
-    claim: UUID = field(default_factory=uuid4)
+    id: UUID = field(default_factory=uuid4)
     """The identity of the sending."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class DeliveryOutcome:
     """The certain end of a sending."""
 
-    sending: Sending
-    end: Applied | Refused | Held
-    """:class:`Held` also of values that never went out."""
+    delivery: Delivery
+    outcome: AlterApplied | AlterRefused | AlterRetriable
+    """:class:`AlterRetriable` also of values that never went out."""
     offset: int | None = None
     """A metadata offset behind the end; None of values that the cluster has not taken."""
 
 
-class Cause(StrEnum):
+class DriftCause(StrEnum):
     """The reason for which a key differs in the cluster for longer."""
 
     CONTESTED = "contested"
@@ -145,10 +145,10 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DriftRecord:
     """One key that others set, and that is left alone."""
 
-    cause: Cause
+    cause: DriftCause
     theirs: str | None
     """The cluster's value when it was last seen; None is absent."""
     since_ms: int
@@ -156,7 +156,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class BaseValue:
     """A value of the cluster that the trail accounts for, of a key that waits to be sent."""
 
     value: str | None
@@ -175,7 +175,7 @@ class Correction:
     """The metadata offset of the look that showed the change."""
     reapply: tuple[str, ...]
     """The keys to be put back."""
-    drift: Mapping[str, Drift]
+    drift: Mapping[str, DriftRecord]
     """The keys that are left alone."""
     put_back_at: Mapping[str, Sequence[float]]
     """Key -> the times, seconds since the epoch, at which it was put back of late."""
@@ -186,20 +186,20 @@ class Correction:
     late: Values = field(default_factory=dict)
     """Keys that have the values of sendings without a certain end, with these values. They are put back without a row;
     each counts for one of these sendings."""
-    base: Mapping[str, Noted] = field(default_factory=dict)
+    base: Mapping[str, BaseValue] = field(default_factory=dict)
     """The keys to be put back with the cluster's values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overwriting:
+class LostUpdate:
     """Values that others set while changes of callers wait, which will replace them."""
 
     entity_id: str
     offset: int
     """The metadata offset of the look that showed the values."""
-    was: Mapping[str, Noted]
+    was: Mapping[str, BaseValue]
     """:attr:`TargetState.base` as it was read; empty where there is no state."""
-    base: Mapping[str, Noted]
+    base: Mapping[str, BaseValue]
     """The keys with the cluster's values."""
     intent: Intent | None
     """The row of the trail; None where the values are those that the changes were made on."""
@@ -224,18 +224,18 @@ class TargetState:
     """Of each key the different values that were sent within a day, in order."""
     uncertain: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     """Of each key those among them of which some sending has no certain end: they may arrive yet."""
-    refused: Refused | None = None
+    refused: AlterRefused | None = None
     """The refusal of the values of ``sent_mzxid``; None where they were not refused."""
 
     reapply: frozenset[str] = frozenset()
     """Keys to be sent again, because others changed them."""
-    drift: Mapping[str, Drift] = field(default_factory=dict)
+    drift: Mapping[str, DriftRecord] = field(default_factory=dict)
     """The keys that others set and that are left alone."""
     put_back_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Key -> the times, seconds since the epoch, at which it was put back of late."""
     topic_id: str | None = None
     """The id of the topic that the values were sent to; None of other entities, and where it is not known."""
-    base: Mapping[str, Noted] = field(default_factory=dict)
+    base: Mapping[str, BaseValue] = field(default_factory=dict)
     """Of keys that wait to be sent the cluster's values that the trail accounts for, as far as any look noted them."""
     taken_at: Mapping[str, int] = field(default_factory=dict)
     """Of keys in :attr:`applied` a metadata offset behind the end of their last sending, as far as it is known.
@@ -287,17 +287,17 @@ class Author:
 class TargetStates(Protocol):
     """The states in Postgres. Every call raises ``UnavailableError`` while it is away."""
 
-    async def known(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
+    async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
         """Return the states of some entities, by id; entities without a state are left out."""
 
-    async def begin(self, cluster: str, sendings: Sequence[Sending]) -> set[str]:
+    async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         """Make durable what is about to be sent; return the ids of the entities that may be sent.
 
         An entity of which a newer revision was sent is left out: another leader knows more. So is an entity of which
         nothing is to be sent any more, and a topic whose state is of another topic of the same name.
         """
 
-    async def end(self, cluster: str, endings: Sequence[Ending]) -> None:
+    async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Write the certain ends of sendings, except those of entities of which another sending began meanwhile.
 
         A sending whose end is not written may arrive at any time, for a day.
@@ -312,7 +312,7 @@ class TargetStates(Protocol):
             The ids of the entities whose corrections count.
         """
 
-    async def overwrite(self, cluster: str, changes: Sequence[Overwriting]) -> set[str]:
+    async def record_lost_updates(self, cluster: str, changes: Sequence[LostUpdate]) -> set[str]:
         """Write the rows of the trail for values of others that will be replaced, and note these values.
 
         All of it is one statement. An entity is left out where another process was first, or its change was applied.
@@ -321,7 +321,9 @@ class TargetStates(Protocol):
             The ids of the entities whose values are noted.
         """
 
-    async def befores(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str | None]:
+    async def values_before(
+        self, cluster: str, keys: Mapping[str, Collection[str]]
+    ) -> dict[tuple[str, str], str | None]:
         """Return the values of keys before the changes of callers that the cluster has not taken yet.
 
         Args:
@@ -332,7 +334,7 @@ class TargetStates(Protocol):
             Entity id and key -> the value, None for absent; left out where the trail does not say.
         """
 
-    async def named(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
+    async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
         """Return the keys that callers' changes name which the cluster has not taken yet.
 
         Args:
@@ -343,7 +345,7 @@ class TargetStates(Protocol):
             Entity id and key, of changes whose outcome is not known too.
         """
 
-    async def settle(self, cluster: str, entity_ids: Collection[str]) -> None:
+    async def clear_drift(self, cluster: str, entity_ids: Collection[str]) -> None:
         """Drop the drift of some entities: they differ no more."""
 
     async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
@@ -362,10 +364,10 @@ class TargetStates(Protocol):
             keys: Entity id -> keys; entities without a state are left out.
         """
 
-    async def open(self, cluster: str) -> list[str]:
+    async def undelivered(self, cluster: str) -> list[str]:
         """Return the ids of the entities of which something was or is to be sent without an end yet, in any order."""
 
-    async def drifting(self, cluster: str) -> list[str]:
+    async def drifting_entities(self, cluster: str) -> list[str]:
         """Return the ids of the entities that are open, refused, or left alone, in any order."""
 
     async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
@@ -379,5 +381,5 @@ class TargetStates(Protocol):
             Entity id and key -> the author; left out where the newest hundred changes of an entity do not name the key.
         """
 
-    async def forget(self, cluster: str, areas: Collection[Area]) -> None:
+    async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
         """Drop the states of some of a cluster's entity types, but for the values that may arrive yet."""

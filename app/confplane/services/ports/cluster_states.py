@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from confplane.domain.enums import StrEnum
-from confplane.services.ports.kafka import Area
+from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -108,38 +108,38 @@ class Target:
     kind ``import``."""
     paused: bool = False
     """True while nothing follows the cluster, and nothing is applied to it."""
-    modes: Mapping[Area, TargetMode] = field(default_factory=dict, hash=False)
+    modes: Mapping[KraftEntityType, TargetMode] = field(default_factory=dict, hash=False)
     """The modes of the entity types that have another than the cluster."""
 
     @property
-    def by_area(self) -> dict[Area, TargetMode]:
+    def modes_by_entity_type(self) -> dict[KraftEntityType, TargetMode]:
         """The mode of each entity type."""
-        return {area: self.modes.get(area, self.mode) for area in Area}
+        return {entity_type: self.modes.get(entity_type, self.mode) for entity_type in KraftEntityType}
 
     @property
     def applies(self) -> bool:
         """True where callers write quotas or configs of any entity type."""
-        return any(map(self.applies_to, Area))
+        return any(map(self.applies_to, KraftEntityType))
 
-    def applies_to(self, area: Area) -> bool:
+    def applies_to(self, entity_type: KraftEntityType) -> bool:
         """Say whether callers write the quotas or configs of an entity type."""
-        return self.modes.get(area, self.mode) is not TargetMode.OBSERVE
+        return self.modes.get(entity_type, self.mode) is not TargetMode.OBSERVE
 
-    def enforces(self, area: Area) -> bool:
+    def enforces(self, entity_type: KraftEntityType) -> bool:
         """Say whether quotas or configs of an entity type are put back where others change them."""
-        return self.modes.get(area, self.mode) is TargetMode.ENFORCE
+        return self.modes.get(entity_type, self.mode) is TargetMode.ENFORCE
 
-    def with_mode(self, mode: TargetMode, areas: Collection[Area]) -> Target:
+    def with_mode(self, mode: TargetMode, entity_types: Collection[KraftEntityType]) -> Target:
         """Return the target with another mode of some entity types; with no type named, of all."""
-        if not areas:
+        if not entity_types:
             return replace(self, mode=mode, modes={})
-        modes = self.by_area | dict.fromkeys(areas, mode)
-        return replace(self, modes={area: each for area, each in modes.items() if each is not self.mode})
+        modes = self.modes_by_entity_type | dict.fromkeys(entity_types, mode)
+        return replace(self, modes={entity_type: each for entity_type, each in modes.items() if each is not self.mode})
 
     def __str__(self) -> str:
         """Return the target as part of a sentence."""
         state = "paused" if self.paused else "imported" if self.imported else "not imported yet"
-        others = "".join(f"; {area}: {mode}" for area, mode in self.modes.items())
+        others = "".join(f"; {entity_type}: {mode}" for entity_type, mode in self.modes.items())
         return f"{self.mode} cluster {self.cluster_id} ({state}{others})"
 
 
@@ -147,7 +147,7 @@ S = TypeVar("S", Freeze, Layout, Target)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Generic[S]):
+class StoredState(Generic[S]):
     """A state as ZooKeeper has it at a version."""
 
     version: int

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from confplane.domain.access.ranges import Ranges
-    from confplane.domain.errors import LaterChange
+    from confplane.domain.access.ranges import NameRanges
+    from confplane.domain.errors import ConflictingChange
     from confplane.domain.facets import Tree
 
 Content = dict[str, str | None]
@@ -26,7 +26,7 @@ class Znode(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class TrailCoverage:
     """The span of revisions of which the trail of a cluster has every write, those of others too."""
 
     since: int
@@ -38,7 +38,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ZnodeChange:
     """One committed change of one znode."""
 
     change_id: UUID
@@ -61,7 +61,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedState:
     """The last state of a znode that the recorder explained, and the first."""
 
     present: bool
@@ -76,19 +76,19 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class SurroundingChanges:
     """The changes of one znode around a revision; None where there is none."""
 
-    earlier: Written | None = None
+    earlier: ZnodeChange | None = None
     """The last change at the revision or before it."""
-    later: Written | None = None
+    later: ZnodeChange | None = None
     """The first change behind the revision."""
-    after_later: Written | None = None
+    after_later: ZnodeChange | None = None
     """The change that follows ``later``."""
-    recorded: Recorded | None = None
+    recorded: RecordedState | None = None
 
 
-class Touched(NamedTuple):
+class TouchedKeys(NamedTuple):
     """Keys of an entity that a change touched."""
 
     entity_id: str
@@ -99,10 +99,10 @@ class Touched(NamedTuple):
     """The time of the revision, milliseconds since the epoch; None: it is looked up."""
 
 
-class Later(NamedTuple):
+class SubsequentChange(NamedTuple):
     """A committed change of an entity behind a revision."""
 
-    change: LaterChange
+    change: ConflictingChange
     path: str
     """The full path of the znode."""
     reverts: tuple[UUID, ...]
@@ -112,20 +112,20 @@ class Later(NamedTuple):
 class TrailHistory(Protocol):
     """The history of znodes. Every call raises ``UnavailableError`` when Postgres is away."""
 
-    async def knowledge(self, cluster: str) -> Knowledge | None:
+    async def coverage(self, cluster: str) -> TrailCoverage | None:
         """Return the span of revisions that the trail knows; None where it does not know any yet."""
 
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
         """Return the revision of the first change that is later than a moment; None where there is none."""
 
-    async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[Around]:
+    async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[SurroundingChanges]:
         """Return the changes around a revision for each of these znodes, in their order.
 
         The cost is that of the znodes' changes since the revision, and not that of all their changes.
         """
 
     async def changed(
-        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: Ranges | None
+        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges | None
     ) -> list[str]:
         """Return ids of the entities whose znodes in a tree were changed behind a revision, in order.
 
@@ -140,7 +140,7 @@ class TrailHistory(Protocol):
             within: Only ids in these ranges; None: all.
         """
 
-    async def later(self, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
+    async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
         """Return, for each, the committed changes behind its revision that touched one of its keys, newest first.
 
         None stands for an entity with more changes since than a search reads. Moves between layouts and new encodings

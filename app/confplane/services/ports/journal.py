@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Tree
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One change of one node."""
 
     revision: int
@@ -43,15 +43,15 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class JournalPage:
     """Entries in order of revision, and the cursor behind them."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
-class TooOld:
+class ExpiredCursor:
     """The reply to a cursor whose entries are gone, or whose mirror was loaded again: anything may have changed."""
 
     cursor: Cursor
@@ -65,7 +65,7 @@ class Journal(Protocol):
     def latest(self) -> int:
         """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
 
-    def read(self, cursor: Cursor | None, size: int | None = None) -> Page | TooOld | None:
+    def read(self, cursor: Cursor | None, size: int | None = None) -> JournalPage | ExpiredCursor | None:
         """Return the entries behind a cursor; None before the first load.
 
         Args:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
 
 
-class Area(StrEnum):
+class KraftEntityType(StrEnum):
     """The configs of a cluster that are looked at together."""
 
     QUOTAS = "client-quotas"
@@ -30,27 +30,27 @@ class Area(StrEnum):
     CLIENT_METRICS = "client-metrics"
 
 
-KINDS: Final = {
-    Area.TOPICS: EntityType.TOPIC,
-    Area.BROKERS: EntityType.BROKER,
-    Area.GROUPS: EntityType.GROUP,
-    Area.CLIENT_METRICS: EntityType.CLIENT_METRICS,
+ENTITY_TYPES: Final = {
+    KraftEntityType.TOPICS: EntityType.TOPIC,
+    KraftEntityType.BROKERS: EntityType.BROKER,
+    KraftEntityType.GROUPS: EntityType.GROUP,
+    KraftEntityType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
 }
 """The entity type of each area but client quotas."""
-_AREAS: Final = {kind: area for area, kind in KINDS.items()}
+_KRAFT_TYPES: Final = {kind: entity_type for entity_type, kind in ENTITY_TYPES.items()}
 
 
-def area_of(entity: Entity) -> Area:
+def kraft_type_of(entity: Entity) -> KraftEntityType:
     """Return the area of an entity."""
-    return area_of_type(entity.types[0])
+    return kraft_type_of_kind(entity.types[0])
 
 
-def area_of_type(kind: EntityType) -> Area:
+def kraft_type_of_kind(kind: EntityType) -> KraftEntityType:
     """Return the area of the entities whose first component is of a type."""
-    return _AREAS.get(kind, Area.QUOTAS)
+    return _KRAFT_TYPES.get(kind, KraftEntityType.QUOTAS)
 
 
-class Permission(StrEnum):
+class EntityTypePermission(StrEnum):
     """The part of an area that the cluster shows to this service."""
 
     FULL = "full"
@@ -81,7 +81,7 @@ class ClusterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedEntity:
     """One entity's declared configs in the cluster."""
 
     entity: Entity
@@ -97,19 +97,19 @@ class Observed:
 class Unmanaged:
     """A config of the cluster that has no place in ZooKeeper, and why."""
 
-    area: Area
+    entity_type: KraftEntityType
     name: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """The declared configs of an area, or of some of its entities, as one broker showed them.
 
     The broker's metadata were at ``after`` or later when it began to answer, and at ``until`` at most when it ended.
     """
 
-    entities: tuple[Observed, ...]
+    entities: tuple[ObservedEntity, ...]
     unmanaged: tuple[Unmanaged, ...]
     after: int
     """A metadata offset that the broker had reached before the look."""
@@ -148,7 +148,7 @@ class LogPage:
     """The offset of the last record in the piece, whatever it was about."""
     changes: tuple[LogChange, ...] = ()
     """The records about configs and topics, in the order of the log; there may be none."""
-    anew: bool = False
+    reset: bool = False
     """True where the records up to ``until`` are not to be had: everything has to be looked at anew. ``changes`` is
     empty then."""
     incomplete: bool = False
@@ -161,25 +161,25 @@ class KafkaCluster(Protocol):
     async def identity(self, deadline: float) -> ClusterIdentity:
         """Return the cluster's id, release and brokers."""
 
-    async def quotas(self, digest: bytes, deadline: float) -> Look:
+    async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
         """Look at all client quotas; ``unchanged`` where the answer has this digest.
 
         The digest of an unchanged answer is known only from the same broker; another broker's answer is decoded.
         """
 
-    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Look:
+    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         """Look at the quotas of some entities; an entity without quotas is in the result with an empty config."""
 
     async def topics(self, deadline: float) -> Mapping[str, str]:
         """Return the ids of all topics by name."""
 
-    async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
+    async def names(self, entity_type: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
         """Return the entities of brokers, groups or client metrics that may have declared configs.
 
         For brokers these are the default of all brokers and each broker that is alive.
         """
 
-    async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:
+    async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         """Look at the declared configs of topics, brokers, groups and client metrics, in requests of a good size.
 
         A topic that does not exist is left out. Broker n is asked for its own configs; while it is away, it is left
@@ -198,7 +198,7 @@ class KafkaCluster(Protocol):
     async def unproven(self, deadline: float) -> str | None:
         """Return a sentence on the missing right to describe the quorum; None where :meth:`barrier` has its proof."""
 
-    async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
+    async def permissions(self, deadline: float) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
         """Try each describe once; return the permission for each area, and a sentence on what is missing."""
 
     def follow(self, after: int | None) -> AsyncIterator[LogPage]:

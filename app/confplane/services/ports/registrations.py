@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class ClientRegistration:
     """The configs that a client software says it supports, for one ``<user, client-id>`` or ``<user>`` (KIP-649)."""
 
     cluster: str
@@ -27,16 +27,16 @@ class Registration:
 class RegistrationLog(Protocol):
     """Registrations: append-only in Postgres, deduplicated and answered from memory."""
 
-    def record(self, registration: Registration) -> None:
+    def record(self, registration: ClientRegistration) -> None:
         """Take a registration; never waits, never fails. An unknown registration is written in the background."""
 
-    def registered(self, cluster: str, *, within: Ranges | None = None) -> Collection[str]:
+    def registered(self, cluster: str, *, within: NameRanges | None = None) -> Collection[str]:
         """Return the ids of the entities with registrations, from memory, in no order.
 
         ``within`` leaves out ids outside of these ranges, at no cost for each; None: all ids.
         """
 
-    def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
+    def compatibility(self, cluster: str, entity_id: str) -> list[ClientRegistration]:
         """Return the known registrations of one entity, from memory, ordered by software name and version."""
 
     async def search(
@@ -46,8 +46,8 @@ class RegistrationLog(Protocol):
         entity_id: str | None,
         page_size: int,
         after: str | None,
-        within: Ranges | None = None,
-    ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
+        within: NameRanges | None = None,
+    ) -> tuple[list[tuple[ClientRegistration, datetime, datetime]], str | None]:
         """Return a page of (registration, first seen, last seen) ordered by entity id, and the next cursor.
 
         ``within`` is as in :meth:`registered`.

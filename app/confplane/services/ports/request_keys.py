@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """A stored answer: its status, its body, and the headers that belong to it."""
 
     status: int
@@ -34,7 +34,7 @@ class KeyRow:
     """The writer node of the holder's first intent, or of its takeover."""
     in_time: bool
     """True while the holder's deadline is to come, by Postgres's clock."""
-    answer: Answer | None
+    answer: StoredAnswer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RequestKeys(Protocol):
     async def changes(self, key_id: UUID) -> list[KeyedChange]:
         """Return the changes made under a key, by id and attempt."""
 
-    async def store(self, key_id: UUID, holder: UUID, answer: Answer) -> bool:
+    async def store(self, key_id: UUID, holder: UUID, answer: StoredAnswer) -> bool:
         """Store the holder's answer; False: the holder does not hold the key."""
 
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:

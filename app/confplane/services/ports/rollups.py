@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
 
 
 KEEP_RUNS: Final = 3
@@ -96,7 +96,7 @@ class RowQuery:
     entity_id: str | None = None
     members: Mapping[str, Any] | None = None
     after: Place | None = None
-    within: Ranges | None = None
+    within: NameRanges | None = None
 
 
 class RollupResults(Protocol):

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from uuid import UUID
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.errors import UnavailableError
     from confplane.domain.facets import Tree
-    from confplane.services.notices import Notice
-    from confplane.services.ports.cluster_states import Freeze, LayoutCheck, Place, S, Stored, Target
+    from confplane.services.operator_warnings import OperatorWarning
+    from confplane.services.ports.cluster_states import Freeze, LayoutCheck, Place, S, StoredState, Target
     from confplane.services.ports.journal import Journal
     from confplane.services.ports.transactions import CommitResult, Transaction, Write
 
@@ -84,9 +84,9 @@ class StoreStatus:
     """Milliseconds since the mirror could last be current; None while it is."""
     brokers_registered: bool
     notifications: int
-    warnings: tuple[Notice, ...] = ()
+    warnings: tuple[OperatorWarning, ...] = ()
     """For operators: stray children of /config/changes, undecodable nodes."""
-    frozen: Notice | None = None
+    frozen: OperatorWarning | None = None
     """The reason why no config may be written now; None while they may."""
 
     @property
@@ -168,7 +168,7 @@ class ClusterStore(Protocol):
         """
 
     def with_keys(
-        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
     ) -> Iterator[Node]:
         """Iterate over the nodes that hold at least one key of a facet (or can't be read), ordered by id.
 
@@ -182,7 +182,7 @@ class ClusterStore(Protocol):
         The iteration sees one moment of the mirror as long as the caller does not await within it.
         """
 
-    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: Ranges | None = None) -> list[Node]:
+    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
         """Return the nodes of :meth:`with_keys` as they were when the call began; other tasks run meanwhile."""
 
     def place(self) -> Place:
@@ -205,7 +205,7 @@ class ClusterStore(Protocol):
         """
 
     def with_client_id(
-        self, tree: Tree, facet: str, client_id: str | None, *, within: Ranges | None = None
+        self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
     ) -> list[Node]:
         """Return the nodes of entities whose client-id component has this name (None: the default), ordered by id.
 
@@ -297,7 +297,7 @@ class ClusterStore(Protocol):
             ObservedError: The same; the target changed after the admission.
         """
 
-    async def read_state(self, kind: type[S], deadline: float) -> Stored[S]:
+    async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:
         """Read the freeze, the layout of the client configs or the target, behind all writes committed before the call.
 
         Raises:
@@ -311,7 +311,7 @@ class ClusterStore(Protocol):
         It costs next to nothing.
         """
 
-    async def read_target_and_freeze(self, deadline: float) -> tuple[Stored[Target], Stored[Freeze]]:
+    async def read_target_and_freeze(self, deadline: float) -> tuple[StoredState[Target], StoredState[Freeze]]:
         """Read both as :meth:`read_state` does, at the cost of one of them."""
 
     def observation(self) -> bytes | None:

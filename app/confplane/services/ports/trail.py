@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from confplane.domain.access.ranges import Ranges
-    from confplane.services.notices import Notice
+    from confplane.domain.access.ranges import NameRanges
+    from confplane.services.operator_warnings import OperatorWarning
 
 FEW: Final = 16
 """The greatest number of rows of one call that travel with the rows of single changes. More are a bulk's, and delay no
@@ -62,7 +62,7 @@ FOLLOWING: Final = (IMPORT, OBSERVED)
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObservedRange:
     """The place of others' writes in an observed cluster's metadata log, as far as it is known.
 
     The entity's writes are the records behind ``after``, up to ``until``. Seen in a look, they are one at least, and
@@ -101,8 +101,8 @@ class Intent:
     """The user for whom the principal acted; None where it acted for itself."""
     kind: str = CHANGE
     """The kind of the change: of the writing path :data:`CHANGE`, :data:`IMPORT` or :data:`OBSERVED`; the recorder's
-    kinds are in services/recorder/recorded.py."""
-    observed: Sighting | None = None
+    kinds are in services/recorder/ports.py."""
+    observed: ObservedRange | None = None
     """The place of the followed writes; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
     """The changes that this change reverts, the latest :data:`MOST_REVERTS` of them; none for any other change."""
@@ -162,7 +162,7 @@ class AuditQuery:
     page_size: int = 100
     before: UUID | None = None
     """Cursor: only changes older than this one."""
-    within: Ranges | None = None
+    within: NameRanges | None = None
     """Only changes of entities in these ranges, without their other entities; None: all."""
 
 
@@ -221,14 +221,14 @@ class AuditLog(Protocol):
             UnavailableError: Postgres is away.
         """
 
-    async def get(self, cluster: str, change_id: UUID, *, within: Ranges | None = None) -> AuditRecord | None:
+    async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
         """Return one change; ``within`` as in :class:`AuditQuery`, None for a change of none of these entities.
 
         Raises:
             UnavailableError: Postgres is away.
         """
 
-    async def check(self) -> list[Notice]:
+    async def check(self) -> list[OperatorWarning]:
         """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
 
         Raises:

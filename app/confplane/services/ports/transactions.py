@@ -176,11 +176,11 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class TransactionUnknown:
     """A submitted transaction without a reply: its changes are applied, or none is, or they are yet to be.
 
     None of them is ever followed by a new attempt.
     """
 
 
-CommitResult = Committed | Conflict | SessionEnded | Unknown
+CommitResult = Committed | Conflict | SessionEnded | TransactionUnknown

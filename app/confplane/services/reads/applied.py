@@ -14,11 +14,11 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.resolution import client_config_levels
 from confplane.domain.texts import storable
-from confplane.services.pace import Pace
+from confplane.services.cooperative_yielding import TimeSlice
 
 if TYPE_CHECKING:
     from confplane.services.access import Access
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.applied import AppliedReport, AppliedReports
 
 MOST: Final = 1_000
@@ -45,7 +45,7 @@ class RefusedGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AppliedStatus:
+class AppliedStatusCounts:
     """Counts of what the clients of one entity say; of a user, those with its client-ids too."""
 
     revision: int
@@ -62,7 +62,7 @@ class AppliedStatus:
 
 def report(
     reports: AppliedReports,
-    collection: Collection,
+    cluster_facet: ClusterFacet,
     entity: Entity,
     instance_id: str,
     given: AppliedReport,
@@ -76,8 +76,8 @@ def report(
         ForbiddenError: The caller may not resolve the client.
         UnavailableError: There is no room for a further instance.
     """
-    _check_client(collection, entity)
-    collection.around(entity)
+    _check_client(cluster_facet, entity)
+    cluster_facet.around(entity)
     if given.applied_revision > _MAX_REVISION:
         raise InvalidRequestError(f"A revision is {_MAX_REVISION} at most", pointer="/appliedRevision")
     _check_text(given.software_name, "/softwareName")
@@ -86,10 +86,12 @@ def report(
         _check_text(refusal.key, f"/refused/{index}/key")
         _check_text(refusal.reason, f"/refused/{index}/reason")
     if not validate_only:
-        reports.report(collection.store.name, entity.id, instance_id, _settled(collection, entity, given))
+        reports.report(cluster_facet.store.name, entity.id, instance_id, _settled(cluster_facet, entity, given))
 
 
-async def status(reports: AppliedReports, access: Access, collection: Collection, entity: Entity) -> AppliedStatus:
+async def status(
+    reports: AppliedReports, access: Access, cluster_facet: ClusterFacet, entity: Entity
+) -> AppliedStatusCounts:
     """Count what the clients of an entity say; of a user, those with its client-ids too.
 
     Raises:
@@ -97,15 +99,15 @@ async def status(reports: AppliedReports, access: Access, collection: Collection
         ForbiddenError: The caller may not describe the entity.
         UnavailableError: The mirror was never loaded.
     """
-    _check_client(collection, entity)
-    cluster = collection.store.name
+    _check_client(cluster_facet, entity)
+    cluster = cluster_facet.store.name
     access.require(cluster, Operation.DESCRIBE_CONFIGS, entity.id)
     found: Counter[AppliedGroup] = Counter()
     refusals: Counter[RefusedGroup] = Counter()
     applied = 0
-    pace = Pace()
+    time_slice = TimeSlice()
     for entity_id in reports.reported(cluster, entity.id):
-        latest, present = latest_revision(collection, Entity.from_id(entity_id)), _present_revision(collection)
+        latest, present = latest_revision(cluster_facet, Entity.from_id(entity_id)), _present_revision(cluster_facet)
         for each in reports.of_entity(cluster, entity_id):
             is_latest = latest <= each.applied_revision <= present
             applied += is_latest
@@ -115,10 +117,10 @@ async def status(reports: AppliedReports, access: Access, collection: Collection
                 RefusedGroup(refusal.key, refusal.reason, each.software_name, each.software_version)
                 for refusal in each.refused
             )
-        if pace.due:
-            await pace.rest()
-    return AppliedStatus(
-        latest_revision(collection, entity),
+        if time_slice.due:
+            await time_slice.pause()
+    return AppliedStatusCounts(
+        latest_revision(cluster_facet, entity),
         found.total(),
         applied,
         found.most_common(MOST),
@@ -127,57 +129,57 @@ async def status(reports: AppliedReports, access: Access, collection: Collection
     )
 
 
-async def applied(reports: AppliedReports, collection: Collection, entity: Entity) -> bool | None:
+async def applied(reports: AppliedReports, cluster_facet: ClusterFacet, entity: Entity) -> bool | None:
     """Say whether all clients of an entity run with their latest configs and refuse none; None without a client.
 
     The caller may describe the entity; the clients are those of :func:`status`.
     """
     found: bool | None = None
-    pace = Pace()
-    cluster = collection.store.name
+    time_slice = TimeSlice()
+    cluster = cluster_facet.store.name
     for entity_id in reports.reported(cluster, entity.id):
-        latest, present = latest_revision(collection, Entity.from_id(entity_id)), _present_revision(collection)
+        latest, present = latest_revision(cluster_facet, Entity.from_id(entity_id)), _present_revision(cluster_facet)
         for each in reports.of_entity(cluster, entity_id):
             if not latest <= each.applied_revision <= present or each.refused:
                 return False
             found = True
-        if pace.due:
-            await pace.rest()
+        if time_slice.due:
+            await time_slice.pause()
     return found
 
 
-def latest_revision(collection: Collection, entity: Entity) -> int:
+def latest_revision(cluster_facet: ClusterFacet, entity: Entity) -> int:
     """Return the revision of the last change of a node that decides a client's configs; 0 without such a node.
 
     In the shared layout quotas are in these nodes as well: a change of a quota counts, until the client's next poll.
     """
-    nodes = (collection.whole.get(level.entity_id) for level in client_config_levels(entity))
+    nodes = (cluster_facet.whole.get(level.entity_id) for level in client_config_levels(entity))
     return max((node.mzxid for node in nodes if node is not None), default=0)
 
 
-def _present_revision(collection: Collection) -> int:
+def _present_revision(cluster_facet: ClusterFacet) -> int:
     """Return the revision that this mirror has reached; 0 before it is loaded.
 
     A report above it is on changes that are still to arrive here, or on those that a ZooKeeper lost by a restore.
     """
-    freshness = collection.store.freshness()
+    freshness = cluster_facet.store.freshness()
     return 0 if freshness is None else freshness[0]
 
 
-def _settled(collection: Collection, entity: Entity, given: AppliedReport) -> AppliedReport:
+def _settled(cluster_facet: ClusterFacet, entity: Entity, given: AppliedReport) -> AppliedReport:
     """Return a report of the latest configs with the revision of these, so that the next report is the same.
 
     The revision of a client's answers grows with every change of the cluster, and a report that is new is written.
     A revision that this mirror has not reached stays: a change that it has not seen may lie between the two.
     """
-    if given.applied_revision > _present_revision(collection):
+    if given.applied_revision > _present_revision(cluster_facet):
         return given
-    latest = latest_revision(collection.whole, entity)
+    latest = latest_revision(cluster_facet.whole, entity)
     return given._replace(applied_revision=latest) if given.applied_revision > latest else given
 
 
-def _check_client(collection: Collection, entity: Entity) -> None:
-    collection.facet.check_entity(entity)
+def _check_client(cluster_facet: ClusterFacet, entity: Entity) -> None:
+    cluster_facet.facet.check_entity(entity)
     if entity.get(EntityType.USER) is None or None in dict(entity.components).values():
         raise InvalidRequestError(
             "Name a client: a user, or a user with a client-id. No client has the configs of a default entity",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from confplane.domain.broker_keys import definition_of, is_sensitive
-from confplane.domain.broker_levels import PROVIDERS, ConfigSource, Level, left_out
+from confplane.domain.broker_levels import PROVIDERS, ConfigSource, DynamicLevel, left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,17 +39,17 @@ async def export_broker(configs: ConfigReader, broker_id: int) -> list[ExportedC
         UnavailableError: The mirror was never loaded.
     """
     levels, undecodable = await configs.stored_levels(broker_id)
-    default, dropped = _split(levels.catalog, levels.default, Level.DEFAULT, {})
-    broker, dropped_own = _split(levels.catalog, levels.broker, Level.BROKER, undecodable)
+    default, dropped = _split(levels.catalog, levels.default, DynamicLevel.DEFAULT, {})
+    broker, dropped_own = _split(levels.catalog, levels.broker, DynamicLevel.BROKER, undecodable)
     found = [
-        _exported(levels.catalog, key, value, _source(Level.BROKER if key in broker else Level.DEFAULT))
+        _exported(levels.catalog, key, value, _source(DynamicLevel.BROKER if key in broker else DynamicLevel.DEFAULT))
         for key, value in replace(levels, static=None, default=default, broker=broker).merged().items()
     ]
     return sorted([*found, *dropped, *dropped_own], key=lambda item: (item.key, item.note or ""))
 
 
 def _split(
-    catalog: Catalog, config: Mapping[str, str], level: Level, undecodable: Mapping[str, str]
+    catalog: Catalog, config: Mapping[str, str], level: DynamicLevel, undecodable: Mapping[str, str]
 ) -> tuple[dict[str, str], list[ExportedConfig]]:
     kept: dict[str, str] = {}
     dropped: list[ExportedConfig] = []
@@ -73,5 +73,9 @@ def _exported(catalog: Catalog, key: str, value: str, source: ConfigSource) -> E
     return ExportedConfig(key, source, value)
 
 
-def _source(level: Level) -> ConfigSource:
-    return ConfigSource.DYNAMIC_BROKER_CONFIG if level is Level.BROKER else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+def _source(level: DynamicLevel) -> ConfigSource:
+    return (
+        ConfigSource.DYNAMIC_BROKER_CONFIG
+        if level is DynamicLevel.BROKER
+        else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    )

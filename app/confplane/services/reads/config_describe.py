@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from confplane.domain.access.operations import Operation
 from confplane.domain.broker_keys import is_password, is_sensitive
 from confplane.domain.broker_levels import (
-    EffectiveConfig,
-    Level,
-    Levels,
+    ConfigLevels,
+    DynamicLevel,
+    EffectiveConfigEntry,
     describe_broker,
     describe_default,
     effective_broker,
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import JsonValue
     from confplane.services.access import Access
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.crypto import Cipher
     from confplane.services.reads.config_levels import BrokerLevels
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedConfigs:
+class ConfigsDescription:
     """The effective configs of one entity, ordered by name."""
 
     entity: Entity
-    configs: list[EffectiveConfig]
+    configs: list[EffectiveConfigEntry]
     warnings: list[str]
     etag: str
 
@@ -57,19 +57,19 @@ class ConfigReader:
     """Describes the entities with configs of one cluster.
 
     Args:
-        collection: The cluster's collection ``configs``.
+        cluster_facet: The cluster's collection ``configs``.
         levels: The levels of its brokers.
         cipher: Finds the stored passwords that brokers can't decode.
     """
 
-    def __init__(self, collection: Collection, levels: BrokerLevels, cipher: Cipher) -> None:
-        self._collection = collection
+    def __init__(self, cluster_facet: ClusterFacet, levels: BrokerLevels, cipher: Cipher) -> None:
+        self._cluster_facet = cluster_facet
         self._levels = levels
         self._cipher = cipher
 
     async def effective(
         self, access: Access, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
-    ) -> DescribedConfigs:
+    ) -> ConfigsDescription:
         """Return the effective configs of an entity, over all levels; the caller needs the right to the entity alone.
 
         Args:
@@ -86,20 +86,20 @@ class ConfigReader:
             UnknownTopicError: The cluster's metadata have no such topic.
             CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
         """
-        self._collection.facet.check_entity(entity, pointer=pointer)
-        cluster = self._collection.store.name
+        self._cluster_facet.facet.check_entity(entity, pointer=pointer)
+        cluster = self._cluster_facet.store.name
         access.require(cluster, Operation.DESCRIBE_CONFIGS, entity.id, pointer=pointer)
-        check_release(self._collection.catalog, entity, pointer=pointer)
+        check_release(self._cluster_facet.catalog, entity, pointer=pointer)
         if entity.types == (EntityType.BROKER,):
             own = {}
             found, levels, warnings = await self._broker(entity, pointer)
         else:
             found, levels, warnings = self._named(entity, pointer)
-            own = stored(self._collection.get(entity.id))
+            own = stored(self._cluster_facet.get(entity.id))
         if keys:
             found = [item for item in found if item.name in keys]
         # The parts of the answer, besides Kafka's own definitions. A secret contributes only that it is set.
-        is_secret = self._collection.facet.is_secret
+        is_secret = self._cluster_facet.facet.is_secret
         state: dict[str, JsonValue] = {
             f"{level.value} {key}": None if is_sensitive(levels.catalog, key) else value
             for level, values in levels.by_source().items()
@@ -113,11 +113,11 @@ class ConfigReader:
             "static": levels.static is not None,
             "warnings": "\n".join(warnings),
         }
-        return DescribedConfigs(entity, found, warnings, digest(state))
+        return ConfigsDescription(entity, found, warnings, digest(state))
 
     def effective_of(
         self, entity: Entity, keys: Iterable[str], planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED
-    ) -> list[EffectiveConfig]:
+    ) -> list[EffectiveConfigEntry]:
         """Return the effective values of single configs of an entity, set at any level or at none.
 
         The default broker has the values of a broker without configs of its own.
@@ -132,7 +132,7 @@ class ConfigReader:
             levels, _ = self._counting(self._levels.of_any(planned))
             own = planned.get(entity.id)
             if own is None:
-                own = stored(self._collection.get(entity.id))
+                own = stored(self._cluster_facet.get(entity.id))
             match kind:
                 case EntityType.TOPIC:
                     return [effective_topic(key, own, levels) for key in keys]
@@ -144,7 +144,7 @@ class ConfigReader:
         )
         return [effective_broker(key, levels) for key in keys]
 
-    async def stored_levels(self, broker_id: int) -> tuple[Levels, dict[str, str]]:
+    async def stored_levels(self, broker_id: int) -> tuple[ConfigLevels, dict[str, str]]:
         """Return the levels of one broker as stored, with the entries that brokers ignore.
 
         Returns:
@@ -158,23 +158,25 @@ class ConfigReader:
         levels = self._levels.of(broker_id)
         return levels, await self._undecodable(broker_id, levels.broker)
 
-    def _named(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+    def _named(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfigEntry], ConfigLevels, list[str]]:
         """Describe a topic, a group or a subscription."""
         [(kind, name)] = entity.components
-        if kind is EntityType.TOPIC and self._collection.store.topic_exists(name or "") is False:
+        if kind is EntityType.TOPIC and self._cluster_facet.store.topic_exists(name or "") is False:
             raise UnknownTopicError(f"The topic {name} does not exist in the cluster's metadata", pointer=pointer)
         self._check_readable(entity, pointer)
         levels, warnings = self._counting(self._levels.of_any())
-        own = stored(self._collection.get(entity.id))
+        own = stored(self._cluster_facet.get(entity.id))
         match kind:
             case EntityType.TOPIC:
                 return describe_topic(own, levels), levels, warnings
             case EntityType.GROUP:
                 return describe_group(own, levels), levels, warnings
-        alone = Levels(levels.catalog)  # no broker's value counts
+        alone = ConfigLevels(levels.catalog)  # no broker's value counts
         return describe_client_metrics(levels.catalog, own), alone, []
 
-    async def _broker(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+    async def _broker(
+        self, entity: Entity, pointer: str | None
+    ) -> tuple[list[EffectiveConfigEntry], ConfigLevels, list[str]]:
         name = entity.get(EntityType.BROKER)
         self._check_readable(DEFAULT_BROKER, pointer)
         if name is None:
@@ -188,10 +190,10 @@ class ConfigReader:
             levels = replace(levels, broker=kept)
         return describe_broker(levels), levels, [*warnings, *filter(None, dropped.values())]
 
-    def _counting(self, levels: Levels) -> tuple[Levels, list[str]]:
+    def _counting(self, levels: ConfigLevels) -> tuple[ConfigLevels, list[str]]:
         """Return levels without the entries that brokers ignore, and a sentence about each of those."""
-        default, of_default = read_level(levels.catalog, levels.default, Level.DEFAULT)
-        broker, of_broker = read_level(levels.catalog, levels.broker, Level.BROKER)
+        default, of_default = read_level(levels.catalog, levels.default, DynamicLevel.DEFAULT)
+        broker, of_broker = read_level(levels.catalog, levels.broker, DynamicLevel.BROKER)
         return replace(levels, default=default, broker=broker), of_default + of_broker
 
     async def _undecodable(self, broker_id: int, config: Mapping[str, str]) -> dict[str, str]:
@@ -213,4 +215,4 @@ class ConfigReader:
         return failed
 
     def _check_readable(self, entity: Entity, pointer: str | None = None) -> None:
-        self._collection.check_readable(entity, self._collection.get(entity.id), pointer)
+        self._cluster_facet.check_readable(entity, self._cluster_facet.get(entity.id), pointer)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.broker_levels import Levels
+from confplane.domain.broker_levels import ConfigLevels
 from confplane.domain.changes import stored
 from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
@@ -54,16 +54,16 @@ class BrokerLevels:
         self._store = store
         self._static = static
 
-    def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+    def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
         """Return the levels of one broker, known or not."""
-        return Levels(
+        return ConfigLevels(
             self._catalog(),
             static=self._static.of(broker_id),
             default=self._at(DEFAULT_BROKER, planned),
             broker=self._at(Entity.of(broker=str(broker_id)), planned),
         )
 
-    def of_any(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+    def of_any(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
         """Return the levels of the known broker with the lowest id, or of any unknown broker where none is known.
 
         Topics inherit from the brokers, and Kafka answers with the levels of whichever broker is asked.
@@ -71,9 +71,9 @@ class BrokerLevels:
         known = self.known(planned)
         return self.of(known[0], planned) if known else self.of_unknown(planned)
 
-    def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+    def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
         """Return the levels of a broker without configs of its own."""
-        return Levels(self._catalog(), static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
+        return ConfigLevels(self._catalog(), static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
 
     def known(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> list[int]:
         """Return the ids of the brokers with configs of their own, stored or in a file of the settings; sorted."""

@@ -24,7 +24,7 @@ from confplane.domain.facets import FacetName, full_path
 from confplane.domain.resolution import levels_of, resolve
 from confplane.services.etags import etag_of
 from confplane.services.ports.pages import PAGE_BYTES
-from confplane.services.ports.registrations import Registration
+from confplane.services.ports.registrations import ClientRegistration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
     from confplane.domain.filters import EntityFilter
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.registrations import RegistrationLog
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ SLICE = 500
 _MAX_CONFIG_NAME = 249
 
 
-Selected = tuple[str, "Node | None", "Sequence[Registration]"]
+Selected = tuple[str, "Node | None", "Sequence[ClientRegistration]"]
 """An entity of a describe: its id, its node (None for an entity that has registrations alone), its registrations."""
 
 
@@ -68,7 +68,7 @@ class ListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DescribePage:
     """One page of a list, ordered by id."""
 
     items: list[tuple[Node, dict[str, JsonValue]]]
@@ -77,7 +77,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class DescribedLevel:
     """One level that was read for effective values."""
 
     level: int
@@ -88,7 +88,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveSynonym:
+class DescribedSynonym:
     """A level's value of one key."""
 
     source: str
@@ -97,22 +97,22 @@ class EffectiveSynonym:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveValue:
+class DescribedValue:
     """One key's effective value, and every level that sets it, the winner first."""
 
     key: str
     value: JsonValue
     source: str
-    synonyms: list[EffectiveSynonym]
+    synonyms: list[DescribedSynonym]
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveDescription:
     """The effective values of an entity. A key that no level sets is absent: for quotas that is "unlimited"."""
 
     entity: Entity
-    values: list[EffectiveValue]
-    levels: list[Level]
+    values: list[DescribedValue]
+    levels: list[DescribedLevel]
     warnings: list[str]
 
 
@@ -124,7 +124,7 @@ class DescribeService:
 
     # ------------------------------------------------------------ single entities
 
-    def node(self, collection: Collection, entity_id: str) -> Node:
+    def node(self, cluster_facet: ClusterFacet, entity_id: str) -> Node:
         """Return the node of an entity by its canonical id.
 
         Raises:
@@ -132,14 +132,14 @@ class DescribeService:
             InvalidRequestError: The facet has no entities of this type.
             NotFoundError: The entity has no node.
         """
-        node = collection.get(entity_id)
+        node = cluster_facet.get(entity_id)
         if node is None:
             entity = _entity(entity_id)
-            collection.facet.check_entity(entity)
-            raise nothing_declared(collection, entity)
+            cluster_facet.facet.check_entity(entity)
+            raise nothing_declared(cluster_facet, entity)
         return node
 
-    def content(self, collection: Collection, node: Node) -> tuple[dict[str, JsonValue], str]:
+    def content(self, cluster_facet: ClusterFacet, node: Node) -> tuple[dict[str, JsonValue], str]:
         """Return the content that a node declares in a facet, and its ETag.
 
         Raises:
@@ -148,49 +148,51 @@ class DescribeService:
             CorruptZnodeError: The node can't be read.
         """
         entity = _entity(node.id)
-        declared, etag = _read(collection, entity, node, partial(collection.tagged, node=node))
+        declared, etag = _read(cluster_facet, entity, node, partial(cluster_facet.tagged, node=node))
         if etag is None:
-            collection.facet.check_entity(entity)
-            raise nothing_declared(collection, entity)
+            cluster_facet.facet.check_entity(entity)
+            raise nothing_declared(cluster_facet, entity)
         return declared, etag
 
-    def effective(self, collection: Collection, entity: Entity, nodes: Sequence[Node | None]) -> tuple[Effective, str]:
+    def effective(
+        self, cluster_facet: ClusterFacet, entity: Entity, nodes: Sequence[Node | None]
+    ) -> tuple[EffectiveDescription, str]:
         """Return the effective values of an entity by the nodes that decide them, with every level, and an ETag.
 
         Raises:
             CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
         """
-        decode = collection.facet.decode
+        decode = cluster_facet.facet.decode
         found_at: dict[str, dict[str, str]] = {}
-        levels: list[Level] = []
-        deciding = levels_of(collection.name, entity)
+        levels: list[DescribedLevel] = []
+        deciding = levels_of(cluster_facet.name, entity)
         for each, node in zip(deciding, nodes, strict=True):
             level_entity = _entity(each.entity_id)
-            declared = self._declared(collection, level_entity, node)
-            found_at[each.entity_id] = collection.own(level_entity, stored(node))
-            levels.append(Level(each.level, each.entity_id, each.reason, each.shared_by, declared))
-        found = resolve(collection.name, deciding, found_at)
+            declared = self._declared(cluster_facet, level_entity, node)
+            found_at[each.entity_id] = cluster_facet.own(level_entity, stored(node))
+            levels.append(DescribedLevel(each.level, each.entity_id, each.reason, each.shared_by, declared))
+        found = resolve(cluster_facet.name, deciding, found_at)
         values = [
-            EffectiveValue(
+            DescribedValue(
                 key,
                 decode(entity, key, resolved.value),
                 resolved.source.entity_id,
                 [
-                    EffectiveSynonym(level.entity_id, level.level, decode(entity, key, value))
+                    DescribedSynonym(level.entity_id, level.level, decode(entity, key, value))
                     for level, value in resolved.synonyms
                 ],
             )
             for key, resolved in found.items()
         ]
-        warnings = collection.facet.remarks(entity)
+        warnings = cluster_facet.facet.remarks(entity)
         state: dict[str, JsonValue] = {
             f"{level.level} {key}": value for level in levels for key, value in level.declared.items()
         }
-        return Effective(entity, values, levels, warnings), etag_of(state) or '"none"'
+        return EffectiveDescription(entity, values, levels, warnings), etag_of(state) or '"none"'
 
     # ------------------------------------------------------------ filters
 
-    async def select(self, collection: Collection, wanted: EntityFilter) -> AsyncIterator[list[Selected]]:
+    async def select(self, cluster_facet: ClusterFacet, wanted: EntityFilter) -> AsyncIterator[list[Selected]]:
         """Yield the entities that a filter selects, ordered by id, in slices, with pauses for other requests.
 
         The nodes are of one moment of the mirror. Of client configs, entities with registrations but no declared
@@ -201,13 +203,13 @@ class DescribeService:
         """
         if wanted.impossible:
             return
-        nodes = await self._search(collection, wanted)
+        nodes = await self._search(cluster_facet, wanted)
         walk: Iterator[tuple[str, Node | None]] = ((node.id, node) for node in nodes)
-        with_clients = collection.name is FacetName.CLIENT_CONFIGS
-        if with_clients and (apart := await self._registered_apart(collection, wanted, nodes)):
+        with_clients = cluster_facet.name is FacetName.CLIENT_CONFIGS
+        if with_clients and (apart := await self._registered_apart(cluster_facet, wanted, nodes)):
             walk = merge(walk, ((entity_id, None) for entity_id in apart), key=_by_id)
         matches = None if wanted.everything else wanted.matches
-        cluster, registrations = collection.store.name, self._registrations.compatibility
+        cluster, registrations = cluster_facet.store.name, self._registrations.compatibility
         while part := list(islice(walk, SLICE)):
             yield [
                 (entity_id, node, registrations(cluster, entity_id) if with_clients else ())
@@ -216,18 +218,18 @@ class DescribeService:
             ]
             await asyncio.sleep(0)
 
-    def deciding(self, collection: Collection, entity: Entity) -> tuple[Node | None, ...]:
+    def deciding(self, cluster_facet: ClusterFacet, entity: Entity) -> tuple[Node | None, ...]:
         """Return the nodes that decide an entity's quotas or client configs, most specific first.
 
         Raises:
             InvalidRequestError: The facet has no entities of this type.
             ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
         """
-        collection.facet.check_entity(entity)
-        collection = collection.around(entity)
-        return tuple([collection.get(level.entity_id) for level in levels_of(collection.name, entity)])
+        cluster_facet.facet.check_entity(entity)
+        cluster_facet = cluster_facet.around(entity)
+        return tuple([cluster_facet.get(level.entity_id) for level in levels_of(cluster_facet.name, entity)])
 
-    def decided(self, collection: Collection, nodes: Sequence[Node | None]) -> dict[str, JsonValue]:
+    def decided(self, cluster_facet: ClusterFacet, nodes: Sequence[Node | None]) -> dict[str, JsonValue]:
         """Return the effective client configs by the nodes that decide them, ordered by key.
 
         Raises:
@@ -236,10 +238,10 @@ class DescribeService:
         found: dict[str, JsonValue] = {}
         for node in reversed(nodes):
             if node is not None:
-                found |= self._declared(collection, _entity(node.id), node)
+                found |= self._declared(cluster_facet, _entity(node.id), node)
         return dict(sorted(found.items()))
 
-    def register(self, collection: Collection, wanted: EntityFilter, request: RegistrationRequest) -> None:
+    def register(self, cluster_facet: ClusterFacet, wanted: EntityFilter, request: RegistrationRequest) -> None:
         """Take the registration that came with a describe. The answer never waits for it.
 
         Raises:
@@ -247,7 +249,7 @@ class DescribeService:
             ForbiddenError: The caller may not resolve the client.
         """
         entity = exact_client(wanted, "supportedConfigs")
-        collection.around(entity)
+        cluster_facet.around(entity)
         if request.software_name is None or request.software_version is None:
             raise InvalidRequestError(
                 "supportedConfigs needs clientInformation with softwareName and softwareVersion",
@@ -257,8 +259,8 @@ class DescribeService:
             if not name or len(name) > _MAX_CONFIG_NAME:
                 raise InvalidRequestError("A supported config has no name", pointer=f"/supportedConfigs/{index}")
         self._registrations.record(
-            Registration(
-                collection.store.name,
+            ClientRegistration(
+                cluster_facet.store.name,
                 entity.id,
                 request.software_name,
                 request.software_version,
@@ -269,12 +271,12 @@ class DescribeService:
     # ------------------------------------------------------------ lists
 
     async def page(
-        self, collection: Collection, query: ListQuery, only: Callable[[Entity], Awaitable[bool]] | None = None
-    ) -> Page:
+        self, cluster_facet: ClusterFacet, query: ListQuery, only: Callable[[Entity], Awaitable[bool]] | None = None
+    ) -> DescribePage:
         """Return one page of a facet's entities; a page with large rows ends early.
 
         Args:
-            collection: The facet of a cluster.
+            cluster_facet: The facet of a cluster.
             query: The filters.
             only: A further filter; None: every entity.
 
@@ -287,12 +289,12 @@ class DescribeService:
         items: list[tuple[Node, dict[str, JsonValue]]] = []
         skipped: list[str] = []
         size = 0
-        async for node in self.candidates(collection, query, after):
+        async for node in self.candidates(cluster_facet, query, after):
             entity = _entity(node.id)
-            if not (collection.facet.entity_types.issuperset(entity.types) and selected(entity, query)):
+            if not (cluster_facet.facet.entity_types.issuperset(entity.types) and selected(entity, query)):
                 continue
             try:
-                declared = self._declared(collection, entity, node)
+                declared = self._declared(cluster_facet, entity, node)
             except CorruptZnodeError as error:
                 skipped.append(error.path)
                 continue
@@ -302,65 +304,67 @@ class DescribeService:
                 continue
             size += len(node.id) + sum(map(len, node.items))
             if len(items) == query.page_size or (items and size > PAGE_BYTES):
-                return Page(items, encode_token(items[-1][0].id), skipped)
+                return DescribePage(items, encode_token(items[-1][0].id), skipped)
             items.append((node, declared))
-        return Page(items, None, skipped)
+        return DescribePage(items, None, skipped)
 
     # ------------------------------------------------------------ inside
 
-    def declared(self, collection: Collection, entity_id: str, node: Node | None) -> dict[str, JsonValue]:
+    def declared(self, cluster_facet: ClusterFacet, entity_id: str, node: Node | None) -> dict[str, JsonValue]:
         """Return the content that a node declares in a facet; empty where there is no node.
 
         Raises:
             CorruptZnodeError: The node or a value can't be read.
         """
-        return self._declared(collection, _entity(entity_id), node)
+        return self._declared(cluster_facet, _entity(entity_id), node)
 
-    def _declared(self, collection: Collection, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
-        return _read(collection, entity, node, collection.declared)
+    def _declared(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
+        return _read(cluster_facet, entity, node, cluster_facet.declared)
 
-    async def _search(self, collection: Collection, wanted: EntityFilter) -> list[Node]:
+    async def _search(self, cluster_facet: ClusterFacet, wanted: EntityFilter) -> list[Node]:
         """Return nodes of one moment, ordered by id: all that the filter selects, with few others."""
         if wanted.exact_entity is not None:
-            node = collection.get(wanted.exact_entity.id)
+            node = cluster_facet.get(wanted.exact_entity.id)
             return [] if node is None else [node]
         if wanted.user_prefix is not None:
-            alone = collection.find(wanted.user_prefix.removesuffix(","))
-            return [*([] if alone is None else [alone]), *collection.with_keys(prefix=wanted.user_prefix)]
+            alone = cluster_facet.find(wanted.user_prefix.removesuffix(","))
+            return [*([] if alone is None else [alone]), *cluster_facet.with_keys(prefix=wanted.user_prefix)]
         if wanted.client_id is not None:
-            return collection.with_client_id(wanted.client_id[0])
+            return cluster_facet.with_client_id(wanted.client_id[0])
         prefix = EntityType.IP.value if EntityType.IP in wanted.components else ""
-        return await collection.moment(prefix=prefix)
+        return await cluster_facet.moment(prefix=prefix)
 
-    async def candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
+    async def candidates(self, cluster_facet: ClusterFacet, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
         """Yield the nodes behind ``after``, ordered by id: a superset of the list's, each slice from one moment."""
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
         if first is not None:
-            node = collection.find(first.id) if query.id is None else collection.get(first.id)
+            node = cluster_facet.find(first.id) if query.id is None else cluster_facet.get(first.id)
             if node is not None and (after is None or node.id > after):
                 yield node
             if query.id is not None or first.types != (EntityType.USER,):
                 return
             prefix = f"{first.id},"
         elif "client-id" in query.names:
-            for node in collection.with_client_id(query.names["client-id"]):
+            for node in cluster_facet.with_client_id(query.names["client-id"]):
                 if after is None or node.id > after:
                     yield node
             return
-        while nodes := list(islice(collection.with_keys(after=after, prefix=prefix), SLICE)):
+        while nodes := list(islice(cluster_facet.with_keys(after=after, prefix=prefix), SLICE)):
             for node in nodes:
                 yield node
             after = nodes[-1].id
             await asyncio.sleep(0)
 
-    async def _registered_apart(self, collection: Collection, wanted: EntityFilter, nodes: Sequence[Node]) -> list[str]:
+    async def _registered_apart(
+        self, cluster_facet: ClusterFacet, wanted: EntityFilter, nodes: Sequence[Node]
+    ) -> list[str]:
         """Return the ids of a filter's entities that have registrations and none of these ordered nodes, in order."""
-        cluster, exact = collection.store.name, wanted.exact_entity
+        cluster, exact = cluster_facet.store.name, wanted.exact_entity
         if exact is not None:
             candidates = [exact.id] if self._registrations.compatibility(cluster, exact.id) else []
         else:
-            candidates = list(self._registrations.registered(cluster, within=collection.visible))
+            candidates = list(self._registrations.registered(cluster, within=cluster_facet.visible))
         apart: list[str] = []
         for position, entity_id in enumerate(candidates):
             if position % SLICE == SLICE - 1:
@@ -376,9 +380,9 @@ _by_id = itemgetter(0)
 _node_id = attrgetter("id")
 
 
-def nothing_declared(collection: Collection, entity: Entity) -> NotFoundError:
+def nothing_declared(cluster_facet: ClusterFacet, entity: Entity) -> NotFoundError:
     """Return the error for an entity without keys of a facet."""
-    return NotFoundError(f"{entity.id} has no {collection.name}")
+    return NotFoundError(f"{entity.id} has no {cluster_facet.name}")
 
 
 _TYPES = {kind.value: kind for kind in EntityType}
@@ -420,19 +424,19 @@ def selected(entity: Entity, query: ListQuery) -> bool:
 
 
 def _read(
-    collection: Collection, entity: Entity, node: Node | None, reading: Callable[[Entity, Mapping[str, str]], T]
+    cluster_facet: ClusterFacet, entity: Entity, node: Node | None, reading: Callable[[Entity, Mapping[str, str]], T]
 ) -> T:
     """Read a node's map in one of a collection's ways.
 
     Raises:
         CorruptZnodeError: The node or a value can't be read.
     """
-    collection.check_readable(entity, node)
+    cluster_facet.check_readable(entity, node)
     try:
         return reading(entity, stored(node))
     except ValueError as error:
         raise CorruptZnodeError(
-            full_path(collection.tree, entity), f"holds a value that can't be read: {error}"
+            full_path(cluster_facet.tree, entity), f"holds a value that can't be read: {error}"
         ) from None
 
 

@@ -27,8 +27,8 @@ from confplane.services.reads.describe import (
     selected,
 )
 from confplane.services.reads.layouts import Layouts, layouts_of
-from confplane.services.reads.moments import Moment, Moments, unrecorded
-from confplane.services.reads.past import Past, current, past_of
+from confplane.services.reads.past import PastState, current, past_of
+from confplane.services.reads.point_in_time import PointInTime, PointInTimeResolver, unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.facets import JsonValue
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.history import TrailHistory
     from confplane.services.ports.trail import AuditLog, AuditRecord, IntentEntity
     from confplane.services.reads.describe import DescribeService
@@ -62,7 +62,7 @@ class PastEntity:
     exact: bool = True
     low: int | None = None
     high: int | None = None
-    """The bounds of a run of writes by others; see :class:`~confplane.services.reads.past.Past`."""
+    """The bounds of a run of writes by others; see :class:`~confplane.services.reads.past.PastState`."""
 
     @property
     def etag(self) -> str:
@@ -82,7 +82,7 @@ class PastPage:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyChange:
+class ValueChange:
     """One key's values before and after, as JSON answers them; None is absent, or not kept."""
 
     key: str
@@ -93,24 +93,24 @@ class KeyChange:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryItem:
+class HistoryEntry:
     """One change of an entity in a facet."""
 
     record: AuditRecord
     revision: int
     time_ms: int
-    changes: tuple[KeyChange, ...]
+    changes: tuple[ValueChange, ...]
     moved: bool = False
     """True for a move to another layout, or the removal of unread configs from one."""
 
 
 @dataclass(frozen=True, slots=True)
-class PastDiff:
+class EntityDiff:
     """An entity at two moments, and the keys that differ."""
 
     before: PastEntity
     after: PastEntity
-    changes: tuple[KeyChange, ...]
+    changes: tuple[ValueChange, ...]
 
 
 class HistoryService:
@@ -126,17 +126,17 @@ class HistoryService:
         self._trail = trail
         self._audit = audit
         self._describe = describe
-        self._moments = Moments(trail)
+        self._moments = PointInTimeResolver(trail)
 
     # ------------------------------------------------------------ one entity
 
     async def entity(
-        self, collection: Collection, entity: Entity, at: int | datetime, deadline: float, *, name: str = "at"
+        self, cluster_facet: ClusterFacet, entity: Entity, at: int | datetime, deadline: float, *, name: str = "at"
     ) -> PastEntity:
         """Return the content of an entity at a moment; nothing declared where it had none.
 
         Args:
-            collection: The facet, as the caller may read it.
+            cluster_facet: The facet, as the caller may read it.
             entity: The entity.
             at: The revision or the time.
             deadline: The deadline on the clock of ``time.monotonic()``.
@@ -144,71 +144,80 @@ class HistoryService:
 
         Raises:
             ForbiddenError: The caller may not describe the entity.
-            InvalidRequestError: The facet has no entities of this type; or as :meth:`Moments.find`.
-            BeforeHistoryError: As :meth:`Moments.find`.
+            InvalidRequestError: The facet has no entities of this type; or as :meth:`PointInTimeResolver.find`.
+            BeforeHistoryError: As :meth:`PointInTimeResolver.find`.
             CorruptZnodeError: The znode could not be read then.
             UnavailableError: A store is away.
         """
-        _check(collection, entity)
-        moment = await self._moments.find(collection.store, at, deadline, name=name)
-        trees = (await layouts_of(self._audit, collection)).at(moment.revision)
-        [past] = await self._pasts(collection.whole, trees, [entity.id], moment)
+        _check(cluster_facet, entity)
+        moment = await self._moments.find(cluster_facet.store, at, deadline, name=name)
+        trees = (await layouts_of(self._audit, cluster_facet)).at(moment.revision)
+        [past] = await self._pasts(cluster_facet.whole, trees, [entity.id], moment)
         if isinstance(past, CorruptZnodeError):
             raise past
         return past
 
-    async def existing(self, collection: Collection, entity: Entity, at: int | datetime, deadline: float) -> PastEntity:
+    async def existing(
+        self, cluster_facet: ClusterFacet, entity: Entity, at: int | datetime, deadline: float
+    ) -> PastEntity:
         """Return the content of an entity at a moment, as :meth:`entity`.
 
         Raises:
             NotFoundError: The entity declared nothing in the facet then.
         """
-        found = await self.entity(collection, entity, at, deadline)
+        found = await self.entity(cluster_facet, entity, at, deadline)
         if not (found.declared or found.not_kept):
-            raise nothing_declared(collection, entity)
+            raise nothing_declared(cluster_facet, entity)
         return found
 
     async def diff(
-        self, collection: Collection, entity: Entity, before: int | datetime, after: int | datetime, deadline: float
-    ) -> PastDiff:
+        self,
+        cluster_facet: ClusterFacet,
+        entity: Entity,
+        before: int | datetime,
+        after: int | datetime,
+        deadline: float,
+    ) -> EntityDiff:
         """Return an entity at two moments, and the keys that differ. Raises the errors of :meth:`entity`."""
-        first = await self.entity(collection, entity, before, deadline, name="from")
-        second = await self.entity(collection, entity, after, deadline, name="to")
+        first = await self.entity(cluster_facet, entity, before, deadline, name="from")
+        second = await self.entity(cluster_facet, entity, after, deadline, name="to")
         changes = []
         for key in sorted({*first.declared, *first.not_kept, *second.declared, *second.not_kept}):
             old, new = first.declared.get(key), second.declared.get(key)
             not_kept = key in first.not_kept or key in second.not_kept
             if not_kept or old != new:
-                changes.append(KeyChange(key, old, new, not_kept))
-        return PastDiff(first, second, tuple(changes))
+                changes.append(ValueChange(key, old, new, not_kept))
+        return EntityDiff(first, second, tuple(changes))
 
     # ------------------------------------------------------------ lists
 
-    async def page(self, collection: Collection, query: ListQuery, at: int | datetime, deadline: float) -> PastPage:
+    async def page(
+        self, cluster_facet: ClusterFacet, query: ListQuery, at: int | datetime, deadline: float
+    ) -> PastPage:
         """Return one page of a facet's entities at a moment. All pages of a list are of the first page's moment.
 
         Raises:
-            InvalidRequestError: The page token is not valid; or as :meth:`Moments.find`.
+            InvalidRequestError: The page token is not valid; or as :meth:`PointInTimeResolver.find`.
             InvalidEntityIdError: ``id`` is not an entity id.
             ForbiddenError: ``id`` names an entity that the caller may not describe.
-            BeforeHistoryError: As :meth:`Moments.find`.
+            BeforeHistoryError: As :meth:`PointInTimeResolver.find`.
             UnavailableError: A store is away.
         """
         after: str | None = None
         if query.id is not None:
-            _check_visible(collection, Entity.from_id(query.id, pointer="id"))
+            _check_visible(cluster_facet, Entity.from_id(query.id, pointer="id"))
         if query.page_token is not None:
             at, after = _decoded(query.page_token)
-        moment = await self._moments.find(collection.store, at, deadline)
-        trees = (await layouts_of(self._audit, collection)).at(moment.revision)
+        moment = await self._moments.find(cluster_facet.store, at, deadline)
+        trees = (await layouts_of(self._audit, cluster_facet)).at(moment.revision)
         items: list[PastEntity] = []
         skipped: list[str] = []
         size = 0
         while True:
-            ids, more = await self._candidates(collection, query, trees, moment, after, deadline)
+            ids, more = await self._candidates(cluster_facet, query, trees, moment, after, deadline)
             for start in range(0, len(ids), _AT_ONCE):
                 some = ids[start : start + _AT_ONCE]
-                for past in await self._pasts(collection.whole, trees, some, moment):
+                for past in await self._pasts(cluster_facet.whole, trees, some, moment):
                     if isinstance(past, CorruptZnodeError):
                         skipped.append(past.path)
                         continue
@@ -226,10 +235,10 @@ class HistoryService:
 
     async def _candidates(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         query: ListQuery,
         trees: Sequence[Tree],
-        moment: Moment,
+        moment: PointInTime,
         after: str | None,
         deadline: float,
     ) -> tuple[list[str], str | None]:
@@ -237,12 +246,12 @@ class HistoryService:
 
         These are the entities with keys now, and the entities that were changed since.
         """
-        store, visible = collection.store, collection.visible
+        store, visible = cluster_facet.store, cluster_facet.visible
         ends: list[str] = []
         found: set[str] = set()
         for tree in trees:
             ids: list[str] = []
-            async for node in self._describe.candidates(_in_tree(collection, tree), query, after):
+            async for node in self._describe.candidates(_in_tree(cluster_facet, tree), query, after):
                 ids.append(node.id)
                 if len(ids) == SLICE:
                     ends.append(node.id)
@@ -266,7 +275,7 @@ class HistoryService:
             and (visible is None or znode.entity_id in visible)
         )
         end = min(ends, default=None)
-        of_facet = collection.facet.entity_types
+        of_facet = cluster_facet.facet.entity_types
         ids = sorted(each for each in found if end is None or each <= end)
         entities = ((each, Entity.from_id(each)) for each in ids)
         return [
@@ -278,25 +287,25 @@ class HistoryService:
     # ------------------------------------------------------------ the states of znodes
 
     async def _pasts(
-        self, collection: Collection, trees: Sequence[Tree], ids: Sequence[str], moment: Moment
+        self, cluster_facet: ClusterFacet, trees: Sequence[Tree], ids: Sequence[str], moment: PointInTime
     ) -> list[PastEntity | CorruptZnodeError]:
         """Return the content of entities at a moment, in their order, or the reason why it could not be read."""
-        store, revision = collection.store, moment.revision
+        store, revision = cluster_facet.store, moment.revision
         znodes = [Znode(tree, entity_id) for entity_id in ids for tree in trees]
         # The mirror first: whatever it has of later writes, the trail gets afterwards.
         nodes = {znode: store.get(*znode) for znode in znodes}
         asked = [znode for znode, node in nodes.items() if node is None or moment.precedes(node)]
         around = dict(zip(asked, await self._trail.around(store.name, asked, revision), strict=True)) if asked else {}
-        pasts: dict[Znode, Past] = {}
+        pasts: dict[Znode, PastState] = {}
         for znode, node in nodes.items():
-            content = collection.redact(znode.tree, znode.entity_id, stored(node))
+            content = cluster_facet.redact(znode.tree, znode.entity_id, stored(node))
             if node is not None and not moment.precedes(node):
                 pasts[znode] = current(node, content)
             else:
                 pasts[znode] = past_of(node, content, around[znode], moment.since)
         return [
             _declared(
-                collection,
+                cluster_facet,
                 Entity.from_id(entity_id),
                 revision,
                 [(tree, pasts[Znode(tree, entity_id)]) for tree in trees],
@@ -307,8 +316,8 @@ class HistoryService:
     # ------------------------------------------------------------ changes
 
     async def changes(
-        self, collection: Collection, entity: Entity, *, page_size: int, before: UUID | None
-    ) -> tuple[list[HistoryItem], UUID | None]:
+        self, cluster_facet: ClusterFacet, entity: Entity, *, page_size: int, before: UUID | None
+    ) -> tuple[list[HistoryEntry], UUID | None]:
         """Return a page of an entity's committed changes in a facet, newest first, and the cursor of the next page.
 
         A page may be short and yet have a cursor: its work is bounded.
@@ -318,46 +327,46 @@ class HistoryService:
             InvalidRequestError: The facet has no entities of this type.
             UnavailableError: Postgres is away.
         """
-        _check(collection, entity)
-        layouts = await layouts_of(self._audit, collection)
-        items: list[HistoryItem] = []
+        _check(cluster_facet, entity)
+        layouts = await layouts_of(self._audit, cluster_facet)
+        items: list[HistoryEntry] = []
         cursor = before
         for _ in range(_ROUNDS):
             query = AuditQuery(
-                collection.store.name,
+                cluster_facet.store.name,
                 entity_id=entity.id,
                 outcome="committed",
                 page_size=page_size - len(items),
                 before=cursor,
             )
             records, cursor = await self._audit.search(query)
-            items += [item for record in records if (item := _item(collection, entity, record, layouts)) is not None]
+            items += [item for record in records if (item := _item(cluster_facet, entity, record, layouts)) is not None]
             if cursor is None or len(items) >= page_size:
                 break
         return items, cursor
 
 
-def _check(collection: Collection, entity: Entity) -> None:
-    _check_visible(collection, entity)
-    collection.facet.check_entity(entity)
+def _check(cluster_facet: ClusterFacet, entity: Entity) -> None:
+    _check_visible(cluster_facet, entity)
+    cluster_facet.facet.check_entity(entity)
 
 
-def _check_visible(collection: Collection, entity: Entity) -> None:
-    if collection.access is not None:
-        collection.access.require(collection.store.name, Operation.DESCRIBE_CONFIGS, entity.id)
+def _check_visible(cluster_facet: ClusterFacet, entity: Entity) -> None:
+    if cluster_facet.access is not None:
+        cluster_facet.access.require(cluster_facet.store.name, Operation.DESCRIBE_CONFIGS, entity.id)
 
 
-def _in_tree(collection: Collection, tree: Tree) -> Collection:
+def _in_tree(cluster_facet: ClusterFacet, tree: Tree) -> ClusterFacet:
     """Return a collection whose keys are in a given tree, with the same bounds."""
-    whole = replace(collection.whole, root=tree, laid_out=False)
-    return whole if collection.access is None else whole.seen_by(collection.access)
+    whole = replace(cluster_facet.whole, root=tree, laid_out=False)
+    return whole if cluster_facet.access is None else whole.visible_to(cluster_facet.access)
 
 
 def _declared(
-    collection: Collection, entity: Entity, revision: int, sides: Sequence[tuple[Tree, Past]]
+    cluster_facet: ClusterFacet, entity: Entity, revision: int, sides: Sequence[tuple[Tree, PastState]]
 ) -> PastEntity | CorruptZnodeError:
     """Return what an entity declared, by its znodes in the trees that were read then."""
-    owns = collection.facet.owns
+    owns = cluster_facet.facet.owns
     tree, past = next(
         (each for each in sides if each[1].defect is not None or any(owns(entity, key) for key in each[1].content)),
         sides[0],
@@ -372,11 +381,11 @@ def _declared(
         value = past.content[key]
         if value is None:
             not_kept.append(key)
-            if collection.facet.is_secret(entity, key):
+            if cluster_facet.facet.is_secret(entity, key):
                 declared[key] = None
             continue
         try:
-            declared[key] = collection.facet.decode(entity, key, value)
+            declared[key] = cluster_facet.facet.decode(entity, key, value)
         except ValueError as error:
             return CorruptZnodeError(full_path(tree, entity), f"holds a value that can't be read: {error}")
     # A run in the one tree may have hidden a state of the other.
@@ -384,36 +393,36 @@ def _declared(
     return PastEntity(entity.id, revision, declared, tuple(not_kept), vague.exact, vague.low, vague.high)
 
 
-def _item(collection: Collection, entity: Entity, record: AuditRecord, layouts: Layouts) -> HistoryItem | None:
+def _item(cluster_facet: ClusterFacet, entity: Entity, record: AuditRecord, layouts: Layouts) -> HistoryEntry | None:
     """Return a change of an entity in a facet; None for a change of other facets alone."""
     outcome = record.outcome
     if outcome is None or outcome.revision is None or outcome.time_ms is None:
         return None
     when = outcome.revision, outcome.time_ms
-    facet = collection.name.value
+    facet = cluster_facet.name.value
     rows = [row for row in record.intent.entities if row.entity_id == entity.id and row.facet in {facet, *_OF_SEVERAL}]
     if any(op.get("op") in WHOLE_OPS for row in rows for op in row.ops):
-        return HistoryItem(record, *when, (), moved=True)
+        return HistoryEntry(record, *when, (), moved=True)
     trees = layouts.at(outcome.revision)
     read = {full_path(tree, entity) for tree in trees}
-    changes = tuple(change for row in rows if row.path in read for change in _key_changes(collection, entity, row))
-    return HistoryItem(record, *when, changes) if changes else None
+    changes = tuple(change for row in rows if row.path in read for change in _key_changes(cluster_facet, entity, row))
+    return HistoryEntry(record, *when, changes) if changes else None
 
 
-def _key_changes(collection: Collection, entity: Entity, row: IntentEntity) -> Iterator[KeyChange]:
+def _key_changes(cluster_facet: ClusterFacet, entity: Entity, row: IntentEntity) -> Iterator[ValueChange]:
     for key in row.keys:
-        if collection.facet.owns(entity, key):
+        if cluster_facet.facet.owns(entity, key):
             not_kept = any(key in side and side[key] is None for side in (row.before, row.after))
-            before, after = (_shown(collection, entity, key, side.get(key)) for side in (row.before, row.after))
-            yield KeyChange(key, before, after, not_kept)
+            before, after = (_shown(cluster_facet, entity, key, side.get(key)) for side in (row.before, row.after))
+            yield ValueChange(key, before, after, not_kept)
 
 
-def _shown(collection: Collection, entity: Entity, key: str, value: str | None) -> JsonValue:
+def _shown(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None) -> JsonValue:
     """Return a stored value as JSON answers it; one that is not valid for its key as it was stored."""
     if value is None:
         return None
     try:
-        return collection.facet.decode(entity, key, value)
+        return cluster_facet.facet.decode(entity, key, value)
     except ValueError:
         return value
 

@@ -11,7 +11,7 @@ from confplane.services.ports.trail import AuditQuery
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.trail import AuditLog
 
 _BY_NAME: Final = {tree.layout: tree for tree in Tree}
@@ -34,20 +34,22 @@ class Layouts:
         return next((before for changed, before in self._changes if changed > revision), self._now)
 
 
-async def layouts_of(audit: AuditLog, collection: Collection) -> Layouts:
+async def layouts_of(audit: AuditLog, cluster_facet: ClusterFacet) -> Layouts:
     """Return the layouts of a collection's facet.
 
     Raises:
         UnavailableError: Postgres is away.
     """
-    if not collection.laid_out:
-        return Layouts((collection.root,), [])
-    place = collection.store.place()
+    if not cluster_facet.laid_out:
+        return Layouts((cluster_facet.root,), [])
+    place = cluster_facet.store.place()
     now = (place.tree,) if place.source is None else (place.tree, place.source)
     changes: list[tuple[int, tuple[Tree, ...]]] = []
     cursor: UUID | None = None
     while True:
-        query = AuditQuery(collection.store.name, entity_id=ENTITY, key=LAYOUT_KEY, outcome="committed", before=cursor)
+        query = AuditQuery(
+            cluster_facet.store.name, entity_id=ENTITY, key=LAYOUT_KEY, outcome="committed", before=cursor
+        )
         records, cursor = await audit.search(query)
         for record in records:
             if record.outcome is None or record.outcome.revision is None:

@@ -14,14 +14,14 @@ from confplane.services.ports.trail import EXTERNAL
 
 if TYPE_CHECKING:
     from confplane.domain.changes import Node
-    from confplane.services.ports.history import Around, Content, Written
+    from confplane.services.ports.history import Content, SurroundingChanges, ZnodeChange
 
 _MANY: Final = 2
 """More writes than one: the content between them is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastState:
     """The state of a znode at a revision."""
 
     content: Content = field(repr=False)
@@ -37,7 +37,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _KnownState:
     """A state that the trail knows, at the revision in question or before it."""
 
     revision: int
@@ -50,12 +50,12 @@ class _Left:
     defect: str | None = None
 
 
-def current(node: Node, content: Content) -> Past:
+def current(node: Node, content: Content) -> PastState:
     """Return the state of a znode that was not written since the revision."""
-    return Past(content, defect=node.defect if not node.items else None)
+    return PastState(content, defect=node.defect if not node.items else None)
 
 
-def past_of(node: Node | None, content: Content, around: Around, since: int) -> Past:
+def past_of(node: Node | None, content: Content, around: SurroundingChanges, since: int) -> PastState:
     """Return the state at a revision of a znode that is absent now, or was written since.
 
     Args:
@@ -70,26 +70,26 @@ def past_of(node: Node | None, content: Content, around: Around, since: int) -> 
     if node is not None:
         return _unrecorded(node, content, left, since)
     if left is None or left.version is None or not left.content:
-        return Past({})
+        return PastState({})
     # A removal that is not recorded yet.
-    return Past(left.content, exact=False, low=left.revision, defect=left.defect)
+    return PastState(left.content, exact=False, low=left.revision, defect=left.defect)
 
 
-def _left(around: Around, since: int) -> _Left | None:
+def _left(around: SurroundingChanges, since: int) -> _KnownState | None:
     """Return the last known state at the revision or before it; None where none is known."""
     earlier, recorded = around.earlier, around.recorded
     if earlier is not None:
-        return _Left(earlier.revision, earlier.version, _czxid(earlier), earlier.after, earlier.defect)
+        return _KnownState(earlier.revision, earlier.version, _czxid(earlier), earlier.after, earlier.defect)
     if recorded is None or recorded.first_version is None or recorded.first_czxid is None:
         return None
     if recorded.first_czxid > since:
         return None  # made after the first contact, and no change of it is at the revision or before it
     # The content is that of the last state as long as no change of the znode is known.
     content = recorded.content if around.later is None and recorded.present else None
-    return _Left(since, recorded.first_version, recorded.first_czxid, content)
+    return _KnownState(since, recorded.first_version, recorded.first_czxid, content)
 
 
-def _czxid(written: Written) -> int | None:
+def _czxid(written: ZnodeChange) -> int | None:
     """Return the czxid of the znode that a change left, where the trail has it."""
     if written.remade is not None:
         return written.remade
@@ -98,7 +98,7 @@ def _czxid(written: Written) -> int | None:
     return written.revision if written.version_read is None else written.czxid_read
 
 
-def _before(later: Written, after_later: Written | None, left: _Left | None, since: int) -> Past:
+def _before(later: ZnodeChange, after_later: ZnodeChange | None, left: _KnownState | None, since: int) -> PastState:
     """Return the state by the first change behind the revision."""
     content = later.before if later.version_read is not None else {}
     unseen = _writes_between(left, later.version_read, later.czxid_read, content)
@@ -106,11 +106,11 @@ def _before(later: Written, after_later: Written | None, left: _Left | None, sin
     if exact and later.kind == EXTERNAL:
         exact = _is_one_write(later, after_later)
     low = since if left is None else left.revision
-    past = Past(content, defect=None if left is None or unseen else left.defect)
+    past = PastState(content, defect=None if left is None or unseen else left.defect)
     return past if exact else replace(past, exact=False, low=low, high=later.revision)
 
 
-def _is_one_write(run: Written, following: Written | None) -> bool:
+def _is_one_write(run: ZnodeChange, following: ZnodeChange | None) -> bool:
     """Return True where a run is one write, of which the revision is known.
 
     A removal has the revision at which it was found. A run that was found by the next change of this service has the
@@ -120,7 +120,7 @@ def _is_one_write(run: Written, following: Written | None) -> bool:
     return run.writes == 1 and run.version is not None and not found_by_next
 
 
-def _unrecorded(node: Node, content: Content, left: _Left | None, since: int) -> Past:
+def _unrecorded(node: Node, content: Content, left: _KnownState | None, since: int) -> PastState:
     """Return the state of a znode that was written behind the revision, where the trail has no such change.
 
     Either the change is not recorded yet, or it left the content as it was.
@@ -128,14 +128,14 @@ def _unrecorded(node: Node, content: Content, left: _Left | None, since: int) ->
     if left is None or left.version is None:
         # One write made the znode, behind the revision: before it there was none.
         low = since if left is None else left.revision
-        return Past({}) if node.version == 0 else Past({}, exact=False, low=low, high=node.mzxid)
+        return PastState({}) if node.version == 0 else PastState({}, exact=False, low=low, high=node.mzxid)
     before = content if left.content is None else left.content
     if _writes_between(left, node.version, node.czxid, content) < _MANY:
-        return Past(before, defect=left.defect)
-    return Past(before, exact=False, low=left.revision, high=node.mzxid, defect=left.defect)
+        return PastState(before, defect=left.defect)
+    return PastState(before, exact=False, low=left.revision, high=node.mzxid, defect=left.defect)
 
 
-def _writes_between(left: _Left | None, version: int | None, czxid: int | None, content: Content) -> int:
+def _writes_between(left: _KnownState | None, version: int | None, czxid: int | None, content: Content) -> int:
     """Return the number of writes between a state that is known and a later one: 0, 1, or :data:`_MANY` for more.
 
     Args:

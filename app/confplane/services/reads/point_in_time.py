@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.errors import BeforeHistoryError, InvalidRequestError, UnavailableError
 from confplane.domain.texts import rfc3339
 from confplane.services.ports.history import Znode
-from confplane.services.ports.journal import Cursor, Page
+from confplane.services.ports.journal import Cursor, JournalPage
 
 if TYPE_CHECKING:
     from confplane.domain.changes import Node
-    from confplane.services.ports.history import Knowledge, TrailHistory
+    from confplane.services.ports.history import TrailCoverage, TrailHistory
     from confplane.services.ports.store import ClusterStore
 
 _PATIENCE_S: Final = 3.0
@@ -24,7 +24,7 @@ _PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PointInTime:
     """A moment of a cluster's past."""
 
     revision: int
@@ -41,7 +41,7 @@ class Moment:
         return node.mzxid > self.revision or (self.time_ms is not None and node.mtime_ms > self.time_ms)
 
 
-class Moments:
+class PointInTimeResolver:
     """Finds moments.
 
     Args:
@@ -51,7 +51,7 @@ class Moments:
     def __init__(self, trail: TrailHistory) -> None:
         self._trail = trail
 
-    async def find(self, store: ClusterStore, at: int | datetime, deadline: float, *, name: str = "at") -> Moment:
+    async def find(self, store: ClusterStore, at: int | datetime, deadline: float, *, name: str = "at") -> PointInTime:
         """Return the moment of a revision or of a time; the mirror has reached it.
 
         A time means the last revision before the first revision that is later than the time. A time of the future
@@ -69,13 +69,13 @@ class Moments:
             UnavailableError: A store is away; or the moment is a time so near that writes of others are not recorded
                 yet.
         """
-        knowledge = await self._knowledge(store, name)
+        coverage = await self._coverage(store, name)
         time_ms = None
         if isinstance(at, datetime):
             time_ms = int(at.timestamp() * 1000)
-            if at < knowledge.since_at:
-                raise _before(store, knowledge, name)
-            revision, knowledge = await self._of_time(store, at, knowledge, deadline)
+            if at < coverage.since_at:
+                raise _before(store, coverage, name)
+            revision, coverage = await self._of_time(store, at, coverage, deadline)
         else:
             revision = at
             if revision > _reached(store) and revision > (newest := await store.catch_up(deadline)):
@@ -83,39 +83,39 @@ class Moments:
                     f"{name} is revision {revision}, and the newest revision of cluster {store.name} is {newest}",
                     pointer=name,
                 )
-        if revision < knowledge.since:
-            raise _before(store, knowledge, name)
-        return Moment(revision, knowledge.since, knowledge.recorded, time_ms)
+        if revision < coverage.since:
+            raise _before(store, coverage, name)
+        return PointInTime(revision, coverage.since, coverage.recorded, time_ms)
 
-    async def _knowledge(self, store: ClusterStore, name: str) -> Knowledge:
-        knowledge = await self._trail.knowledge(store.name)
-        if knowledge is None:
+    async def _coverage(self, store: ClusterStore, name: str) -> TrailCoverage:
+        coverage = await self._trail.coverage(store.name)
+        if coverage is None:
             raise BeforeHistoryError(
                 f"The trail of cluster {store.name} does not know the writes of others yet; it begins with the first"
                 " complete look at the cluster, and never while the setting record_external_changes is off",
                 pointer=name,
             )
-        return knowledge
+        return coverage
 
     async def _of_time(
-        self, store: ClusterStore, at: datetime, knowledge: Knowledge, deadline: float
-    ) -> tuple[int, Knowledge]:
+        self, store: ClusterStore, at: datetime, coverage: TrailCoverage, deadline: float
+    ) -> tuple[int, TrailCoverage]:
         # Everything that was written up to the time is in the mirror, and so in its journal, by then.
         newest = await store.catch_up(deadline)
         patience = min(deadline, time.monotonic() + _PATIENCE_S)
         while True:
             first = await self._trail.first_after(store.name, at)
             revision = newest if first is None else first - 1
-            if revision <= knowledge.recorded or unrecorded(store, knowledge.recorded, revision) == set():
-                return revision, knowledge
+            if revision <= coverage.recorded or unrecorded(store, coverage.recorded, revision) == set():
+                return revision, coverage
             if time.monotonic() >= patience:
                 raise UnavailableError(
-                    f"The writes of others to cluster {store.name} are recorded up to revision {knowledge.recorded}"
+                    f"The writes of others to cluster {store.name} are recorded up to revision {coverage.recorded}"
                     " only; ask again, or ask for a revision",
                     retry_after_s=1,
                 )
             await asyncio.sleep(_PAUSE_S)
-            knowledge = await self._trail.knowledge(store.name) or knowledge
+            coverage = await self._trail.coverage(store.name) or coverage
 
 
 def unrecorded(store: ClusterStore, recorded: int, revision: int | None = None) -> set[Znode] | None:
@@ -133,7 +133,7 @@ def unrecorded(store: ClusterStore, recorded: int, revision: int | None = None) 
     if begin is None:
         return None
     page = store.journal.read(Cursor(begin.cursor.load, recorded))
-    if not isinstance(page, Page):
+    if not isinstance(page, JournalPage):
         return set() if begin.cursor.revision <= recorded else None
     return {
         Znode(entry.tree, entry.entity_id) for entry in page.entries if revision is None or entry.revision <= revision
@@ -145,11 +145,11 @@ def _reached(store: ClusterStore) -> int:
     return 0 if freshness is None else freshness[0]
 
 
-def _before(store: ClusterStore, knowledge: Knowledge, name: str) -> BeforeHistoryError:
-    since = rfc3339(knowledge.since_at)
+def _before(store: ClusterStore, coverage: TrailCoverage, name: str) -> BeforeHistoryError:
+    since = rfc3339(coverage.since_at)
     return BeforeHistoryError(
-        f"The trail of cluster {store.name} knows every write from revision {knowledge.since} on ({since})",
-        since=knowledge.since,
+        f"The trail of cluster {store.name} knows every write from revision {coverage.since} on ({since})",
+        since=coverage.since,
         since_time=since,
         pointer=name,
     )

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from confplane.services.access import Access
-    from confplane.services.ports.registrations import Registration, RegistrationLog
+    from confplane.services.ports.registrations import ClientRegistration, RegistrationLog
 
 
 async def search(
     log: RegistrationLog, access: Access, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
-) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
+) -> tuple[list[tuple[ClientRegistration, datetime, datetime]], str | None]:
     """Return a page of the registrations of entities that the caller may describe, and the next cursor.
 
     Raises:

@@ -20,20 +20,20 @@ from confplane.domain.rollups import ROLLUPS, ColumnType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.rollups import Column, Rollup
     from confplane.services.access import Access
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RollupSelection:
     """The selected rows of a rollup: the filters of a :class:`RowQuery`."""
 
     entity_id: str | None
     members: Mapping[str, Any]
 
 
-def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
+def selection(rollup: Rollup, given: Mapping[str, str]) -> RollupSelection:
     """Read filters: columns, by either of their names, and the text of a value.
 
     A filter of a column of several texts selects rows that have the text among them.
@@ -56,10 +56,10 @@ def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
             entity_id = Entity.from_id(text, pointer=name).id if text else ""
         else:
             members[column.name] = _value(column, text, name)
-    return Selection(entity_id, members)
+    return RollupSelection(entity_id, members)
 
 
-def visible(access: Access, cluster: str, rollup: Rollup, entity_id: str | None) -> Ranges | None:
+def visible(access: Access, cluster: str, rollup: Rollup, entity_id: str | None) -> NameRanges | None:
     """Return the entities whose rows a caller may see; None: all rows.
 
     A caller with the grant DESCRIBE on ``rollups`` sees all rows. Without it, rows about single entities are seen by

@@ -17,7 +17,7 @@ from confplane.domain.errors import NotFoundError
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.services.access import Access
     from confplane.services.ports.trail import AuditLog, AuditQuery, AuditRecord
 
@@ -50,7 +50,7 @@ async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -
     return record
 
 
-def _visible(access: Access, cluster: str) -> Ranges | None:
+def _visible(access: Access, cluster: str) -> NameRanges | None:
     if access.unlimited or access.allows(cluster, Operation.DESCRIBE, spell(ResourceType.AUDIT)):
         return None
     return access.allowed(cluster, Operation.DESCRIBE_CONFIGS)

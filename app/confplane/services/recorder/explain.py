@@ -18,14 +18,14 @@ from confplane.domain.facets import Tree, full_path
 from confplane.services.ports.trail import EXTERNAL
 from confplane.services.recorder import recover
 from confplane.services.recorder.external import row_of
-from confplane.services.recorder.recorded import Move, RefusedError, Seen
+from confplane.services.recorder.ports import Move, RefusedError, UnexplainedNode
 from confplane.services.recorder.versions import ABSENT, Point, explained, gaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confplane.domain.changes import Node
-    from confplane.services.recorder.recorded import EntityStates, Key, RecordedStore, Watermark
+    from confplane.services.recorder.ports import EntityStates, Key, RecordedStore, Watermark
     from confplane.services.recorder.versions import OwnWrite
     from confplane.services.redaction import Redact
 
@@ -54,7 +54,7 @@ class Explainer:
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
-        self.pending: dict[Key, Seen] = {}
+        self.pending: dict[Key, UnexplainedNode] = {}
         self.refused: set[Key] = set()
         self.recorded = 0
         self._store = store
@@ -63,7 +63,7 @@ class Explainer:
         self._margin_s = margin_s
         self.lost = recover.LostChanges(store, states, seconds=margin_s)
 
-    def add(self, key: Key, seen: Seen) -> None:
+    def add(self, key: Key, seen: UnexplainedNode) -> None:
         """Take a sight of an entity; of several sights the last counts, with the past of the first."""
         waiting = self.pending.get(key)
         if key not in self.refused:
@@ -152,10 +152,12 @@ class Explainer:
                 found.setdefault(user, {})[write.revision] = replace(write, version_read=None, czxid=None, version=0)
         return {user: list(writes.values()) for user, writes in found.items()}
 
-    async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: Watermark) -> None:
+    async def _batch(
+        self, batch: dict[Key, UnexplainedNode], own: Mapping[Key, list[OwnWrite]], watermark: Watermark
+    ) -> None:
         states = await self._states.known(self._store.name, list(batch), whole=False)
         moves: dict[Key, Move] = {}
-        unexplained: dict[Key, Seen] = {}
+        unexplained: dict[Key, UnexplainedNode] = {}
         for key, seen in batch.items():
             state, writes = states.get(key), own.get(key, ())
             start = state or ABSENT
@@ -174,7 +176,7 @@ class Explainer:
         for key in moved:
             self.pending.pop(key, None)
 
-    async def _moves(self, unexplained: dict[Key, Seen], watermark: Watermark) -> dict[Key, Move]:
+    async def _moves(self, unexplained: dict[Key, UnexplainedNode], watermark: Watermark) -> dict[Key, Move]:
         """Return the moves of entities to states that no known change of ours explains."""
         name = self._store.name
         unexplained = await self._confirmed(unexplained)
@@ -228,11 +230,11 @@ class Explainer:
             moves[key] = Move(key, state, end, tuple(rows))
         return moves
 
-    async def _confirmed(self, unexplained: dict[Key, Seen]) -> dict[Key, Seen]:
+    async def _confirmed(self, unexplained: dict[Key, UnexplainedNode]) -> dict[Key, UnexplainedNode]:
         """Ask ZooKeeper about entities that this mirror lacks: another process's mirror may have had more."""
         slots = asyncio.Semaphore(_CONCURRENCY)
 
-        async def one(key: Key, seen: Seen) -> tuple[Key, Seen] | None:
+        async def one(key: Key, seen: UnexplainedNode) -> tuple[Key, UnexplainedNode] | None:
             tree, entity = Tree(key[0]), Entity.from_id(key[1])
             if seen.node is not None:
                 return key, seen
@@ -245,7 +247,7 @@ class Explainer:
                 # The entity has a node, which is in the mirror by now.
                 self.pending[key] = replace(seen, node=self._store.get(tree, key[1]))
                 return None
-            self.pending[key] = Seen(None, absent[0], seen.old, absent[1])
+            self.pending[key] = UnexplainedNode(None, absent[0], seen.old, absent[1])
             return key, self.pending[key]
 
         found = await asyncio.gather(*(one(key, seen) for key, seen in unexplained.items()))
@@ -282,7 +284,7 @@ class Explainer:
                     )
         return moved
 
-    def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:
+    def _end(self, key: Key, seen: UnexplainedNode, start: Point, own: Sequence[OwnWrite]) -> Point:
         if seen.node is None:
             # The czxid distinguishes changes made before the deletion from changes that create the node again.
             made = [write.revision if write.version_read is None else write.czxid or 0 for write in own]
@@ -295,18 +297,18 @@ class Explainer:
         return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
 
 
-def _known(state: Point | None, seen: Seen) -> bool:
+def _known(state: Point | None, seen: UnexplainedNode) -> bool:
     """Return True where the trail explains the state seen, or a later one."""
     return state is not None and (seen.mzxid <= state.mzxid or (state.present and state.same(seen.shape)))
 
 
-def _absent_again(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
+def _absent_again(start: Point, own: Sequence[OwnWrite], seen: UnexplainedNode) -> bool:
     """Return True where an entity is still absent, and none of these changes was made meanwhile."""
     meanwhile = any(start.mzxid < write.revision <= seen.mzxid for write in own)
     return not start.present and seen.node is None and not meanwhile
 
 
-def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
+def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: UnexplainedNode) -> bool:
     """Return True for a new node without content: mostly the parent of another node, made with it."""
     node = seen.node
     return not start.present and not own and node is not None and not node.items and node.defect is None
@@ -318,13 +320,13 @@ def _parent(key: Key) -> Key | None:
     return (key[0], user) if comma else None
 
 
-def _znodes(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
+def _znodes(seen: UnexplainedNode, own: Sequence[OwnWrite]) -> set[int]:
     """Return the czxids of an entity's znodes, as seen by the mirror and by changes of ours."""
     found = {write.czxid for write in own if write.czxid is not None}
     return found if seen.node is None else found | {seen.node.czxid}
 
 
-def _unclaimed(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
+def _unclaimed(seen: UnexplainedNode, own: Sequence[OwnWrite]) -> set[int]:
     """Return the czxids of the entity's znodes that none of these changes created."""
     return _znodes(seen, own) - {write.revision for write in own}
 
@@ -336,7 +338,7 @@ def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrit
     return replace(write, before=before, after=after)
 
 
-def _hidden_keys(start: Point, seen: Seen) -> frozenset[str] | None:
+def _hidden_keys(start: Point, seen: UnexplainedNode) -> frozenset[str] | None:
     """Return the keys whose values differ, secrets included, where the earlier content is known in full."""
     old, node = seen.old, seen.node
     if old is None or node is None or (old.czxid, old.version) != (start.czxid, start.version):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from confplane.services.ports.trail import EXTERNAL
-from confplane.services.recorder.recorded import PRINCIPAL
+from confplane.services.recorder.ports import PRINCIPAL
 from confplane.services.recorder.versions import changed_keys
 from confplane.services.redaction import storable
 

@@ -64,7 +64,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class UnexplainedNode:
     """One sight of an entity by the mirror."""
 
     node: Node | None

@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.background import Background
+from confplane.services.background import BackgroundTask
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample, of_cluster
-from confplane.services.notices import Notice
-from confplane.services.pace import in_slices
-from confplane.services.ports.journal import TooOld
+from confplane.services.operator_warnings import OperatorWarning
+from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.recorder.explain import Explainer
-from confplane.services.recorder.recorded import Move, Seen
+from confplane.services.recorder.ports import Move, UnexplainedNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from confplane.domain.changes import Node
-    from confplane.services.ports.journal import Cursor, Entry
-    from confplane.services.recorder.recorded import EntityStates, RecordedStore, Watermark
+    from confplane.services.ports.journal import Cursor, JournalEntry
+    from confplane.services.recorder.ports import EntityStates, RecordedStore, Watermark
     from confplane.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 UNNOTIFIED_INTERVAL_S = 600.0
 """Seconds between two reads of all znodes, for writes without a notification."""
-_FIRST_LOOK_S: Final = 60.0
+_FIRST_SCAN_S: Final = 60.0
 _PAGE: Final = 500
 _HELD_BACK: Final = 20_000
 """Entities found to differ in a comparison of all, before those are explained."""
@@ -73,8 +73,8 @@ class Recorder:
         self._store = store
         self._states = states
         self._explainer = Explainer(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
-        self._background = Background(self._run, name=f"recorder-{store.name}")
-        self._looking = Background(self._look_forever, name=f"recorder-look-{store.name}")
+        self._background = BackgroundTask(self._run, name=f"recorder-{store.name}")
+        self._scan = BackgroundTask(self._scan_forever, name=f"recorder-look-{store.name}")
         self._troubled_since: float | None = None
         self._leading = False
         self._watermark: Watermark | None = None
@@ -100,20 +100,20 @@ class Recorder:
     def start(self) -> None:
         """Start in the background."""
         self._background.start()
-        self._looking.start()
+        self._scan.start()
 
     async def stop(self) -> None:
         """Stop. Another process records the rest, or this one after its next start."""
-        await self._looking.stop()
+        await self._scan.stop()
         await self._background.stop()
         self._step_down()
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return notices for operators; only the leader has any."""
         name, found = self._store.name, []
         if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
             found.append(
-                Notice(
+                OperatorWarning(
                     f"for {time.monotonic() - self._troubled_since:.0f} s changes made by others could not be recorded;"
                     " they will be"
                 ).about(name)
@@ -123,10 +123,10 @@ class Recorder:
                 f"Postgres refuses the states of {len(self._explainer.refused)} entities, and what others change there"
                 " is not recorded"
             )
-            found.append(Notice(refused, f"{refused}: {min(self._explainer.refused)[1][:200]}").about(name))
+            found.append(OperatorWarning(refused, f"{refused}: {min(self._explainer.refused)[1][:200]}").about(name))
         if self._nobody_since is not None and time.monotonic() - self._nobody_since > _HEALTHY_S:
             found.append(
-                Notice(
+                OperatorWarning(
                     "another process leads, and it does not record what others write: its setting"
                     " record_external_changes is off, or it is in trouble. It will be recorded once it leads that does"
                 ).about(name)
@@ -225,7 +225,7 @@ class Recorder:
         if read is None:
             return False
         self._cursor = read.cursor
-        if isinstance(read, TooOld):
+        if isinstance(read, ExpiredCursor):
             self._anew = True
         else:
             # All nodes of one moment. After a long round there are tens of thousands of entries.
@@ -235,9 +235,9 @@ class Recorder:
         self._target, self._target_at = read.cursor.revision, time.monotonic()
         return True
 
-    def _touched(self, revision: int, touched: tuple[Entry, Node | None]) -> None:
+    def _touched(self, revision: int, touched: tuple[JournalEntry, Node | None]) -> None:
         entry, node = touched
-        self._explainer.add((entry.tree.value, entry.entity_id), Seen(node, revision, entry.before))
+        self._explainer.add((entry.tree.value, entry.entity_id), UnexplainedNode(node, revision, entry.before))
 
     async def _prune(self) -> None:
         """Forget entities that have been gone for long. Their contents are in the trail."""
@@ -285,11 +285,11 @@ class Recorder:
                 after = ids[-1]
                 for entity_id in ids:
                     if self._store.get(tree, entity_id) is None:
-                        explainer.add((tree.value, entity_id), Seen(None, revision))
+                        explainer.add((tree.value, entity_id), UnexplainedNode(None, revision))
                 await self._work_off(watermark)
         # An entity that came and went since the watermark is in neither list; our own changes name those that we wrote.
         for key in await explainer.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
-            explainer.add(key, Seen(None, revision))
+            explainer.add(key, UnexplainedNode(None, revision))
         if self._newest > revision:
             await self._store.wait_for(self._newest, time.monotonic() + _CALL_S)
         self._anew = False
@@ -306,7 +306,7 @@ class Recorder:
         baselines = []
         for node in nodes:
             key = (tree.value, node.id)
-            state, seen = known.get(key), Seen(node, revision)
+            state, seen = known.get(key), UnexplainedNode(node, revision)
             if state is None and not watermark.complete and node.czxid <= watermark.revision:
                 baselines.append(Move(key, None, explainer.point(tree, node)))
             elif state is None or not state.same(seen.shape):
@@ -326,8 +326,8 @@ class Recorder:
 
     # -- writes without a notification
 
-    async def _look_forever(self) -> None:
-        wait = min(_FIRST_LOOK_S, UNNOTIFIED_INTERVAL_S)
+    async def _scan_forever(self) -> None:
+        wait = min(_FIRST_SCAN_S, UNNOTIFIED_INTERVAL_S)
         while True:
             await asyncio.sleep(wait * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
             wait = UNNOTIFIED_INTERVAL_S

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.services.recorder.external import indexed
-from confplane.services.recorder.recorded import RECOVERED
+from confplane.services.recorder.ports import RECOVERED
 from confplane.services.recorder.versions import OwnWrite, changed_keys
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.ports.store import Marker
-    from confplane.services.recorder.recorded import EntityStates, RecordedStore
+    from confplane.services.recorder.ports import EntityStates, RecordedStore
     from confplane.services.recorder.versions import Content, Point
 
 _PIECE: Final = 2_000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import difference, stored
-from confplane.domain.errors import LaterChange, RevertConflictError
+from confplane.domain.errors import ConflictingChange, RevertConflictError
 from confplane.domain.texts import clipped
-from confplane.services.reverts.parts import Unknown
+from confplane.services.reverts.parts import UnknownValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Ids
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import JsonValue
-    from confplane.services.collections import Collection
-    from confplane.services.ports.history import Later
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.ports.history import SubsequentChange
     from confplane.services.reverts.parts import Span, Value
 
 _LISTED: Final = 100
@@ -41,13 +41,13 @@ class ExpectedKey:
     """The value before the reverted changes."""
     left: Value
     """The value that they left."""
-    later: tuple[LaterChange, ...]
+    later: tuple[ConflictingChange, ...]
     """The later changes of the key, the latest first."""
-    standing: tuple[LaterChange, ...]
+    unreverted: tuple[ConflictingChange, ...]
     """The later changes that no still later change reverts."""
 
     @classmethod
-    def of(cls, key: str, span: Span, later: Sequence[Later], reverted: Ids[UUID]) -> ExpectedKey:
+    def of(cls, key: str, span: Span, later: Sequence[SubsequentChange], reverted: Ids[UUID]) -> ExpectedKey:
         """Make one of the changes of an entity behind the first reverted change.
 
         Args:
@@ -63,7 +63,7 @@ class ExpectedKey:
             and (each.change.revision or 0) > span.revision
             and each.change.change_id not in reverted
         ]
-        return cls(span.before, span.after, *(_changes(key, each) for each in (others, standing(others))))
+        return cls(span.before, span.after, *(_changes(key, each) for each in (others, unreverted(others))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,25 @@ class ExpectedKeys:
     """The zxid of the znode's last write, where the trail explains that write. While the znode has this zxid, a hidden
     value is still that of the reverted changes."""
 
-    def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
-        """Refuse a node on which others' later changes stand: see :class:`confplane.services.changes.edits.Expected`.
+    def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
+        """Refuse a node on which others' later changes stand: see :class:`confplane.services.changes.edits.ExpectedContent`.
 
         Raises:
             RevertConflictError: Later changes touched the keys.
         """
         content = stored(node)
-        later: dict[UUID | None, LaterChange] = {}
+        later: dict[UUID | None, ConflictingChange] = {}
         for key, expected in self.keys.items():
             now = content.get(key)
-            if _same(collection, entity, key, now, expected.wanted):
+            if _same(cluster_facet, entity, key, now, expected.wanted):
                 continue
-            if expected.left is Unknown.NOT_KEPT:
+            if expected.left is UnknownValue.NOT_KEPT:
                 is_left = node is not None and node.mzxid == self.explained
             else:
-                is_left = _same(collection, entity, key, now, expected.left)
-            if is_left and not expected.standing:
+                is_left = _same(cluster_facet, entity, key, now, expected.left)
+            if is_left and not expected.unreverted:
                 continue
-            for each in expected.standing or expected.later or (unrecorded(node, key),):
+            for each in expected.unreverted or expected.later or (unrecorded(node, key),):
                 known = later.get(each.change_id)
                 keys = each.keys if known is None else (*known.keys, *each.keys)
                 later[each.change_id] = each._replace(keys=keys)
@@ -110,19 +110,19 @@ class ExpectedWhole:
     wanted: Mapping[str, JsonValue]
     """The keys as they will be, each as :func:`readable` gives its value."""
 
-    def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
+    def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
         """Refuse a node that others wrote meanwhile, unless it is as wanted.
 
         Raises:
             RevertConflictError: Others changed keys meanwhile.
         """
-        now = collection.own(entity, stored(node))
+        now = cluster_facet.own(entity, stored(node))
         changed = [item.key for item in difference(self.before, now)]
-        if changed and {key: readable(collection, entity, key, now[key]) for key in now} != self.wanted:
+        if changed and {key: readable(cluster_facet, entity, key, now[key]) for key in now} != self.wanted:
             raise conflict(entity, [unrecorded(node, *changed)])
 
 
-def standing(later: Sequence[Later]) -> list[Later]:
+def unreverted(later: Sequence[SubsequentChange]) -> list[SubsequentChange]:
     """Return the changes that no still later change of them reverts, of changes the latest first."""
     ids = {each.change.change_id for each in later}
     undone: set[UUID | None] = set()
@@ -138,14 +138,14 @@ def standing(later: Sequence[Later]) -> list[Later]:
     return left
 
 
-def unrecorded(node: Node | None, *keys: str) -> LaterChange:
+def unrecorded(node: Node | None, *keys: str) -> ConflictingChange:
     """Return the change that left a node, which the trail does not have yet."""
     if node is None:
-        return LaterChange(None, None, None, None, None, keys)
-    return LaterChange(None, None, None, node.mzxid, node.mtime_ms, keys)
+        return ConflictingChange(None, None, None, None, None, keys)
+    return ConflictingChange(None, None, None, node.mzxid, node.mtime_ms, keys)
 
 
-def conflict(entity: Entity, later: Iterable[LaterChange]) -> RevertConflictError:
+def conflict(entity: Entity, later: Iterable[ConflictingChange]) -> RevertConflictError:
     """Return the refusal that names later changes."""
     changes = sorted(later, key=lambda each: each.revision or 0, reverse=True)
     named = "; ".join(_named(each) for each in changes[:_NAMED])
@@ -157,28 +157,28 @@ def conflict(entity: Entity, later: Iterable[LaterChange]) -> RevertConflictErro
     )
 
 
-def readable(collection: Collection, entity: Entity, key: str, value: str) -> JsonValue:
+def readable(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str) -> JsonValue:
     """Return a stored value as an edit takes it: decoded where it can be, a secret as it is stored."""
     try:
-        decoded = collection.facet.decode(entity, key, value)
+        decoded = cluster_facet.facet.decode(entity, key, value)
     except ValueError:
         return value
     return value if decoded is None else decoded
 
 
-def _same(collection: Collection, entity: Entity, key: str, value: str | None, other: Value) -> bool:
+def _same(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None, other: Value) -> bool:
     if value == other:
         return True
-    if value is None or not isinstance(other, str) or collection.facet.is_secret(entity, key):
+    if value is None or not isinstance(other, str) or cluster_facet.facet.is_secret(entity, key):
         return False
-    return readable(collection, entity, key, value) == readable(collection, entity, key, other)
+    return readable(cluster_facet, entity, key, value) == readable(cluster_facet, entity, key, other)
 
 
-def _changes(key: str, later: Iterable[Later]) -> tuple[LaterChange, ...]:
+def _changes(key: str, later: Iterable[SubsequentChange]) -> tuple[ConflictingChange, ...]:
     return tuple(each.change._replace(keys=(key,)) for each in later)
 
 
-def _named(change: LaterChange) -> str:
+def _named(change: ConflictingChange) -> str:
     keys = ", ".join(clipped(key) for key in change.keys[:_NAMED])
     at = "" if change.revision is None else f" at revision {change.revision}"
     if change.change_id is None:

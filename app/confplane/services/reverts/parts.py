@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.history import Content
     from confplane.services.ports.trail import AuditRecord, IntentEntity, Outcome
     from confplane.services.reads.layouts import Layouts
@@ -37,13 +37,13 @@ _SHOWN: Final = 5
 """Keys that a text names."""
 
 
-class Unknown(Enum):
+class UnknownValue(Enum):
     """A value that the trail does not keep."""
 
     NOT_KEPT = "not kept"
 
 
-Value = str | Unknown | None
+Value = str | UnknownValue | None
 """A stored value by the trail; None: the key was absent."""
 
 
@@ -58,10 +58,10 @@ class Span:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class RevertPart:
     """One entity's part of a revert, in one facet."""
 
-    collection: Collection
+    cluster_facet: ClusterFacet
     entity: Entity
     revision: int
     """The revision of the first change."""
@@ -75,7 +75,7 @@ class Part:
     @property
     def key(self) -> tuple[FacetName, str]:
         """Facet and entity."""
-        return self.collection.name, self.entity.id
+        return self.cluster_facet.name, self.entity.id
 
     def refuse(self, error: ConfplaneError) -> None:
         """Take note of a reason; the first counts."""
@@ -83,29 +83,29 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class OmittedChange:
     """A change that is left out, and the reason."""
 
     change_id: UUID
     reason: str
 
 
-class Parts:
+class RevertParts:
     """The parts of a set of changes.
 
     Args:
-        collections: The facets of the cluster.
+        facets: The facets of the cluster.
         layouts: The layouts of its client configs.
         keys: Only these keys; None: all.
     """
 
-    def __init__(self, collections: Mapping[FacetName, Collection], layouts: Layouts, keys: Names[str] | None) -> None:
-        self.skipped: list[Skipped] = []
-        self._collections = collections
+    def __init__(self, facets: Mapping[FacetName, ClusterFacet], layouts: Layouts, keys: Names[str] | None) -> None:
+        self.skipped: list[OmittedChange] = []
+        self._facets = facets
         self._layouts = layouts
         self._keys = keys
-        self._found: dict[tuple[FacetName, str], Part] = {}
-        self._groups: dict[tuple[FacetName, str], list[Part]] = {}
+        self._found: dict[tuple[FacetName, str], RevertPart] = {}
+        self._groups: dict[tuple[FacetName, str], list[RevertPart]] = {}
         """The group of each part: the parts that are reverted together."""
 
     def add(self, records: Sequence[AuditRecord]) -> None:
@@ -113,13 +113,13 @@ class Parts:
         for record in sorted(records, key=_order):
             reason = _no_alter(record) or self._add(record)
             if reason is not None:
-                self.skipped.append(Skipped(record.intent.change_id, reason))
+                self.skipped.append(OmittedChange(record.intent.change_id, reason))
         for part in self._found.values():
-            hidden = sorted(key for key, span in part.spans.items() if span.before is Unknown.NOT_KEPT)
+            hidden = sorted(key for key, span in part.spans.items() if span.before is UnknownValue.NOT_KEPT)
             if hidden:
                 part.refuse(not_kept(part.entity, hidden))
 
-    def groups(self) -> list[list[Part]]:
+    def groups(self) -> list[list[RevertPart]]:
         """Return the parts in groups that are reverted together, those of a group ordered by facet and entity."""
         groups = {id(group): group for group in self._groups.values()}
         return [sorted(group, key=lambda part: part.key) for group in groups.values()]
@@ -129,20 +129,20 @@ class Parts:
         outcome = record.outcome
         if outcome is None or outcome.revision is None or outcome.time_ms is None:
             return "It has no outcome yet; it is settled within seconds"
-        added: dict[tuple[FacetName, str], Part] = {}
+        added: dict[tuple[FacetName, str], RevertPart] = {}
         reason = "It gave no key another value" if self._keys is None else "It touched none of these keys"
         for row in record.intent.entities:
             entity = Entity.from_id(row.entity_id)
-            mine: dict[tuple[FacetName, str], Part] = {}
+            mine: dict[tuple[FacetName, str], RevertPart] = {}
             foreign = []
             for key in row.keys:
                 if self._keys is not None and key not in self._keys:
                     continue
-                collection = self._owner(entity, key)
-                if collection is None:
+                cluster_facet = self._owner(entity, key)
+                if cluster_facet is None:
                     foreign.append(key)
-                elif row.path in self._paths(collection, entity, outcome.revision):
-                    part = self._part(collection, entity, outcome.revision, outcome.time_ms)
+                elif row.path in self._paths(cluster_facet, entity, outcome.revision):
+                    part = self._part(cluster_facet, entity, outcome.revision, outcome.time_ms)
                     mine[part.key] = part
                     _extend(part, key, row, outcome.revision)
             if foreign:
@@ -157,29 +157,29 @@ class Parts:
         self._join(list(added.values()))
         return None if added else reason
 
-    def _owner(self, entity: Entity, key: str) -> Collection | None:
-        for collection in self._collections.values():
+    def _owner(self, entity: Entity, key: str) -> ClusterFacet | None:
+        for cluster_facet in self._facets.values():
             try:
-                collection.facet.check_entity(entity)
+                cluster_facet.facet.check_entity(entity)
             except (InvalidRequestError, InvalidTopicError):
                 continue
-            if collection.facet.owns(entity, key):
-                return collection
+            if cluster_facet.facet.owns(entity, key):
+                return cluster_facet
         return None
 
-    def _paths(self, collection: Collection, entity: Entity, revision: int) -> set[str]:
+    def _paths(self, cluster_facet: ClusterFacet, entity: Entity, revision: int) -> set[str]:
         """Return the znodes from which a facet's keys were read at a revision."""
-        trees = self._layouts.at(revision) if collection.name is FacetName.CLIENT_CONFIGS else (Tree.CONFIG,)
+        trees = self._layouts.at(revision) if cluster_facet.name is FacetName.CLIENT_CONFIGS else (Tree.CONFIG,)
         return {full_path(tree, entity) for tree in trees}
 
-    def _part(self, collection: Collection, entity: Entity, revision: int, time_ms: int) -> Part:
-        key = collection.name, entity.id
+    def _part(self, cluster_facet: ClusterFacet, entity: Entity, revision: int, time_ms: int) -> RevertPart:
+        key = cluster_facet.name, entity.id
         if key not in self._found:
-            part = self._found[key] = Part(collection, entity, revision, time_ms)
+            part = self._found[key] = RevertPart(cluster_facet, entity, revision, time_ms)
             self._groups[key] = [part]
         return self._found[key]
 
-    def _join(self, parts: Sequence[Part]) -> None:
+    def _join(self, parts: Sequence[RevertPart]) -> None:
         """Join the groups of parts that one change touched."""
         for part in parts[1:]:
             whole, other = self._groups[parts[0].key], self._groups[part.key]
@@ -194,7 +194,7 @@ def value_of(content: Content, key: str) -> Value:
     if key not in content:
         return None
     value = content[key]
-    return Unknown.NOT_KEPT if value is None else value
+    return UnknownValue.NOT_KEPT if value is None else value
 
 
 def not_kept(entity: Entity, keys: Sequence[str]) -> NotRevertibleError:
@@ -240,7 +240,7 @@ def _no_alter(record: AuditRecord) -> str | None:
     return None
 
 
-def _extend(part: Part, key: str, row: IntentEntity, revision: int) -> None:
+def _extend(part: RevertPart, key: str, row: IntentEntity, revision: int) -> None:
     span = part.spans.get(key)
     if span is None:
         part.spans[key] = Span(value_of(row.before, key), value_of(row.after, key), revision)
@@ -248,7 +248,7 @@ def _extend(part: Part, key: str, row: IntentEntity, revision: int) -> None:
         span.after = value_of(row.after, key)
 
 
-def _refuse_unknown(part: Part, record: AuditRecord, row: IntentEntity, outcome: Outcome) -> None:
+def _refuse_unknown(part: RevertPart, record: AuditRecord, row: IntentEntity, outcome: Outcome) -> None:
     """Refuse a part of which the change does not show everything."""
     change_id = record.intent.change_id
     if record.partial:
@@ -276,7 +276,7 @@ def _refuse_unknown(part: Part, record: AuditRecord, row: IntentEntity, outcome:
         )
 
 
-def of_parts(groups: Sequence[Sequence[Part]]) -> Iterator[Part]:
+def of_parts(groups: Sequence[Sequence[RevertPart]]) -> Iterator[RevertPart]:
     """Iterate over the parts of all groups."""
     for group in groups:
         yield from group

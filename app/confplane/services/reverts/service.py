@@ -21,14 +21,14 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import Part as AlterPart
+from confplane.services.changes.alter import EntryPart as AlterPart
 from confplane.services.changes.edits import Edit, EditResult
-from confplane.services.ports.history import Touched, Znode
+from confplane.services.ports.history import TouchedKeys, Znode
 from confplane.services.ports.trail import MOST_REVERTS, AuditQuery
 from confplane.services.reads import trail as reading
 from confplane.services.reads.layouts import layouts_of
 from confplane.services.reverts.expected import ExpectedKey, ExpectedKeys, ExpectedWhole, conflict, readable
-from confplane.services.reverts.parts import Parts, Skipped, Unknown, not_kept, of_parts
+from confplane.services.reverts.parts import OmittedChange, RevertParts, UnknownValue, not_kept, of_parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Names
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from confplane.services.access import Access
     from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
-    from confplane.services.collections import Collection
     from confplane.services.etags import Precondition
-    from confplane.services.ports.history import Later, TrailHistory
+    from confplane.services.ports.history import SubsequentChange, TrailHistory
     from confplane.services.ports.trail import AuditLog, AuditRecord
     from confplane.services.reads.history import HistoryService, PastEntity
-    from confplane.services.reverts.parts import Part
+    from confplane.services.reverts.parts import RevertPart
 
 _Key = tuple[FacetName, str]
 """The facet and the entity of a part."""
@@ -61,7 +61,7 @@ _PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RevertSelection:
     """The changes to revert: one change, those of one request, or those of a principal in a span of time."""
 
     change_id: UUID | None = None
@@ -75,23 +75,23 @@ class Selection:
 class Reversal:
     """The result for one entity in one facet."""
 
-    collection: Collection
+    cluster_facet: ClusterFacet
     result: EditResult
     changes: tuple[UUID, ...]
     """The reverted changes of the entity, in the order of their revisions."""
 
     @classmethod
-    def of(cls, collection: Collection, result: EditResult, changes: Sequence[UUID]) -> Reversal:
+    def of(cls, cluster_facet: ClusterFacet, result: EditResult, changes: Sequence[UUID]) -> Reversal:
         """Make one of a result; a request that is sent again may find its own change among the changes."""
-        return cls(collection, result, tuple(each for each in changes if str(each) != result.change_id))
+        return cls(cluster_facet, result, tuple(each for each in changes if str(each) != result.change_id))
 
 
 @dataclass(frozen=True, slots=True)
-class Reverted:
+class RevertResult:
     """The result of a revert."""
 
     results: list[Reversal]
-    skipped: list[Skipped]
+    skipped: list[OmittedChange]
     """The changes of the selection that are left out."""
 
 
@@ -116,13 +116,13 @@ class RevertService:
     async def changes(
         self,
         cluster: Cluster,
-        selection: Selection,
+        selection: RevertSelection,
         caller: Caller,
         *,
         keys: Names[str] | None = None,
         force: bool = False,
         validate_only: bool = False,
-    ) -> Reverted:
+    ) -> RevertResult:
         """Revert changes: set each key that they touched to its value before them.
 
         What one change did to several entities is reverted in one change; everything else entity by entity.
@@ -145,8 +145,8 @@ class RevertService:
         earlier value is not kept.
         """
         records = await self._selected(cluster.name, selection, caller.access)
-        layouts = await layouts_of(self._audit, cluster.collections[FacetName.CLIENT_CONFIGS])
-        parts = Parts(cluster.collections, layouts, keys)
+        layouts = await layouts_of(self._audit, cluster.facets[FacetName.CLIENT_CONFIGS])
+        parts = RevertParts(cluster.facets, layouts, keys)
         parts.add(records)
         groups = parts.groups()
         if not groups:
@@ -161,23 +161,27 @@ class RevertService:
             run = self._together if together else self._run
             done = await run(some, edits, caller, validate_only=validate_only)
             results += [
-                Reversal.of(part.collection, await self._naming_later(part, done[part.key], reverted), part.changes)
+                Reversal.of(part.cluster_facet, await self._naming_later(part, done[part.key], reverted), part.changes)
                 for part in some
             ]
-        return Reverted(results, parts.skipped)
+        return RevertResult(results, parts.skipped)
 
-    async def _run(self, parts: Sequence[Part], edits: _Edits, caller: Caller, *, validate_only: bool) -> _Results:
+    async def _run(
+        self, parts: Sequence[RevertPart], edits: _Edits, caller: Caller, *, validate_only: bool
+    ) -> _Results:
         """Run parts that no change joins, all of one facet, each in a change of its own."""
         given = [edits[part.key] for part in parts]
-        results = await self._alter.alter(parts[0].collection, given, caller, validate_only=validate_only)
+        results = await self._alter.alter(parts[0].cluster_facet, given, caller, validate_only=validate_only)
         return {part.key: result for part, result in zip(parts, results, strict=True)}
 
-    async def _together(self, parts: Sequence[Part], edits: _Edits, caller: Caller, *, validate_only: bool) -> _Results:
+    async def _together(
+        self, parts: Sequence[RevertPart], edits: _Edits, caller: Caller, *, validate_only: bool
+    ) -> _Results:
         """Run parts that a change joins, in one change or not at all."""
-        entries: dict[str, list[Part]] = {}
+        entries: dict[str, list[RevertPart]] = {}
         for part in parts:
             entries.setdefault(part.entity.id, []).append(part)
-        made = [tuple(AlterPart(part.collection, edits[part.key]) for part in some) for some in entries.values()]
+        made = [tuple(AlterPart(part.cluster_facet, edits[part.key]) for part in some) for some in entries.values()]
         results = await self._alter.alter_entries(made, caller, validate_only=validate_only, atomic=True)
         return {
             part.key: result
@@ -185,7 +189,7 @@ class RevertService:
             for part, result in zip(some, entry.results, strict=True)
         }
 
-    async def _selected(self, cluster: str, selection: Selection, access: Access) -> list[AuditRecord]:
+    async def _selected(self, cluster: str, selection: RevertSelection, access: Access) -> list[AuditRecord]:
         """Return the selected changes."""
         if selection.change_id is not None:
             return [await reading.find(self._audit, access, cluster, selection.change_id)]
@@ -214,12 +218,12 @@ class RevertService:
             raise NotFoundError(f"The trail of cluster {cluster!r} has no such change of {named}")
         return found
 
-    async def _expected(self, parts: Sequence[Part], reverted: Names[UUID]) -> dict[_Key, ExpectedKeys]:
+    async def _expected(self, parts: Sequence[RevertPart], reverted: Names[UUID]) -> dict[_Key, ExpectedKeys]:
         """Return the contents that the edits of parts rest on; parts with too many later changes are refused."""
         # The mirror before the trail: the trail then has all later changes up to the explained one.
         explained = {part.key: await self._explained(part) for part in parts}
-        touched = [Touched(part.entity.id, tuple(part.spans), part.revision, part.time_ms) for part in parts]
-        found = await self._trail.later(parts[0].collection.store.name, touched) if parts else []
+        touched = [TouchedKeys(part.entity.id, tuple(part.spans), part.revision, part.time_ms) for part in parts]
+        found = await self._trail.later(parts[0].cluster_facet.store.name, touched) if parts else []
         expected: dict[_Key, ExpectedKeys] = {}
         for part, later in zip(parts, found, strict=True):
             if later is None:
@@ -229,19 +233,21 @@ class RevertService:
             expected[part.key] = ExpectedKeys(keys, explained[part.key])
         return expected
 
-    async def _explained(self, part: Part) -> int | None:
+    async def _explained(self, part: RevertPart) -> int | None:
         """Return the zxid of the last write of a znode with hidden values, where the trail explains that write."""
-        if all(span.after is not Unknown.NOT_KEPT for span in part.spans.values()):
+        if all(span.after is not UnknownValue.NOT_KEPT for span in part.spans.values()):
             return None
-        collection = part.collection
-        node = collection.get(part.entity.id)
+        cluster_facet = part.cluster_facet
+        node = cluster_facet.get(part.entity.id)
         if node is None:
             return None
-        [around] = await self._trail.around(collection.store.name, [Znode(collection.tree, part.entity.id)], node.mzxid)
+        [around] = await self._trail.around(
+            cluster_facet.store.name, [Znode(cluster_facet.tree, part.entity.id)], node.mzxid
+        )
         known = around.earlier is not None and around.earlier.revision == node.mzxid
         return node.mzxid if known or (around.recorded and around.recorded.mzxid >= node.mzxid) else None
 
-    async def _naming_later(self, part: Part, result: EditResult, reverted: Names[UUID]) -> EditResult:
+    async def _naming_later(self, part: RevertPart, result: EditResult, reverted: Names[UUID]) -> EditResult:
         """Return a result whose error names the change that came in between, if the trail has it by now."""
         error = result.error
         if not isinstance(error, RevertConflictError) or all(each.change_id is not None for each in error.later):
@@ -249,16 +255,16 @@ class RevertService:
         later = await self._since(part, reverted)
         return replace(result, error=conflict(part.entity, [each.change for each in later])) if later else result
 
-    async def _since(self, part: Part, reverted: Names[UUID]) -> list[Later]:
-        touched = Touched(part.entity.id, tuple(part.spans), part.revision, part.time_ms)
-        [later] = await self._trail.later(part.collection.store.name, [touched])
+    async def _since(self, part: RevertPart, reverted: Names[UUID]) -> list[SubsequentChange]:
+        touched = TouchedKeys(part.entity.id, tuple(part.spans), part.revision, part.time_ms)
+        [later] = await self._trail.later(part.cluster_facet.store.name, [touched])
         return [each for each in later or () if each.change.change_id not in reverted]
 
     # ------------------------------------------------------------ an entity
 
     async def entity(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         entity: Entity,
         to: int | datetime,
         caller: Caller,
@@ -270,7 +276,7 @@ class RevertService:
         """Give an entity the keys of a facet that it had at a moment.
 
         Args:
-            collection: The facet.
+            cluster_facet: The facet.
             entity: The entity.
             to: The moment, a revision or a time.
             caller: The caller.
@@ -287,16 +293,16 @@ class RevertService:
 
         Any other error is in the result.
         """
-        caller.require(collection.store.name, Operation.ALTER_CONFIGS, entity.id)
+        caller.require(cluster_facet.store.name, Operation.ALTER_CONFIGS, entity.id)
         while True:
-            made = await self._to(collection, entity, to, caller, precondition, validate_only=validate_only)
+            made = await self._to(cluster_facet, entity, to, caller, precondition, validate_only=validate_only)
             contended = isinstance(made.result.error, RevertConflictError)
             if not (contended and force and time.monotonic() < caller.deadline):
                 return made
 
     async def _to(
         self,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         entity: Entity,
         to: int | datetime,
         caller: Caller,
@@ -304,48 +310,50 @@ class RevertService:
         *,
         validate_only: bool,
     ) -> Reversal:
-        seen = collection.seen_by(caller.access)
+        seen = cluster_facet.visible_to(caller.access)
         past = await self._history.entity(seen, entity, to, caller.deadline, name="/to")
         if not past.exact:
             raise _vague(past)
-        await collection.store.catch_up(caller.deadline)
-        node = collection.get(entity.id)
-        own = collection.own(entity, stored(node))
-        later = await self._undone(collection, entity, past.revision)
+        await cluster_facet.store.catch_up(caller.deadline)
+        node = cluster_facet.get(entity.id)
+        own = cluster_facet.own(entity, stored(node))
+        later = await self._undone(cluster_facet, entity, past.revision)
         touched = {key for each in later or () for key in each.change.keys}
         hidden = [key for key in past.not_kept if later is None or key in touched or key not in own]
         if hidden:
             raise not_kept(entity, hidden)
         wanted: dict[str, JsonValue] = {
             **{key: value for key, value in past.declared.items() if key not in past.not_kept},
-            **{key: readable(collection, entity, key, own[key]) for key in past.not_kept},
+            **{key: readable(cluster_facet, entity, key, own[key]) for key in past.not_kept},
         }
         ops = tuple(
             Op(key, OpType.SET, wanted[key]) if key in wanted else Op(key, OpType.DELETE)
             for key in sorted(wanted.keys() | own.keys())
-            if key not in own or key not in wanted or readable(collection, entity, key, own[key]) != wanted[key]
+            if key not in own or key not in wanted or readable(cluster_facet, entity, key, own[key]) != wanted[key]
         )
         changes = tuple(each.change.change_id for each in reversed(later or ()) if each.change.change_id is not None)
         edit = Edit(
             entity, ops, precondition=precondition, expected=ExpectedWhole(own, wanted), reverts=changes[-MOST_REVERTS:]
         )
-        [result] = await self._alter.alter(collection, [edit], caller, validate_only=validate_only)
-        return Reversal.of(collection, result, changes)
+        [result] = await self._alter.alter(cluster_facet, [edit], caller, validate_only=validate_only)
+        return Reversal.of(cluster_facet, result, changes)
 
-    async def _undone(self, collection: Collection, entity: Entity, revision: int) -> list[Later] | None:
+    async def _undone(
+        self, cluster_facet: ClusterFacet, entity: Entity, revision: int
+    ) -> list[SubsequentChange] | None:
         """Return the changes of a facet's keys behind a revision, the latest first; None where they are too many."""
-        owns = collection.facet.owns
-        [later] = await self._trail.later(collection.store.name, [Touched(entity.id, None, revision, None)])
+        owns = cluster_facet.facet.owns
+        [later] = await self._trail.later(cluster_facet.store.name, [TouchedKeys(entity.id, None, revision, None)])
         if later is None:
             return None
         return [each for each in later if any(owns(entity, key) for key in each.change.keys)]
 
 
-def _edit(part: Part, expected: ExpectedKeys | None) -> Edit | EditResult:
+def _edit(part: RevertPart, expected: ExpectedKeys | None) -> Edit | EditResult:
     """Return the edit of a part, or its refusal."""
-    collection, entity = part.collection, part.entity
+    cluster_facet, entity = part.cluster_facet, part.entity
     ops = tuple(
-        Op(key, OpType.SET, readable(collection, entity, key, span.before))
+        Op(key, OpType.SET, readable(cluster_facet, entity, key, span.before))
         if isinstance(span.before, str)
         else Op(key, OpType.DELETE)
         for key, span in sorted(part.spans.items())
@@ -354,12 +362,12 @@ def _edit(part: Part, expected: ExpectedKeys | None) -> Edit | EditResult:
     return edit if part.error is None else EditResult(edit, part.error)
 
 
-def _loads(groups: Sequence[Sequence[Part]]) -> list[tuple[Sequence[Part], bool]]:
+def _loads(groups: Sequence[Sequence[RevertPart]]) -> list[tuple[Sequence[RevertPart], bool]]:
     """Return the parts that are run at a time, each load with whether its parts belong together."""
-    alone: dict[FacetName, list[Part]] = {}
+    alone: dict[FacetName, list[RevertPart]] = {}
     for group in groups:
         if len(group) == 1:
-            alone.setdefault(group[0].collection.name, []).append(group[0])
+            alone.setdefault(group[0].cluster_facet.name, []).append(group[0])
     return [*((group, True) for group in groups if len(group) > 1), *((parts, False) for parts in alone.values())]
 
 

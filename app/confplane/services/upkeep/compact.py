@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, ThrottledError
-from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import Removal
@@ -106,10 +106,10 @@ class CompactService:
         while True:
             deadline = time.monotonic() + _CHANGE_S
 
-            async def decide(*, again: bool, deadline: float = deadline) -> Draft[_Removals] | Unchanged[_Removals]:
+            async def decide(*, again: bool, deadline: float = deadline) -> Draft[_Removals] | NoChange[_Removals]:
                 del again  # decided on ZooKeeper's state at every attempt
                 found = await self._store.emptiness(tree, entity_id, older_than_s, deadline)
-                return Unchanged(()) if found is None else _draft(tree, found)
+                return NoChange(()) if found is None else _draft(tree, found)
 
             try:
                 ended = await self._runner.run(self._store, decide, replace(caller, deadline=deadline))

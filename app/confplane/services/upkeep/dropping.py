@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 PERIOD_S: Final = 10.0
 
 
-class Dropper(Running):
+class Dropper(BackgroundService):
     """Drops the released markers of one cluster, in the background; the leader sweeps what is left after a stop.
 
     Args:
@@ -39,7 +39,7 @@ class Dropper(Running):
     def __init__(self, store: ClusterStore, changes: OpenChanges) -> None:
         self._store = store
         self._changes = changes
-        self._background = Background(self._run, name=f"markers-{store.name}")
+        self._background = BackgroundTask(self._run, name=f"markers-{store.name}")
 
     async def _run(self) -> None:
         while True:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,11 +36,11 @@ class WatchedFiles:
         self.fault: str | None = None
         self._paths = paths
         self._reload = reload
-        self._state = self._look()
+        self._state = self._identities()
 
     def check(self) -> None:
         """Read the files where one has changed, and again at each check while they can't be used."""
-        state = self._look()
+        state = self._identities()
         if state == self._state and self.fault is None:
             return
         self._state = state
@@ -56,11 +56,11 @@ class WatchedFiles:
             self.fault = None
             logger.info("the %s was read again", self.name)
 
-    def _look(self) -> _State:
+    def _identities(self) -> _State:
         return tuple(_identity(path) for path in self._paths)
 
 
-class FileWatch(Running):
+class FileWatch(BackgroundService):
     """Looks at files in the background.
 
     Args:
@@ -69,12 +69,12 @@ class FileWatch(Running):
 
     def __init__(self, files: Sequence[WatchedFiles]) -> None:
         self._files = files
-        self._background = Background(self._watch, name="watch of files")
+        self._background = BackgroundTask(self._watch, name="watch of files")
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return a notice for all files that can't be used."""
         return [
-            Notice(
+            OperatorWarning(
                 f"The {files.name} has changed and can't be used: the earlier one stays in use until the process ends",
                 f"The {files.name} has changed and can't be used ({files.fault}): the earlier one stays in use until"
                 " the process ends",

@@ -29,10 +29,10 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import full_path
-from confplane.services.changes.draft import Draft, Unchanged
+from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import Edit, EntityDraft
 from confplane.services.changes.states import decide_state
-from confplane.services.collections import LAYOUT_PATH
+from confplane.services.cluster_facet import LAYOUT_PATH
 from confplane.services.ports.cluster_states import Layout, LayoutCheck
 from confplane.services.ports.transactions import Guarded
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
-    from confplane.services.collections import Collection
-    from confplane.services.ports.cluster_states import Stored
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.ports.cluster_states import StoredState
 
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
@@ -57,7 +57,7 @@ _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class LayoutSurvey:
     """The state of both trees before a move, as of one moment."""
 
     version: int
@@ -103,12 +103,12 @@ class LayoutService:
         configs: The cluster's ``client-configs``.
     """
 
-    def __init__(self, runner: ChangeRunner, configs: Collection) -> None:
+    def __init__(self, runner: ChangeRunner, configs: ClusterFacet) -> None:
         self._runner = runner
         self._configs = configs
         self._store = configs.store
 
-    async def survey(self, target: Tree, deadline: float) -> Survey:
+    async def survey(self, target: Tree, deadline: float) -> LayoutSurvey:
         """Return the state of both trees, as of the moment of the call.
 
         Raises:
@@ -122,7 +122,7 @@ class LayoutService:
         moving = current.source is not None
         leaving = here if target is not current.tree else there if moving else []
         found = {node.id: stored(node) for node in here}
-        return Survey(
+        return LayoutSurvey(
             state.version,
             current,
             state.value is not None,
@@ -147,7 +147,7 @@ class LayoutService:
         entity = Entity.from_id(node.id)
         return self._keys(node) and self._configs.own(entity, node.config) != self._configs.own(entity, other)
 
-    def check(self, survey: Survey) -> None:
+    def check(self, survey: LayoutSurvey) -> None:
         """Refuse a move that could not end, or that would mix two sets of client configs.
 
         Raises:
@@ -169,7 +169,7 @@ class LayoutService:
                 outcome=WriteOutcome.NOT_APPLIED,
             )
 
-    async def begin(self, survey: Survey, caller: Caller) -> int:
+    async def begin(self, survey: LayoutSurvey, caller: Caller) -> int:
         """Begin the move to the target, unless it has begun already; return the znode's version.
 
         After the return no process writes client configs, and each process finds the moved ones.
@@ -179,14 +179,14 @@ class LayoutService:
         """
         return await self._set(survey, Layout(survey.target, survey.source), caller)
 
-    async def end(self, survey: Survey, caller: Caller) -> int:
+    async def end(self, survey: LayoutSurvey, caller: Caller) -> int:
         """Store the target as the layout, with the move complete; return the znode's version."""
         return await self._set(survey, Layout(survey.target), caller)
 
-    async def _set(self, survey: Survey, wanted: Layout, caller: Caller) -> int:
+    async def _set(self, survey: LayoutSurvey, wanted: Layout, caller: Caller) -> int:
         store = self._store
 
-        def after(state: Stored[Layout]) -> Layout:
+        def after(state: StoredState[Layout]) -> Layout:
             if state.version != survey.version:
                 raise ConcurrentChangeError(
                     f"Another command changed the layout of cluster {store.name} meanwhile; look at it again",
@@ -199,7 +199,7 @@ class LayoutService:
         return survey.version if ended.committed is None else ended.committed.versions[LAYOUT_PATH]
 
     async def move(
-        self, survey: Survey, version: int, caller: Caller, *, discard: bool = False
+        self, survey: LayoutSurvey, version: int, caller: Caller, *, discard: bool = False
     ) -> AsyncIterator[MoveResult]:
         """Move entities, or discard their unread client configs, and yield the result of each.
 
@@ -227,7 +227,7 @@ class LayoutService:
         entity = Entity.from_id(entity_id)
         while True:
             deadline = time.monotonic() + _CHANGE_S
-            move = _Move(self._configs, entity, source, LayoutCheck(version), deadline, discard=discard)
+            move = _EntityMove(self._configs, entity, source, LayoutCheck(version), deadline, discard=discard)
             contended = f"Other writers kept changing {entity_id} until the deadline; it is where it was"
             try:
                 ended = await self._runner.run(
@@ -241,12 +241,12 @@ class LayoutService:
                 return MoveResult(entity_id, ended.decided, None if ended.change_id is None else str(ended.change_id))
 
 
-class _Move:
+class _EntityMove:
     """One entity's move, or the removal of its unread client configs; decided at each attempt."""
 
     def __init__(
         self,
-        configs: Collection,
+        configs: ClusterFacet,
         entity: Entity,
         source: Tree,
         layout: LayoutCheck,
@@ -262,7 +262,7 @@ class _Move:
         self._deadline = deadline
         self._discard = discard
 
-    async def decide(self, *, again: bool) -> Draft[tuple[str, ...]] | Unchanged[tuple[str, ...]]:
+    async def decide(self, *, again: bool) -> Draft[tuple[str, ...]] | NoChange[tuple[str, ...]]:
         """Decide one attempt by what both znodes have; ``decided`` is the keys that move."""
         entity, source, target = self._entity, self._source, self._source.other
         if again:
@@ -275,7 +275,7 @@ class _Move:
         before = {tree: stored(node) for tree, node in nodes.items()}
         moved = self._configs.own(entity, before[source])
         if not moved:
-            return Unchanged(())
+            return NoChange(())
         after = {source: {key: value for key, value in before[source].items() if key not in moved}}
         if not self._discard and not self._configs.own(entity, before[target]):
             # Configs in the target are the effective ones; nobody has read later writes to the source.

@@ -18,8 +18,8 @@ from confplane.services.metrics import Sample
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from confplane.services.clusters import Clusters
-    from confplane.services.notices import Notice
+    from confplane.services.clusters import ClusterRegistry
+    from confplane.services.operator_warnings import OperatorWarning
     from confplane.services.ports.store import StoreStatus
     from confplane.services.ports.trail import AuditLog
 
@@ -29,7 +29,7 @@ _KEPT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReadinessState:
     """The state of a process."""
 
     ready: bool
@@ -38,7 +38,7 @@ class Report:
     clusters: dict[str, StoreStatus]
     postgres: str | None
     """The fault of Postgres; None when there is none."""
-    warnings: tuple[Notice, ...]
+    warnings: tuple[OperatorWarning, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,20 @@ class _Postgres:
     """The outcome of a check of Postgres."""
 
     fault: str | None
-    warnings: Sequence[Notice]
+    warnings: Sequence[OperatorWarning]
 
 
-class Watchful(Protocol):
+class WarningSource(Protocol):
     """Background work with notices for operators."""
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return the notices for operators."""
 
 
 class Readiness:
     """Answers readiness probes."""
 
-    def __init__(self, clusters: Clusters, audit: AuditLog, background: Collection[Watchful] = ()) -> None:
+    def __init__(self, clusters: ClusterRegistry, audit: AuditLog, background: Collection[WarningSource] = ()) -> None:
         self._clusters = clusters
         self._audit = audit
         self._background = background
@@ -70,7 +70,7 @@ class Readiness:
         self.stopping = False
         """True once the process is stopping: clients should use another process from now on."""
 
-    async def report(self) -> Report:
+    async def report(self) -> ReadinessState:
         """Return the state of all stores; takes at most three seconds.
 
         Concurrent callers, and those of the next moment, share one check of Postgres.
@@ -82,14 +82,14 @@ class Readiness:
         statuses = {cluster.name: cluster.store.status() for cluster in self._clusters}
         warnings = [
             *postgres.warnings,
-            *(notice.about(name) for name, status in statuses.items() for notice in status.warnings),
-            *(notice for work in self._background for notice in work.warnings()),
+            *(warning.about(name) for name, status in statuses.items() for warning in status.warnings),
+            *(warning for work in self._background for warning in work.warnings()),
         ]
         sound = postgres.fault is None and all(status.connected and status.loaded for status in statuses.values())
         self._was_ready = self._was_ready or sound
         self._warnings = len(warnings)
         ready = self._was_ready and not self.stopping
-        return Report(ready, not sound, self.stopping, statuses, postgres.fault, tuple(warnings))
+        return ReadinessState(ready, not sound, self.stopping, statuses, postgres.fault, tuple(warnings))
 
     async def _checked(self) -> _Postgres:
         try:

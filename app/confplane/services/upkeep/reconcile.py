@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.changes.settle import settle
 from confplane.services.metrics import Sample, of_cluster
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ _PIECE: Final = 2_000
 _NAMED: Final = 5
 
 
-class Moment(NamedTuple):
+class ServerTimestamp(NamedTuple):
     """A moment of one run of Postgres."""
 
     at: datetime
@@ -94,7 +94,9 @@ class MarkedChange:
 class OpenChanges(Protocol):
     """The reconciler's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
 
-    async def new(self, cluster: str, since: Moment | None, known: Sequence[UUID]) -> tuple[list[OpenChange], Moment]:
+    async def new(
+        self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
+    ) -> tuple[list[OpenChange], ServerTimestamp]:
         """Return the open changes among those begun since a moment (None: just now) and those known before.
 
         The second result is the next call's ``since``. So no change is missed, however late its row became visible.
@@ -107,7 +109,7 @@ class OpenChanges(Protocol):
         """Return the trail's knowledge of changes. The outcomes in it are durable at the return."""
 
 
-class Reconciler(Running):
+class Reconciler(BackgroundService):
     """Reconciles one cluster.
 
     Args:
@@ -123,7 +125,7 @@ class Reconciler(Running):
         self._audit = audit
         self._changes = changes
         self._old_s = 2 * deadline_ms / 1000
-        self._background = Background(self._run, name=f"reconciler-{self._store.name}")
+        self._background = BackgroundTask(self._run, name=f"reconciler-{self._store.name}")
         self._troubled = False
         self._warned: set[UUID] = set()
         self._begin_term()
@@ -131,20 +133,20 @@ class Reconciler(Running):
     def _begin_term(self) -> None:
         self._leading = False
         self._found_at = time.monotonic()
-        self._since: Moment | None = None
+        self._since: ServerTimestamp | None = None
         self._open: dict[UUID, OpenChange] = {}
         self._decided: set[UUID] = set()
         self._writers: frozenset[str] = frozenset()
-        self._look_at_all()
+        self._search_all()
         self._strays: tuple[str, ...] = ()
 
-    def _look_at_all(self) -> None:
+    def _search_all(self) -> None:
         """Start a walk over all changes, and a comparison of all markers with the trail."""
         self._walked = False
         self._walk_from: UUID | None = None
         self._sweep_at = 0.0
 
-    def warnings(self) -> list[Notice]:
+    def warnings(self) -> list[OperatorWarning]:
         """Return notices for operators; only the leader has any."""
         found = []
         name = self._store.name
@@ -154,14 +156,14 @@ class Reconciler(Running):
                 f"{len(overdue)} changes have had no outcome for up to {max(c.age_s for c in overdue):.0f} s and could"
                 f" not be settled yet: {_some(str(change.change_id) for change in overdue)}"
             )
-            found.append(Notice(waiting).about(name))
+            found.append(OperatorWarning(waiting).about(name))
         if self._strays:
             left = "markers of no change that the audit trail knows are left where they are"
             why = "Was Postgres restored from a backup?"
             found.append(
-                Notice(f"{left}: {len(self._strays)} of them. {why}", f"{left}: {_some(self._strays)}. {why}").about(
-                    name
-                )
+                OperatorWarning(
+                    f"{left}: {len(self._strays)} of them. {why}", f"{left}: {_some(self._strays)}. {why}"
+                ).about(name)
             )
         return found
 
@@ -230,7 +232,7 @@ class Reconciler(Running):
                 "Cluster %s: another run of Postgres answers; changes whose outcomes it lacks are settled again",
                 self._store.name,
             )
-            self._look_at_all()
+            self._search_all()
         if not self._walked:
             older, self._walk_from = await self._changes.old(self._store.name, self._walk_from)
             self._walked = self._walk_from is None

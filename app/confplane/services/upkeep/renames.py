@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from confplane.domain.changes import Node
-    from confplane.domain.definitions import Kind
-    from confplane.domain.renames import Renamed
+    from confplane.domain.definitions import ConfigKind
+    from confplane.domain.renames import RenamedConfig
     from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
-    from confplane.services.collections import Collection
 
 _CHANGE_S = 30.0
 """Seconds for each entity's change."""
@@ -56,7 +56,7 @@ class RenameResult:
     """The result for one entity."""
 
     entity_id: str
-    renamed: tuple[Renamed, ...]
+    renamed: tuple[RenamedConfig, ...]
     """The configs written under a new name, or to be written; of an error, the configs that were not, as far as
     known."""
     change_id: str | None = None
@@ -74,10 +74,10 @@ class RenameService:
     """
 
     def __init__(
-        self, alter: AlterService, cluster: Cluster, table: Mapping[Kind, Mapping[str, str]] | None = None
+        self, alter: AlterService, cluster: Cluster, table: Mapping[ConfigKind, Mapping[str, str]] | None = None
     ) -> None:
         self._alter = alter
-        self._configs = cluster.collections[FacetName.CONFIGS]
+        self._configs = cluster.facets[FacetName.CONFIGS]
         self._table = renames() if table is None else table
 
     @property
@@ -122,26 +122,26 @@ class RenameService:
             renamed = draft.detail if draft else self._missing(edit.entity, self._configs.get(entity_id))
             yield RenameResult(entity_id, renamed, result.change_id, result.error)
 
-    def _missing(self, entity: Entity, node: Node | None) -> tuple[Renamed, ...]:
+    def _missing(self, entity: Entity, node: Node | None) -> tuple[RenamedConfig, ...]:
         return tuple(missing(self._configs.catalog, entity, stored(node), self._table))
 
     async def _decide(
         self,
         edit: Edit,
-        collection: Collection,
+        cluster_facet: ClusterFacet,
         node: Node | None,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
         """Draft the new names that a node lacks, with the drafter of all edits of its collection."""
-        drafter = self._alter.drafter(collection)
+        drafter = self._alter.drafter(cluster_facet)
         renamed = self._missing(edit.entity, node)
         shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))
-        draft = await drafter.draft(collection, shown, drafter.encode(collection, shown), node, planned=planned)
+        draft = await drafter.draft(cluster_facet, shown, drafter.encode(cluster_facet, shown), node, planned=planned)
         # A value encoded under one name can be decoded under the other: a secret's encoding does not depend on its key.
         after = draft.after | {item.new: item.value for item in renamed if item.secret}
-        whole = EntityDraft.of(collection, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))
+        whole = EntityDraft.of(cluster_facet, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))
         return replace(whole, detail=renamed)
 
 
-def _ops(renamed: Iterable[Renamed]) -> tuple[Op, ...]:
+def _ops(renamed: Iterable[RenamedConfig]) -> tuple[Op, ...]:
     return tuple(Op(item.new, OpType.SET, item.value) for item in renamed)

@@ -12,7 +12,7 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
 from confplane.services.ports.rollups import RunState
 
@@ -38,7 +38,7 @@ class _Mismatches(NamedTuple):
     pending: int
 
 
-class RollupWatch(Running):
+class RollupWatch(BackgroundService):
     """Reads the runs of all clusters' rollups in the background.
 
     Args:
@@ -51,12 +51,12 @@ class RollupWatch(Running):
         self._results = results
         self._runs: dict[str, Mapping[str, JobRuns]] = {}
         self._mismatches: dict[str, _Mismatches] = {}
-        self._background = Background(self._run, name="rollup-watch")
+        self._background = BackgroundTask(self._run, name="rollup-watch")
 
     async def _run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.poll()
             except UnavailableError:
                 # Other parts report Postgres; the runs as last seen keep their times.
                 pass
@@ -65,7 +65,7 @@ class RollupWatch(Running):
             # Replicas that were started together should not all query at once.
             await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Read the runs.
 
         Raises:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
-    from confplane.services.collections import Collection
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.crypto import Rotation, Rotator
 
 _PREFIX = f"{EntityType.BROKER.value}="
@@ -58,7 +58,7 @@ class RotateService:
         rotator: Encodes values anew, with the cluster's secrets.
     """
 
-    def __init__(self, alter: AlterService, configs: Collection, rotator: Rotator) -> None:
+    def __init__(self, alter: AlterService, configs: ClusterFacet, rotator: Rotator) -> None:
         self._alter = alter
         self._configs = configs
         self._rotator = rotator
@@ -76,12 +76,12 @@ class RotateService:
         """
 
         async def decide(
-            collection: Collection, node: Node | None, planned: Mapping[str, Mapping[str, str]]
+            cluster_facet: ClusterFacet, node: Node | None, planned: Mapping[str, Mapping[str, str]]
         ) -> EntityDraft:
             del planned
-            check_node(collection, edit, node)
+            check_node(cluster_facet, edit, node)
             rotation = await asyncio.to_thread(self._rotator.rotate, broker_id, stored(node))
-            draft = EntityDraft.of(collection, edit, node, rotation.config, [])
+            draft = EntityDraft.of(cluster_facet, edit, node, rotation.config, [])
             ops = tuple({"key": key, "op": _OP, "value": None, "secret": True} for key in rotation.reencoded)
             return replace(draft, recorded_ops=ops, detail=rotation)
 

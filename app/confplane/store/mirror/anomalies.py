@@ -15,7 +15,7 @@ _RELIST_SECONDS: Final = 5.0
 """Seconds between two lists of all children while there are oddities and children come and go: there may be 37,000."""
 
 
-class Oddities:
+class Anomalies:
     """The known oddities.
 
     Attributes:
@@ -33,11 +33,11 @@ class Oddities:
         """Names of notifications that were read and name no entity."""
         return [znodes.change_name(number) for number in self._nameless]
 
-    def names_nothing(self, number: int) -> None:
+    def record_nameless(self, number: int) -> None:
         """Take note of a notification that names no entity."""
         self._nameless[number] = None
 
-    def listed(self, names: list[str], stat: Any) -> None:
+    def record_listing(self, names: list[str], stat: Any) -> None:
         """Take note of all children, and of their parent's Stat."""
         self._listed, self._pzxid = time.monotonic(), stat.pzxid
         numbers = {name: znodes.sequence_of(name) for name in names}
@@ -46,7 +46,7 @@ class Oddities:
             there = set(numbers.values())
             self._nameless = {number: None for number in self._nameless if number in there}
 
-    def outdated(self, stat: Any) -> bool:
+    def needs_relisting(self, stat: Any) -> bool:
         """Return True where the children have to be listed again: by their parent's Stat, oddities may be gone."""
         return (
             bool(self.strays or self._nameless)

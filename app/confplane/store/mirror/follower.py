@@ -37,23 +37,23 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree
-from confplane.services.background import Background, Running
-from confplane.services.pace import in_slices
+from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.ports.store import MirrorState
 from confplane.store import znodes
 from confplane.store.mirror import loader, memory
-from confplane.store.mirror.journal import Journal
+from confplane.store.mirror.anomalies import Anomalies
+from confplane.store.mirror.journal import MirrorJournal
 from confplane.store.mirror.metadata import TopicMetadata
 from confplane.store.mirror.nodes import Mirror
-from confplane.store.mirror.oddities import Oddities
-from confplane.store.session.reads import FORBIDDEN, Reads, Size
+from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.store.mirror.nodes import FacetIndex
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class _GapError(Exception):
     """Notifications were missed."""
 
 
-class Follower(Running):
+class MirrorFollower(BackgroundService):
     """A cluster's mirror and its upkeep.
 
     Attributes:
@@ -107,11 +107,11 @@ class Follower(Running):
         order: TreeOrder,
     ) -> None:
         self.mirror: Mirror | None = None
-        self.journal = Journal()
+        self.journal = MirrorJournal()
         self.revision = 0
         self.next = 0
         self.notifications = 0
-        self.oddities = Oddities()
+        self.anomalies = Anomalies()
         self.trouble: str | None = None
         self.in_flight = 0
         self.loads = 0
@@ -124,19 +124,19 @@ class Follower(Running):
         self._on_writer_gone = on_writer_gone
         self._trees_in_order = order
         self._loading: Mirror | None = None
-        self._sizes: defaultdict[str, Size] = defaultdict(Size)
+        self._sizes: defaultdict[str, SizeEstimate] = defaultdict(SizeEstimate)
         self._reload = True
         self._session: Session | None = None
         self._live = False
         self._armed: int | None = None
-        self._rung: int | None = None
-        self._topics_rung = False
+        self._fired: int | None = None
+        self._topics_fired = False
         self._confirmed = time.monotonic()
         self._own: dict[int, int] = {}
         self._strong: list[asyncio.Future[int]] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._background = Background(self._run, name=f"zookeeper-mirror-{name}")
+        self._background = BackgroundTask(self._run, name=f"zookeeper-mirror-{name}")
         self._step: asyncio.Task[None] | None = None
         self._freeing: asyncio.Task[None] | None = None
 
@@ -161,8 +161,8 @@ class Follower(Running):
             self.metadata.begin(session)
         self._live = False
         self._armed = None
-        self._topics_rung = True
-        self.metadata.ring()
+        self._topics_fired = True
+        self.metadata.mark_stale()
 
     def down(self) -> None:
         """Take note that watches are lost, and end waits that can't be fulfilled now."""
@@ -213,22 +213,22 @@ class Follower(Running):
     # -- events, all on the loop
 
     def _on_event(self) -> None:
-        self._rung = self._armed
+        self._fired = self._armed
         self._armed = None
         self._wake.set()
 
     def _on_topics(self) -> None:
-        self._topics_rung = True
+        self._topics_fired = True
         self._wake.set()
 
-    def committed(
+    def apply_commit(
         self, session: Session, revision: int, sequences: tuple[int, ...], nodes: Iterable[tuple[Tree, Node]]
     ) -> None:
         """Apply an own transaction at the moment its reply is delivered."""
         if session is not self._session:
             # Replies of a replaced session are out of order; its notifications will be read.
             return
-        for mirror in self._copies():
+        for mirror in self._mirrors():
             for tree, node in nodes:
                 if tree in mirror.trees:
                     mirror.trees[tree].put_node(node)
@@ -236,9 +236,9 @@ class Follower(Running):
         for number in sequences:
             if number >= self.next:
                 self._own[number] = revision
-        self._take_own()
+        self._apply_own()
 
-    def take(self, session: Session, tree: Tree, path: str, value: Any, *, seen_at: int = 0) -> None:
+    def apply_read(self, session: Session, tree: Tree, path: str, value: Any, *, seen_at: int = 0) -> None:
         """Apply the result of a read of one node, at the moment its reply is delivered.
 
         Args:
@@ -249,14 +249,14 @@ class Follower(Running):
             seen_at: A revision that the reply is not behind, where one is known.
         """
         if session is self._session:
-            for mirror in self._copies():
+            for mirror in self._mirrors():
                 if tree in mirror.trees:
-                    loader.take_node(mirror, tree, path, value, seen_at)
+                    loader.apply_node(mirror, tree, path, value, seen_at)
 
-    def _copies(self) -> list[Mirror]:
+    def _mirrors(self) -> list[Mirror]:
         return [mirror for mirror in (self.mirror, self._loading) if mirror is not None]
 
-    def _take_own(self) -> None:
+    def _apply_own(self) -> None:
         """Skip own notifications that are next in line."""
         while (revision := self._own.pop(self.next, None)) is not None:
             self.next += 1
@@ -285,7 +285,7 @@ class Follower(Running):
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await future
         except TimeoutError:
-            raise self._late() from None
+            raise self._timeout_error() from None
 
     async def wait_for(self, revision: int, deadline: float) -> None:
         """Wait until the mirror is at a revision.
@@ -298,7 +298,7 @@ class Follower(Running):
             if self.revision >= revision:
                 return
             if self._session is None or not self._session.connected:
-                raise self._late()
+                raise self._timeout_error()
         loop = asyncio.get_running_loop()
         reached: asyncio.Future[None] = loop.create_future()
         entry = (revision, next(self._order), reached)
@@ -308,7 +308,7 @@ class Follower(Running):
             async with asyncio.timeout(deadline - time.monotonic()):
                 await reached
         except TimeoutError:
-            raise self._late() from None
+            raise self._timeout_error() from None
         finally:
             # A cancelled waiter may have been removed meanwhile, too.
             if (not reached.done() or reached.cancelled()) and entry in self._waiting:
@@ -327,7 +327,7 @@ class Follower(Running):
         self._strong.append(future)
         self._wake.set()
 
-    def _late(self) -> UnavailableError:
+    def _timeout_error(self) -> UnavailableError:
         session = self._session
         if session is None or not session.connected:
             return UnavailableError(f"Cluster {self._name}: ZooKeeper is not connected")
@@ -386,18 +386,18 @@ class Follower(Running):
         try:
             if self._reload:
                 await self._load(session)
-            await self._follow_rung(session)
-            if self._rung is not None and self.in_flight:
+            await self._follow_fired(session)
+            if self._fired is not None and self.in_flight:
                 await asyncio.sleep(_DEBOUNCE_SECONDS)
             overdue = time.monotonic() - self._confirmed >= _TICK_SECONDS
-            if waiters or overdue or self._rung is None or self._rung >= self.next:
+            if waiters or overdue or self._fired is None or self._fired >= self.next:
                 waiters += self._strong
                 self._strong = []
                 # Entries that the journal still holds back at the next tick need a strong pass: no notification will
                 # release them.
                 await self._pass(session, strong=bool(waiters) or (overdue and self.journal.waiting))
                 # By the end of a strong pass the watches of topics that came or went before it have rung.
-                await self._follow_rung(session)
+                await self._follow_fired(session)
             await self._arm(session)
         except _GapError:
             # The waiters are answered after the load.
@@ -414,17 +414,17 @@ class Follower(Running):
         started = time.monotonic()
         mirror = self._loading = Mirror(self._trees)
         # The load lists the topics with the watch set; topics that ring it meanwhile are read afterwards.
-        self._topics_rung = False
+        self._topics_fired = False
         try:
             revision = (await session.touch()).mzxid
             await self.metadata.follow(session)
             names, stat = await session.children(znodes.CHANGES)
             order = self._trees_in_order(loading=True)
-            with memory.uncollected(mirror):
+            with memory.gc_paused(mirror):
                 await loader.load(session, mirror, order, self._topics_watch, self._sizes)
-            self._show(mirror)
+            self._publish(mirror)
         except BaseException:
-            self._topics_rung = True
+            self._topics_fired = True
             raise
         finally:
             self._loading = None
@@ -432,15 +432,15 @@ class Follower(Running):
         self.loads += 1
         self.load_s = time.monotonic() - started
         self.next = znodes.next_sequence(stat.cversion, stat.numChildren)
-        self.seen(names, stat)
+        self.record_listing(names, stat)
         for number in [number for number in self._own if number < self.next]:
             del self._own[number]
         # Not max(): after a restore from a backup ZooKeeper's zxids are lower than those seen before.
         self.revision = revision
-        mirror.keep(self.journal)
+        mirror.journal_to(self.journal)
         self.journal.begin(revision, mirror.newest())
         self._advance(revision)
-        self._take_own()
+        self._apply_own()
         logger.info(
             "Cluster %s: loaded %d nodes in %.2f s at revision %d",
             self._name,
@@ -449,20 +449,20 @@ class Follower(Running):
             revision,
         )
 
-    def _show(self, mirror: Mirror) -> None:
+    def _publish(self, mirror: Mirror) -> None:
         before, self.mirror = self.mirror, mirror
         if before is not None:
             self._freeing = asyncio.create_task(memory.free(before), name=f"zookeeper-mirror-freeing-{self._name}")
 
-    def seen(self, names: list[str], stat: Any) -> None:
+    def record_listing(self, names: list[str], stat: Any) -> None:
         """Take note of a list of ``/config/changes`` and its Stat."""
         self.notifications = len(names)
-        self.oddities.listed(names, stat)
+        self.anomalies.record_listing(names, stat)
 
     async def _pass(self, session: Session, *, strong: bool) -> None:
         """Read and apply all existing notifications."""
         begun = time.monotonic()
-        rung, self._rung = self._rung, None
+        fired, self._fired = self._fired, None
         touched = session.touch() if strong else None
         behind: list[int] = []
 
@@ -474,7 +474,7 @@ class Follower(Running):
 
         counted = session.exists(znodes.CHANGES).then(count)
         early = {}
-        if rung is not None:
+        if fired is not None:
             numbers = (number for number in itertools.count(self.next) if number not in self._own)
             early = {number: session.get(znodes.change_path(number)) for number in itertools.islice(numbers, _EARLY)}
         stat = await counted
@@ -492,11 +492,11 @@ class Follower(Running):
             for number in [number for number in self._own if number < end]:
                 last = max(last, self._own.pop(number))
             self._advance(last if end == target else last - 1)
-            self._take_own()
+            self._apply_own()
         if touched is not None:
             self._advance((await touched).mzxid)
-        if self.oddities.outdated(stat):
-            self.seen(*await session.children(znodes.CHANGES))
+        if self.anomalies.needs_relisting(stat):
+            self.record_listing(*await session.children(znodes.CHANGES))
         self._confirmed = begun
 
     async def _read_chunk(self, session: Session, end: int, early: Mapping[int, Any]) -> int:
@@ -508,11 +508,11 @@ class Follower(Running):
                 with contextlib.suppress(ZookeeperError):
                     found[number] = await early[number]
         paths_of = {znodes.change_path(number): number for number in numbers if number not in found}
-        reads = Reads(session)
+        reads = ReadWindow(session)
         reads.data(
             lambda paths, values: found.update(zip((paths_of[path] for path in paths), values, strict=True)),
             self._sizes[znodes.CHANGES],
-        ).ask(paths_of)
+        ).request(paths_of)
         await reads.done()
         paths: dict[str, int] = {}
         last = 0
@@ -525,7 +525,7 @@ class Follower(Running):
                 raise _GapError(f"notification {number} is gone, {end - number} after it are not read")
             data, (last, *_) = value  # a Stat begins with the czxid
             if (path := znodes.decode_notification(data)) is None:
-                self.oddities.names_nothing(number)
+                self.anomalies.record_nameless(number)
             else:
                 paths[path] = last
         await self._read_entities(session, paths)
@@ -545,7 +545,7 @@ class Follower(Running):
 
         def taken(tree: Tree, path: str, value: Any) -> None:
             if not asked[tree, path]:
-                self.take(session, tree, path, value)
+                self.apply_read(session, tree, path, value)
                 return
             if value is not None:
                 present.add(path)
@@ -553,13 +553,13 @@ class Follower(Running):
                 absent.append((tree, path))
                 if self._unknown(tree, path):
                     unseen.append((tree, path))
-            self.take(session, tree, path, value, seen_at=paths[path])
+            self.apply_read(session, tree, path, value, seen_at=paths[path])
 
-        await self._asked(session, asked, taken).done()
+        await self._request_reads(session, asked, taken).done()
         for tree, path in unseen:
             # The node may have been made and deleted. Most paths are in one tree only.
             if path not in present and (entity_id := znodes.entity_id(path)) is not None:
-                self.journal.note(tree, entity_id, None, None, paths[path])
+                self.journal.record(tree, entity_id, None, None, paths[path])
         await self._read_ancestors(session, absent)
 
     def _with_parents(self, paths: Iterable[str]) -> dict[tuple[Tree, str], bool]:
@@ -576,9 +576,9 @@ class Follower(Running):
                         asked.setdefault((tree, user), False)
         return asked
 
-    def _asked(
+    def _request_reads(
         self, session: Session, asked: Iterable[tuple[Tree, str]], take: Callable[[Tree, str, Any], None]
-    ) -> Reads:
+    ) -> ReadWindow:
         """Return a window of reads of these nodes, each by its tree and its path below the root, in this order."""
         of = {f"{tree.value}/{path}": (tree, path) for tree, path in asked}
 
@@ -586,15 +586,15 @@ class Follower(Running):
             for path, value in zip(paths, values, strict=True):
                 take(*of[path], value)
 
-        reads = Reads(session)
-        reads.data(taken, self._sizes[_NOTIFIED]).ask(of)
+        reads = ReadWindow(session)
+        reads.data(taken, self._sizes[_NOTIFIED]).request(of)
         return reads
 
     async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
         """Read above absent nodes: others delete recursively and notify once, and everything below is gone as well."""
         pairs = ((tree, path.split("/")) for tree, path in absent)
         users = {(tree, "/".join(parts[:2])): None for tree, parts in pairs if len(parts) == 4}  # noqa: PLR2004 - users/<u>/clients/<c>
-        reads = self._asked(session, users, partial(self.take, session))
+        reads = self._request_reads(session, users, partial(self.apply_read, session))
         for tree, user in users:
             clients = session.exists(f"{tree.value}/{user}/clients")
             reads.add(clients, partial(self._pairs_gone, session, tree, user))
@@ -607,16 +607,16 @@ class Follower(Running):
     def _pairs_gone(self, session: Session, tree: Tree, user: str, stat: Any) -> None:
         entity_id = znodes.entity_id(user)
         if stat is None and entity_id is not None and session is self._session:
-            for mirror in self._copies():
+            for mirror in self._mirrors():
                 mirror.trees[tree].remove_below(f"{entity_id},")
 
     async def _follow_topics(self, session: Session) -> None:
         """Compare the topics with the mirror's: their creation and deletion have no notification."""
-        self._topics_rung = False
+        self._topics_fired = False
         try:
             names, stat = await session.children(znodes.TOPIC_CONFIGS, self._topics_watch)
         except ZookeeperError:
-            self._topics_rung = True
+            self._topics_fired = True
             raise
         if self.mirror is None:
             return
@@ -631,11 +631,11 @@ class Follower(Running):
             session, {f"topics/{name}": 0 for entity_id, name in present.items() if entity_id not in tree.nodes}
         )
 
-    async def _follow_rung(self, session: Session) -> None:
+    async def _follow_fired(self, session: Session) -> None:
         """Read the topics whose watches have rung."""
-        if self.metadata.rung:
+        if self.metadata.stale:
             await self.metadata.follow(session)
-        if self._topics_rung:
+        if self._topics_fired:
             await self._follow_topics(session)
 
     async def _arm(self, session: Session) -> None:
@@ -643,9 +643,9 @@ class Follower(Running):
         if self._armed != self.next:
             number = self.next
             self._armed = number
-            self._rung = None
+            self._fired = None
             if await session.exists(znodes.change_path(number), self._watch) is not None and number >= self.next:
-                self._rung = number
+                self._fired = number
                 self._wake.set()
         self._live = True
 

@@ -15,7 +15,7 @@ import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from confplane.services.ports.journal import Cursor, Entry, Page, TooOld
+from confplane.services.ports.journal import Cursor, ExpiredCursor, JournalEntry, JournalPage
 
 if TYPE_CHECKING:
     from confplane.domain.changes import Node
@@ -31,7 +31,7 @@ _ENTRY_BYTES: Final = 200
 _NODE_BYTES: Final = 150
 
 
-class Journal:
+class MirrorJournal:
     """Implements :class:`confplane.services.ports.journal.Journal`.
 
     Args:
@@ -45,8 +45,8 @@ class Journal:
         self._load = 0
         self._revision = 0
         self._floor = 0
-        self._entries: list[Entry] = []
-        self._ahead: list[tuple[int, int, Entry]] = []
+        self._entries: list[JournalEntry] = []
+        self._ahead: list[tuple[int, int, JournalEntry]] = []
         self._order = itertools.count()
         self._bytes = 0
         self._newest = 0
@@ -55,19 +55,19 @@ class Journal:
 
     # -- reading
 
-    def read(self, cursor: Cursor | None, size: int | None = None) -> Page | TooOld | None:
+    def read(self, cursor: Cursor | None, size: int | None = None) -> JournalPage | ExpiredCursor | None:
         """Return the entries behind a cursor; see the port."""
         if not self._load:
             return None
         if cursor is None or cursor.load != self._load or cursor.revision < self._floor:
-            return TooOld(Cursor(self._load, self._revision))
+            return ExpiredCursor(Cursor(self._load, self._revision))
         entries = self._entries
         first = bisect_right(entries, cursor.revision, key=_revision)
         if size is None or len(entries) - first <= size:
-            return Page(entries[first:], Cursor(self._load, max(cursor.revision, self._revision)))
+            return JournalPage(entries[first:], Cursor(self._load, max(cursor.revision, self._revision)))
         revision = entries[first + size - 1].revision
         last = bisect_right(entries, revision, lo=first, key=_revision)
-        return Page(entries[first:last], Cursor(self._load, revision))
+        return JournalPage(entries[first:last], Cursor(self._load, revision))
 
     @property
     def waiting(self) -> bool:
@@ -89,7 +89,7 @@ class Journal:
         self._ahead.clear()
         self._bytes = 0
 
-    def note(self, tree: Tree, entity_id: str, before: Node | None, after: Node | None, seen_at: int = 0) -> None:
+    def record(self, tree: Tree, entity_id: str, before: Node | None, after: Node | None, seen_at: int = 0) -> None:
         """Take a change of a node.
 
         Args:
@@ -107,7 +107,7 @@ class Journal:
         elif _is_next(before, after):
             revision = max(revision, after.mzxid)
         self._newest = max(self._newest, revision, 0 if after is None else after.mzxid)
-        entry = Entry(revision, tree, entity_id, before, after)
+        entry = JournalEntry(revision, tree, entity_id, before, after)
         heapq.heappush(self._ahead, (revision, next(self._order), entry))
         self._bytes += _size(entry)
         if self._above(1):
@@ -149,11 +149,11 @@ def _is_next(before: Node | None, after: Node) -> bool:
     return (after.czxid, after.version) == (before.czxid, before.version + 1)
 
 
-def _revision(entry: Entry) -> int:
+def _revision(entry: JournalEntry) -> int:
     return entry.revision
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: JournalEntry) -> int:
     size = _ENTRY_BYTES
     for node in (entry.before, entry.after):
         if node is not None:

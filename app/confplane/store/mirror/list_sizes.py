@@ -29,7 +29,7 @@ ALL_PAIRS: Final = "users/*/clients"
 """The key for the lists of all users' clients."""
 
 
-class Listings:
+class ListSizes:
     """The sizes of one tree's lists: one for each kind of entity, and one of clients for each user with clients."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Listings:
     # -- creations and deletions
 
     def add(self, user: str | None, kind: str, name: str) -> None:
-        """Count a new entity at its place; see :func:`place_of`."""
+        """Count a new entity at its place; see :func:`list_position`."""
         size = _NAME + (len(name) or _DEFAULT)
         if user is None:
             self._kinds[kind] += size
@@ -55,7 +55,7 @@ class Listings:
         """Discount a deleted entity at its former place."""
         self._change(user, kind, _NAME + (len(name) or _DEFAULT), -1)
 
-    def note(self, path: str, *, present: bool) -> None:
+    def count_unmapped(self, path: str, *, present: bool) -> None:
         """Count a znode that is no entity here, because of its name or because it may not be read."""
         kind, name, *rest = path.split("/")
         if kind not in _KINDS:
@@ -104,7 +104,7 @@ class Listings:
         """Return the parents of entities that do not exist yet, and the bytes of their lists after their creation."""
         more: dict[tuple[str | None, str], int] = {}
         for entity_id in entity_ids:
-            user, kind, name = place_of(entity_id)
+            user, kind, name = list_position(entity_id)
             more[user, kind] = more.get((user, kind), 0) + _NAME + (len(name) or _DEFAULT)
         for (user, kind), size in more.items():
             if user is None:
@@ -113,7 +113,7 @@ class Listings:
                 yield _path_of(user), self._users.get(user, _ANSWER) + size
 
 
-def place_of(entity_id: str) -> tuple[str | None, str, str]:
+def list_position(entity_id: str) -> tuple[str | None, str, str]:
     """Return the place of an entity: the user of its list (None: the list of its kind), its kind, and its name.
 
     The name is as in ids, ``""`` for the default. Its length is that in a path: an escape ~HH in an id is %HH in the

@@ -9,17 +9,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.store import znodes
-from confplane.store.session.reads import FORBIDDEN, Reads, Size, Window
+from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from confplane.domain.facets import Tree
     from confplane.store.mirror.nodes import Mirror
-    from confplane.store.session.keeper import Session
-    from confplane.store.session.reads import Lane, TakenAll
+    from confplane.store.session.reads import ReadQueue, ValuesCallback
+    from confplane.store.session.session_manager import Session
 
-    Sizes = defaultdict[str, Size]
+    Sizes = defaultdict[str, SizeEstimate]
 
 _PIECE: Final = 100
 """Names made into paths before other tasks get their turn."""
@@ -28,7 +28,7 @@ _SORTED: Final = 10_000
 _USERS: Final = "users"
 
 
-def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 0) -> None:
+def apply_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 0) -> None:
     """Put the value read at ``path`` below a tree's root into a mirror; None is an absent node.
 
     Everything below an absent node is absent too. ``seen_at`` is a revision that the read is not behind, where one is
@@ -36,7 +36,9 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
     """
     entity_id = znodes.entity_id(path)
     copy = mirror.trees[tree]
-    mirror.note(tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN)
+    mirror.record_unmapped(
+        tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN
+    )
     if entity_id is None:
         return
     if value is FORBIDDEN:
@@ -50,15 +52,15 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
         copy.put(entity_id, znodes.decode_entity(data), stat)
 
 
-def take_nodes(mirror: Mirror, tree: Tree, paths: Sequence[str], values: Sequence[Any]) -> None:
-    """Put the values read at some paths below the chroot into a mirror; as :func:`take_node`."""
-    below, copy, odd = len(tree.value) + 1, mirror.trees[tree], mirror.odd
+def apply_nodes(mirror: Mirror, tree: Tree, paths: Sequence[str], values: Sequence[Any]) -> None:
+    """Put the values read at some paths below the chroot into a mirror; as :func:`apply_node`."""
+    below, copy, odd = len(tree.value) + 1, mirror.trees[tree], mirror.has_unmapped
     for whole, value in zip(paths, values, strict=True):
         path = whole[below:]
         entity_id = znodes.entity_id(path)
         if odd or entity_id is None or value is None or value is FORBIDDEN:
-            take_node(mirror, tree, path, value)
-            odd = mirror.odd
+            apply_node(mirror, tree, path, value)
+            odd = mirror.has_unmapped
         else:
             data, stat = value
             copy.put(entity_id, znodes.decode_entity(data), stat)
@@ -75,7 +77,7 @@ async def load(
     """
     for tree in order:
         if tree in mirror.trees:
-            walk = Walk(session, tree, partial(take_nodes, mirror, tree), sizes)
+            walk = Walk(session, tree, partial(apply_nodes, mirror, tree), sizes)
             for kind in znodes.CONFIG_TYPES:
                 walk.all(kind, topics_watch if f"{tree.value}/{kind}" == znodes.TOPIC_CONFIGS else None)
             await walk.run()
@@ -87,16 +89,16 @@ class Walk:
     Args:
         session: The session of all calls.
         tree: The tree.
-        take: Called with some paths below the chroot, and their values; see :meth:`Reads.data`.
+        take: Called with some paths below the chroot, and their values; see :meth:`ReadWindow.data`.
         sizes: The sizes of nodes met before.
     """
 
-    def __init__(self, session: Session, tree: Tree, take: TakenAll, sizes: Sizes | None = None) -> None:
+    def __init__(self, session: Session, tree: Tree, take: ValuesCallback, sizes: Sizes | None = None) -> None:
         self._session = session
         self._root = root = tree.value
         self._take = take
-        self._reads = reads = Reads(session)
-        known = defaultdict(Size) if sizes is None else sizes
+        self._reads = reads = ReadWindow(session)
+        known = defaultdict(SizeEstimate) if sizes is None else sizes
         # Nodes below users that were read are read before more users are.
         self._pairs = reads.data(take, known[f"{root}, pairs"])
         self._lists = reads.children(self._listed, known[f"{root}, lists"])
@@ -104,7 +106,7 @@ class Walk:
             kind: reads.data(self._read_users if kind == _USERS else take, known[f"{root}, {kind}"])
             for kind in znodes.CONFIG_TYPES
         }
-        self._below: list[tuple[Lane, Iterator[str]]] = []
+        self._below: list[tuple[ReadQueue, Iterator[str]]] = []
 
     def all(self, kind: str, watch: Callable[[Any], None] | None = None) -> None:
         """Request reads of all nodes of a kind."""
@@ -112,14 +114,14 @@ class Walk:
 
         def listed(value: Any) -> None:
             if value is not None and value is not FORBIDDEN:
-                self._go_below(self._kinds[kind], parent, value[0])
+                self._descend(self._kinds[kind], parent, value[0])
 
         self._reads.add(self._session.children(parent, watch), listed)
 
     def read(self, paths: Sequence[str]) -> None:
         """Request reads of nodes at these paths below the tree's root."""
         for path in paths:
-            self._kinds[path.partition("/")[0]].ask([f"{self._root}/{path}"])
+            self._kinds[path.partition("/")[0]].request([f"{self._root}/{path}"])
 
     async def run(self) -> None:
         """Read all requested nodes.
@@ -138,10 +140,10 @@ class Walk:
     async def _run(self) -> None:
         while True:
             while self._below:
-                lane, paths = self._below[-1]
+                queue, paths = self._below[-1]
                 piece = list(islice(paths, _PIECE))
                 if piece:
-                    lane.ask(piece)
+                    queue.request(piece)
                     await asyncio.sleep(0)
                     await self._reads.room()
                 else:
@@ -150,17 +152,17 @@ class Walk:
                 return
             await self._reads.progress()
 
-    def _go_below(self, lane: Lane, parent: str, names: list[str]) -> None:
+    def _descend(self, queue: ReadQueue, parent: str, names: list[str]) -> None:
         if len(names) <= _PIECE:
-            lane.ask([f"{parent}/{name}" for name in sorted(names)])
+            queue.request([f"{parent}/{name}" for name in sorted(names)])
             return
         pieces = (sorted(names[first : first + _SORTED]) for first in range(0, len(names), _SORTED))
-        self._below.append((lane, (f"{parent}/{name}" for piece in pieces for name in piece)))
+        self._below.append((queue, (f"{parent}/{name}" for piece in pieces for name in piece)))
 
     def _read_users(self, paths: Sequence[str], values: Sequence[Any]) -> None:
         self._take(paths, values)
         # A Stat's tenth field is the number of children.
-        self._lists.ask(
+        self._lists.request(
             f"{path}/clients"
             for path, value in zip(paths, values, strict=True)
             if value is FORBIDDEN or (value is not None and value[1][9])
@@ -169,7 +171,7 @@ class Walk:
     def _listed(self, parents: Sequence[str], values: Sequence[Any]) -> None:
         for parent, names in zip(parents, values, strict=True):
             if names and names is not FORBIDDEN:
-                self._go_below(self._pairs, parent, names)
+                self._descend(self._pairs, parent, names)
 
 
 async def delete(session: Session, paths: list[str]) -> None:

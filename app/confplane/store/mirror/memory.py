@@ -12,7 +12,7 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from confplane.services.pace import free_in_slices
+from confplane.services.cooperative_yielding import free_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ _collector: Final = _Collector()
 
 
 @contextmanager
-def uncollected(mirror: Mirror) -> Iterator[None]:
+def gc_paused(mirror: Mirror) -> Iterator[None]:
     """Load a copy without collections, and exempt its nodes from all later ones unless they are few.
 
     The exemption is of all objects of that moment. Their last reference frees them as ever; cycles of references among

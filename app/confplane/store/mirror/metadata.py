@@ -18,7 +18,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
 
 class TopicMetadata:
@@ -31,16 +31,16 @@ class TopicMetadata:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.names: frozenset[str] | None = None
-        self.rung = True
+        self.stale = True
         self._wake = wake
 
     def begin(self, session: Session) -> None:
         """Follow on this session, a new one."""
-        self._watch = session.watcher(self.ring)
+        self._watch = session.watcher(self.mark_stale)
 
-    def ring(self) -> None:
+    def mark_stale(self) -> None:
         """Request another list of the names."""
-        self.rung = True
+        self.stale = True
         self._wake()
 
     async def follow(self, session: Session) -> None:
@@ -50,23 +50,23 @@ class TopicMetadata:
             ZookeeperError: The call failed and must be repeated.
             UnavailableError: The connection went down meanwhile.
         """
-        self.rung = False
+        self.stale = False
         try:
             names, _ = await session.children(znodes.BROKER_TOPICS, self._watch)
             self.names = frozenset(names)
         except NoNodeError:
             # A child watch needs the node; this watch reports the node's creation.
             if await session.exists(znodes.BROKER_TOPICS, self._watch) is not None:
-                self.ring()
+                self.mark_stale()
             self.names = None
         except NoAuthError:
             self.names = None
         except ZookeeperError:
-            self.rung = True
+            self.stale = True
             raise
 
 
-async def unknown(session: Session, topics: Collection[str]) -> list[str]:
+async def unknown_topics(session: Session, topics: Collection[str]) -> list[str]:
     """Return the topics that the cluster does not have; none where there are no metadata.
 
     Raises:

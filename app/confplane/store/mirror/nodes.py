@@ -18,18 +18,18 @@ from sortedcontainers import SortedList
 
 from confplane.domain.changes import Node
 from confplane.domain.entities import Entity, EntityType, sanitize
-from confplane.services.pace import PIECE, Pace
-from confplane.store.mirror.listings import Listings, place_of
+from confplane.services.cooperative_yielding import PIECE, TimeSlice
+from confplane.store.mirror.list_sizes import ListSizes, list_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from confplane.domain.access.ranges import Ranges
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.facets import Tree
-    from confplane.store.mirror.journal import Journal
+    from confplane.store.mirror.journal import MirrorJournal
     from confplane.store.znodes import Content
 
-    Note = Callable[..., None]
+    ChangeCallback = Callable[..., None]
 
 _AFTER_ALL: Final = "\x7f"
 """Ids are ASCII below this character, so a prefix followed by it ends the range of the prefix."""
@@ -71,9 +71,9 @@ class TreeMirror:
         self.defective = 0
         self.newest = 0
         """The revision of the newest node ever taken; 0 before the first."""
-        self.note: Note | None = None
+        self.on_change: ChangeCallback | None = None
         """Called with each change of a node; None in a copy that is being loaded."""
-        self.listings = Listings()
+        self.list_sizes = ListSizes()
         # For each call of moment() under way: the entities that changed meanwhile, as they were before.
         self._moments: list[dict[str, Node | None]] = []
         self._facets = dict(facets)
@@ -87,7 +87,9 @@ class TreeMirror:
 
     # -- reading
 
-    def with_keys(self, facet: str, *, after: str | None, prefix: str, within: Ranges | None = None) -> Iterator[Node]:
+    def with_keys(
+        self, facet: str, *, after: str | None, prefix: str, within: NameRanges | None = None
+    ) -> Iterator[Node]:
         """Iterate over the nodes with keys of a facet, by id."""
         if within is not None:
             yield from self._with_keys_within(facet, after, prefix, within)
@@ -100,7 +102,7 @@ class TreeMirror:
         for entity_id in self._facet_ids[facet].irange(low, high, inclusive=inclusive):
             yield nodes[entity_id]
 
-    async def moment(self, facet: str, *, prefix: str, within: Ranges | None = None) -> list[Node]:
+    async def moment(self, facet: str, *, prefix: str, within: NameRanges | None = None) -> list[Node]:
         """Return the nodes with keys of a facet as they were when the call began, by id; gathered in slices."""
         before: dict[str, Node | None] = {}
         found: list[Node] = []
@@ -118,7 +120,7 @@ class TreeMirror:
             inside = within is None or node.id in within
             return inside and node.id.startswith(prefix) and facet in self._facets_of(node)
 
-        pace = Pace()
+        time_slice = TimeSlice()
         self._moments.append(before)
         try:
             while True:
@@ -128,19 +130,19 @@ class TreeMirror:
                     return found + restored([], _AFTER_ALL)
                 found += restored(part, part[-1].id)
                 after = part[-1].id
-                if pace.due:
-                    await pace.rest()
+                if time_slice.due:
+                    await time_slice.pause()
         finally:
             self._moments = [each for each in self._moments if each is not before]
 
-    def _with_keys_within(self, facet: str, after: str | None, prefix: str, within: Ranges) -> Iterator[Node]:
+    def _with_keys_within(self, facet: str, after: str | None, prefix: str, within: NameRanges) -> Iterator[Node]:
         nodes, ids = self.nodes, self._facet_ids[facet]
         low = prefix if after is None or after < prefix else after + "\0"
         for start, end in within.between(low, prefix + _AFTER_ALL):
             for entity_id in ids.irange(start, end, inclusive=(True, False)):
                 yield nodes[entity_id]
 
-    def with_client_id(self, facet: str, client_id: str | None, *, within: Ranges | None = None) -> list[Node]:
+    def with_client_id(self, facet: str, client_id: str | None, *, within: NameRanges | None = None) -> list[Node]:
         """Return a facet's nodes whose client-id has this name, by id."""
         found = self._by_client.get("" if client_id is None else sanitize(client_id).replace("%", "~"), ())
         some: Sequence[str] = (found,) if isinstance(found, str) else found
@@ -175,7 +177,12 @@ class TreeMirror:
 
     def parts(self) -> list[list[object]]:
         """List the objects that the copy alone may hold: its nodes, the clients' names and lists, the users' ids."""
-        return [list(self.nodes.values()), list(self._by_client), list(self._by_client.values()), self.listings.users()]
+        return [
+            list(self.nodes.values()),
+            list(self._by_client),
+            list(self._by_client.values()),
+            self.list_sizes.users(),
+        ]
 
     # -- changing
 
@@ -219,8 +226,8 @@ class TreeMirror:
             self.newest = node.mzxid
         if node.defect is not None:
             self.defective += 1
-        if self.note is not None:
-            self.note(node.id, old, node)
+        if self.on_change is not None:
+            self.on_change(node.id, old, node)
         return True
 
     def _add(self, node: Node) -> None:
@@ -229,8 +236,8 @@ class TreeMirror:
         self._ids.add(entity_id)
         for facet in self._facets_of(node):
             self._facet_ids[facet].add(entity_id)
-        place = _, kind, name = place_of(entity_id)
-        self.listings.add(*place)
+        place = _, kind, name = list_position(entity_id)
+        self.list_sizes.add(*place)
         if kind != _CLIENT:
             return
         others = self._by_client.setdefault(name, entity_id)
@@ -262,10 +269,10 @@ class TreeMirror:
             return
         for before in self._moments:
             before.setdefault(old.id, old)
-        place = _, kind, name = place_of(entity_id)
-        self.listings.drop(*place)
-        if self.note is not None:
-            self.note(old.id, old, None, seen_at)
+        place = _, kind, name = list_position(entity_id)
+        self.list_sizes.drop(*place)
+        if self.on_change is not None:
+            self.on_change(old.id, old, None, seen_at)
         self.defective -= old.defect is not None
         for facet in self._facets_of(old):
             self._facet_ids[facet].remove(entity_id)
@@ -322,22 +329,22 @@ class Mirror:
         self.forbidden: dict[str, None] = {}
         """Paths of nodes that this identity may not read, by their ACL. A write meets them, and changes nothing."""
 
-    def keep(self, journal: Journal) -> None:
+    def journal_to(self, journal: MirrorJournal) -> None:
         """Record each change from now on in a journal."""
         for tree, copy in self.trees.items():
-            copy.note = partial(journal.note, tree)
+            copy.on_change = partial(journal.record, tree)
 
-    def note(self, tree: Tree, path: str, *, unaddressed: bool, forbidden: bool) -> None:
+    def record_unmapped(self, tree: Tree, path: str, *, unaddressed: bool, forbidden: bool) -> None:
         """Take note of a znode below a tree's root that exists without a node here, or no longer does."""
         full = f"{tree.value}/{path}"
         before = full in self.unaddressed or full in self.forbidden
         _mark(self.unaddressed, full, present=unaddressed)
         _mark(self.forbidden, full, present=forbidden)
         if before != (unaddressed or forbidden):
-            self.trees[tree].listings.note(path, present=not before)
+            self.trees[tree].list_sizes.count_unmapped(path, present=not before)
 
     @property
-    def odd(self) -> bool:
+    def has_unmapped(self) -> bool:
         """True where any znode exists without a node here."""
         return bool(self.unaddressed or self.forbidden)
 
@@ -365,7 +372,7 @@ def _kind_of(entity_id: str) -> str:
     return _PAIR if "," in entity_id else entity_id.partition("=")[0]
 
 
-def _within(ids: Sequence[str], ranges: Ranges) -> list[str]:
+def _within(ids: Sequence[str], ranges: NameRanges) -> list[str]:
     """Return those of ordered ids that are within ranges, at the cost of the shorter of both."""
     if len(ids) <= len(ranges.starts):
         return [entity_id for entity_id in ids if entity_id in ranges]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SENSITIVE: Final = ("/config/users", "/config/brokers")
 
 
-class Access:
+class ZooKeeperAccess:
     """The session's credentials and TLS, and the ACLs by path.
 
     Args:
@@ -53,7 +53,9 @@ class Access:
         """The greatest size of an ACL in a request, in bytes."""
 
     @classmethod
-    def from_settings(cls, setting: str, acl: SecureAclSettings | str, tls: ZooKeeperTls | None = None) -> Access:
+    def from_settings(
+        cls, setting: str, acl: SecureAclSettings | str, tls: ZooKeeperTls | None = None
+    ) -> ZooKeeperAccess:
         """Build the access from ``zookeeper_acl``, and read the file that it names.
 
         Raises:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from confplane.store.session.tls import ZooKeeperTls
 
-    Delivery = Callable[[Any, Exception | None], None]
+    ReplyCallback = Callable[[Any, Exception | None], None]
     """Takes a reply's value or its failure."""
 
 _DRAIN_SECONDS: Final = 0.005
@@ -49,10 +49,10 @@ class Mailbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.thread = threading.get_ident()
-        self._posts: deque[tuple[Delivery, Any, Exception | None]] = deque()
+        self._posts: deque[tuple[ReplyCallback, Any, Exception | None]] = deque()
         self._woken = False
 
-    def post(self, deliver: Delivery, value: Any, error: Exception | None) -> None:
+    def post(self, deliver: ReplyCallback, value: Any, error: Exception | None) -> None:
         """Call ``deliver(value, error)`` on the loop. May be called on any thread; never blocks."""
         self._posts.append((deliver, value, error))
         # Set before the loop looks, cleared before it drains: a post that finds it set is seen by that drain.
@@ -90,7 +90,7 @@ class Reply:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
-        self._deliver: Delivery | None = None
+        self._deliver: ReplyCallback | None = None
         self._future: asyncio.Future[Any] | None = None
         self._done = False
         self._value: Any = None
@@ -115,7 +115,7 @@ class Reply:
 
     # -- the loop's side
 
-    def then(self, deliver: Delivery) -> Reply:
+    def then(self, deliver: ReplyCallback) -> Reply:
         """Call ``deliver(value, error)`` when the reply arrives, in its place among all replies."""
         self._deliver = deliver
         return self
@@ -171,7 +171,7 @@ class Replies(Reply):
         self._mailbox.post(lambda _value, _error: self._deliver_slice(results), None, None)
 
 
-class _Bell:
+class _WakeupPipe:
     """Both ends of kazoo's wake-up channel: readable as long as there are more rings than answers."""
 
     def __init__(self) -> None:
@@ -287,9 +287,9 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
         """Call a watcher; ours only post to the mailbox."""
         callback.func(*callback.args)
 
-    def create_socket_pair(self) -> tuple[_Bell, _Bell]:
+    def create_socket_pair(self) -> tuple[_WakeupPipe, _WakeupPipe]:
         """Create the wake-up channel."""
-        bell = _Bell()
+        bell = _WakeupPipe()
         return bell, bell
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:

@@ -23,7 +23,7 @@ _TRIES: Final = 3
 """Times in a row that a server may end the connection instead of answering; after that it is not asked any more."""
 
 
-class Hello:
+class CapabilityProbe:
     """The begin of each connection of one client; all of it runs on kazoo's thread.
 
     A server before ZooKeeper 3.6 answers an unknown opcode with an error **and closes the connection**; the requests
@@ -47,32 +47,32 @@ class Hello:
         self._held_back = False
         # kazoo offers no other way.
         connection = self._connection = client._connection  # noqa: SLF001
-        self._invoke, connection._invoke = connection._invoke, self._invoked  # noqa: SLF001
-        self._connect, connection._connect = connection._connect, self._connected  # noqa: SLF001
-        self._tell, client._session_callback = client._session_callback, self._told  # noqa: SLF001
+        self._invoke, connection._invoke = connection._invoke, self._intercept_invoke  # noqa: SLF001
+        self._connect, connection._connect = connection._connect, self._intercept_connect  # noqa: SLF001
+        self._forward_state, client._session_callback = client._session_callback, self._on_state  # noqa: SLF001
 
-    def _told(self, state: Any) -> None:
+    def _on_state(self, state: Any) -> None:
         if state == KeeperState.CONNECTED:
             self._held_back = True
         else:
-            self._tell(state)
+            self._forward_state(state)
 
-    def _invoked(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+    def _intercept_invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         reply = self._invoke(timeout, request, xid)
         # A session that has expired is granted None.
         if isinstance(request, Connect) and reply[0].time_out > 0:
             self.timeout_s = reply[0].time_out / 1000
         return reply
 
-    def _connected(self, host: str, address: str, port: int) -> Any:
+    def _intercept_connect(self, host: str, address: str, port: int) -> Any:
         self._held_back = False
         timeouts = self._connect(host, address, port)
-        self.multi_reads = self._knows((address, port), timeouts[1] / 1000)
+        self.multi_reads = self._probe((address, port), timeouts[1] / 1000)
         if self._held_back:
-            self._tell(KeeperState.CONNECTED)
+            self._forward_state(KeeperState.CONNECTED)
         return timeouts
 
-    def _knows(self, server: tuple[str, int], timeout_s: float) -> bool:
+    def _probe(self, server: tuple[str, int], timeout_s: float) -> bool:
         if self._unanswered[server] >= _TRIES:
             return False
         self._unanswered[server] += 1

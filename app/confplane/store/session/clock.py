@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from confplane.services.metrics import Sample
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ _RANDOM: Final = random.Random()  # noqa: S311 - ids are no secrets, and a syste
 os.register_at_fork(after_in_child=_RANDOM.seed)
 
 
-class Clock:
+class ZooKeeperClock:
     """A process's knowledge of a cluster's ZooKeeper clock. Before the first :meth:`note` the own clock counts.
 
     Args:
@@ -46,7 +46,7 @@ class Clock:
         self._name = name
         self._ahead: deque[float] = deque(maxlen=_SAMPLES)
         """Seconds by which ZooKeeper's clock was ahead of the monotonic one, at least, at each of the last replies."""
-        self._off = False
+        self._skewed = False
         self._milliseconds = 0
         self._random = 0
 
@@ -54,29 +54,29 @@ class Clock:
         """Forget everything: another session begins, maybe after this machine was suspended."""
         self._ahead.clear()
 
-    def note(self, mtime_ms: int) -> None:
+    def record(self, mtime_ms: int) -> None:
         """Take note of the time of a write of this session's own, at its reply."""
         self._ahead.append(mtime_ms / 1000 - time.monotonic())
-        off = self.off_s
-        if (abs(off) > TOLERATED_S) is not self._off:
-            self._off = not self._off
-            if self._off:
+        off = self.skew_s
+        if (abs(off) > TOLERATED_S) is not self._skewed:
+            self._skewed = not self._skewed
+            if self._skewed:
                 logger.warning("Cluster %s: %s", self._name, self._warning())
             else:
                 logger.info("Cluster %s: this process's clock agrees with ZooKeeper's again", self._name)
 
     @property
-    def off_s(self) -> float:
+    def skew_s(self) -> float:
         """Seconds by which the own clock is ahead of ZooKeeper's; 0 while unknown."""
         return time.time() - time.monotonic() - max(self._ahead) if self._ahead else 0.0
 
-    def warnings(self) -> Iterator[Notice]:
+    def warnings(self) -> Iterator[OperatorWarning]:
         """Return the warnings for operators."""
-        if abs(self.off_s) > TOLERATED_S:
-            yield Notice(self._warning())
+        if abs(self.skew_s) > TOLERATED_S:
+            yield OperatorWarning(self._warning())
 
     def _warning(self) -> str:
-        off = self.off_s
+        off = self.skew_s
         side = "ahead of" if off > 0 else "behind"
         return (
             f"This process's clock is {abs(off):.0f} s {side} ZooKeeper's. Set this machine's clock, or that of"
@@ -85,7 +85,7 @@ class Clock:
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
-        yield Sample("clock_ahead_seconds", self.off_s)
+        yield Sample("clock_ahead_seconds", self.skew_s)
 
     def new_id(self) -> UUID:
         """Return a UUIDv7 of ZooKeeper's time, above all earlier ones of this process."""

@@ -20,25 +20,25 @@ import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from confplane.store import znodes
-from confplane.store.session.keeper import answered
+from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
-    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.session.session_manager import Session, SessionManager
 
 UNREADABLE: Final = "an unreadable node"
 
 
-class Leadership:
+class ZooKeeperLeadership:
     """One process's part in the leadership of one cluster.
 
     Attributes:
         leader: ``host:pid`` of the leader, as last read; None when there was none.
     """
 
-    def __init__(self, name: str, keeper: Keeper) -> None:
+    def __init__(self, name: str, session_manager: SessionManager) -> None:
         self.leader: str | None = None
         self._name = name
-        self._keeper = keeper
+        self._session_manager = session_manager
         self._self = f"{socket.gethostname()}:{os.getpid()}"
         self._session: Session | None = None
         self._until = 0.0
@@ -66,19 +66,19 @@ class Leadership:
 
     async def _seek(self, deadline: float) -> bool:
         # Until the reply the earlier term continues, as far as it lasts.
-        session = self._keeper.current
-        async with answered(self._name, deadline):
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, deadline):
             began = time.monotonic()
             led = await self._led_by(session)
             if led == session.writer:
                 try:
                     await session.touch()
                 except NoNodeError:
-                    self._keeper.replace(session)
+                    self._session_manager.replace(session)
                     raise
                 # The first read may have been from a server that was behind.
                 led = await self._led_by(session)
-            if led is None and await self._take(session):
+            if led is None and await self._claim(session):
                 led = session.writer
         if led != session.writer:
             return False
@@ -104,14 +104,14 @@ class Leadership:
         self.leader = UNREADABLE
         return ""
 
-    async def _take(self, session: Session) -> bool:
+    async def _claim(self, session: Session) -> bool:
         content = orjson.dumps({"version": 1, "process": self._self, "writer": session.writer})
         results = await session.multi(
             [("set", znodes.writer_path(session.writer), b"", -1), ("ephemeral", znodes.LEADER, content)]
         )
         touched, created = results
         if isinstance(touched, NoNodeError):
-            self._keeper.replace(session)
+            self._session_manager.replace(session)
         if isinstance(created, NoNodeError):
             await session.ensure_roots()
         for result in results:

@@ -23,7 +23,7 @@ from kazoo.protocol.states import ZnodeStat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.store.session.access import Access
+    from confplane.store.session.access import ZooKeeperAccess
 
 Operation = tuple[Any, ...]
 """``("set", path, data, version)``, ``("check", path, version)``, ``("create", path, data)``, ``("sequence", path,
@@ -53,7 +53,7 @@ class Multi:
 
     type = Transaction.type
 
-    def __init__(self, operations: Sequence[Operation], chroot: str, access: Access) -> None:
+    def __init__(self, operations: Sequence[Operation], chroot: str, access: ZooKeeperAccess) -> None:
         self._operations = operations
         self._chroot = chroot
         self._access = access

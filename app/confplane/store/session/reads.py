@@ -15,11 +15,11 @@ from confplane.store.session.multiread import CHILDREN, DATA, READ_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from confplane.store.session.bridge import Reply
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.asyncio_adapter import Reply
+    from confplane.store.session.session_manager import Session
 
-    Taken = Callable[[Any], None]
-    TakenAll = Callable[[Sequence[str], Sequence[Any]], None]
+    ValueCallback = Callable[[Any], None]
+    ValuesCallback = Callable[[Sequence[str], Sequence[Any]], None]
 
 FORBIDDEN: Final = object()
 """The value of a node that this identity may not read, by its ACL."""
@@ -48,7 +48,7 @@ _REMEMBERED: Final = 64
 """Nodes after which the size of one counts for little."""
 
 
-class Size:
+class SizeEstimate:
     """The expected size of nodes of one kind, by those met. Worth keeping from one load to the next.
 
     Attributes:
@@ -56,16 +56,16 @@ class Size:
         met: Number of nodes met.
     """
 
-    __slots__ = ("expected", "met")
+    __slots__ = ("expected", "samples")
 
     def __init__(self) -> None:
         self.expected = float(_RESULT_BYTES)
-        self.met = 0
+        self.samples = 0
 
-    def note(self, nodes: int, size: int) -> None:
+    def record(self, nodes: int, size: int) -> None:
         """Take note of some nodes, and of the bytes that they took together."""
-        self.met += nodes
-        self.expected += (size / nodes - self.expected) * min(1.0, nodes / min(self.met, _REMEMBERED))
+        self.samples += nodes
+        self.expected += (size / nodes - self.expected) * min(1.0, nodes / min(self.samples, _REMEMBERED))
 
 
 class Window:
@@ -78,7 +78,7 @@ class Window:
         self._waiter: asyncio.Future[None] | None = None
         self._reached: Callable[[], bool] = _always
 
-    def add(self, reply: Reply, take: Taken) -> None:
+    def add(self, reply: Reply, take: ValueCallback) -> None:
         """Call ``take(value)`` with the reply: None when the node is absent, FORBIDDEN when it may not be read."""
         self._outstanding += 1
 
@@ -146,7 +146,7 @@ class Window:
             raise self._error
 
 
-class Reads(Window):
+class ReadWindow(Window):
     """A window of reads of many nodes; other calls can be in flight in it as well.
 
     Reads share requests on servers that know MultiRead; the sizes of the nodes met give their number in a request. They
@@ -159,11 +159,11 @@ class Reads(Window):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self._lanes: list[Lane] = []
+        self._queues: list[ReadQueue] = []
         self._reads = 0
         self._bytes = 0.0
 
-    def data(self, take: TakenAll, size: Size | None = None) -> Lane:
+    def data(self, take: ValuesCallback, size: SizeEstimate | None = None) -> ReadQueue:
         """Return a lane of reads of data.
 
         Args:
@@ -171,15 +171,15 @@ class Reads(Window):
                 FORBIDDEN: it may not be read.
             size: The size of such nodes, as far as it is known.
         """
-        return self._lane(DATA, take, size)
+        return self._queue(DATA, take, size)
 
-    def children(self, take: TakenAll, size: Size | None = None) -> Lane:
+    def children(self, take: ValuesCallback, size: SizeEstimate | None = None) -> ReadQueue:
         """Return a lane of reads of the names of nodes' children; arguments as of :meth:`data`."""
-        return self._lane(CHILDREN, take, size)
+        return self._queue(CHILDREN, take, size)
 
-    def _lane(self, kind: int, take: TakenAll, size: Size | None) -> Lane:
-        self._lanes.append(Lane(self, kind, take, size or Size()))
-        return self._lanes[-1]
+    def _queue(self, kind: int, take: ValuesCallback, size: SizeEstimate | None) -> ReadQueue:
+        self._queues.append(ReadQueue(self, kind, take, size or SizeEstimate()))
+        return self._queues[-1]
 
     def start(self) -> None:
         """Submit the requested reads as far as the window allows, without a wait."""
@@ -191,19 +191,19 @@ class Reads(Window):
             await super().done()
         finally:
             # Lanes refer to this window.
-            self._lanes.clear()
+            self._queues.clear()
 
     def close(self) -> None:
         """Drop all lanes and their receivers, which may refer to the owner of this window."""
-        for lane in self._lanes:
-            lane.take = _dropped
-        self._lanes.clear()
+        for queue in self._queues:
+            queue.take = _dropped
+        self._queues.clear()
         # The traceback of a raised error refers to this window.
         self._error = None
 
     async def room(self) -> None:
         """Wait until next to no read waits for submission."""
-        await self._until(lambda: sum(len(lane.waiting) for lane in self._lanes) < _REPLY_READS)
+        await self._until(lambda: sum(len(queue.waiting) for queue in self._queues) < _REPLY_READS)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         self._send()
@@ -215,9 +215,9 @@ class Reads(Window):
 
     def _send(self) -> None:
         try:
-            for lane in self._lanes:
-                while self._error is None and (paths := lane.next(self._room(), self._spare())):
-                    self._submit(lane, paths)
+            for queue in self._queues:
+                while self._error is None and (paths := queue.next(self._room(), self._spare())):
+                    self._submit(queue, paths)
         except Exception as failure:  # noqa: BLE001 - raised where the window is waited for
             self._error = failure
 
@@ -228,11 +228,11 @@ class Reads(Window):
         # A node of any size can be read alone.
         return _UNDER_WAY_BYTES - self._bytes if self._reads else sys.maxsize
 
-    def _submit(self, lane: Lane, paths: list[str]) -> None:
-        count, expected = len(paths), len(paths) * lane.size.expected
+    def _submit(self, queue: ReadQueue, paths: list[str]) -> None:
+        count, expected = len(paths), len(paths) * queue.size.expected
         self._reads += count
         self._bytes += expected
-        lane.under_way += count
+        queue.under_way += count
         at = 0
 
         def deliver(values: Sequence[Any]) -> None:
@@ -240,27 +240,27 @@ class Reads(Window):
             some = paths[at : at + len(values)]
             at += len(values)
             self._outstanding -= len(values)
-            self._hand(lane.take, some, values)
+            self._hand(queue.take, some, values)
 
         def finished(size: Any, error: Exception | None) -> None:
             self._reads -= count
             self._bytes -= expected
-            lane.under_way -= count
+            queue.under_way -= count
             if error is None:
-                lane.size.note(count, size)
+                queue.size.record(count, size)
             else:
                 self._error = error
             self._replied()
 
         if self.session.multi_reads:
-            self.session.read(lane.kind, paths, _ERRORS, deliver).then(finished)
+            self.session.read(queue.kind, paths, _ERRORS, deliver).then(finished)
             return
 
         def alone(value: Any, error: Exception | None) -> None:
             size = _RESULT_BYTES
             if error is None:
-                found = value if lane.kind == DATA else value[0]
-                size += len(value[0] or b"") if lane.kind == DATA else sum(map(len, found))
+                found = value if queue.kind == DATA else value[0]
+                size += len(value[0] or b"") if queue.kind == DATA else sum(map(len, found))
                 deliver([found])
             elif isinstance(error, (NoNodeError, NoAuthError)):
                 deliver([_ERRORS[error.code]])
@@ -268,7 +268,7 @@ class Reads(Window):
             finished(size, error)
 
         [path] = paths
-        (self.session.get(path) if lane.kind == DATA else self.session.children(path)).then(alone)
+        (self.session.get(path) if queue.kind == DATA else self.session.children(path)).then(alone)
 
 
 def _always() -> bool:
@@ -279,8 +279,8 @@ def _dropped(_paths: Sequence[str], _values: Sequence[Any]) -> None:
     """Drop results."""
 
 
-class Lane:
-    """Reads of nodes of one kind, taken in the same way, in order. Made by :class:`Reads`.
+class ReadQueue:
+    """Reads of nodes of one kind, taken in the same way, in order. Made by :class:`ReadWindow`.
 
     Attributes:
         kind: multiread.DATA or multiread.CHILDREN.
@@ -288,7 +288,7 @@ class Lane:
         under_way: Number of paths that are submitted and not answered.
     """
 
-    def __init__(self, reads: Reads, kind: int, take: TakenAll, size: Size) -> None:
+    def __init__(self, reads: ReadWindow, kind: int, take: ValuesCallback, size: SizeEstimate) -> None:
         self.kind = kind
         self.take = take
         self.size = size
@@ -296,7 +296,7 @@ class Lane:
         self.under_way = 0
         self._reads = reads
 
-    def ask(self, paths: Iterable[str]) -> None:
+    def request(self, paths: Iterable[str]) -> None:
         """Request reads of nodes at these paths below the chroot."""
         before = len(self.waiting)
         self.waiting.extend(paths)
@@ -309,7 +309,7 @@ class Lane:
             reads: The number of further reads that may be under way.
             spare: The number of further bytes that may be under way.
         """
-        known = max(_FIRST, self.size.met)
+        known = max(_FIRST, self.size.samples)
         most = _REPLY_READS if self._reads.session.multi_reads else 1
         wanted = min(most, known, len(self.waiting), max(1, int(_REPLY_BYTES // self.size.expected)))
         # A request with room for a part of it waits until there is room for all of it.

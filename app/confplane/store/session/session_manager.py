@@ -33,20 +33,20 @@ from kazoo.protocol.states import EventType, KazooState
 
 from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.domain.texts import shown
-from confplane.services.background import Background
-from confplane.services.notices import Notice
+from confplane.services.background import BackgroundTask
+from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.store import SessionState
 from confplane.store import znodes
-from confplane.store.session.bridge import LoopHandler, Mailbox, Replies, Reply
-from confplane.store.session.clock import Clock
-from confplane.store.session.hello import Hello
+from confplane.store.session.asyncio_adapter import LoopHandler, Mailbox, Replies, Reply
+from confplane.store.session.capability_probe import CapabilityProbe
+from confplane.store.session.clock import ZooKeeperClock
 from confplane.store.session.multi import Multi, Operation
 from confplane.store.session.multiread import MultiRead
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from confplane.store.session.access import Access
+    from confplane.store.session.access import ZooKeeperAccess
 
     Watcher = Callable[[Any], None]
 
@@ -72,7 +72,7 @@ def unavailable(detail: str) -> UnavailableError:
     return UnavailableError(detail, outcome=WriteOutcome.NOT_APPLIED)
 
 
-def place_of(connect: str) -> tuple[str, str]:
+def split_connect_string(connect: str) -> tuple[str, str]:
     """Return the servers and the chroot (``""`` or ``/path``) of a connect string."""
     hosts, _, path = connect.partition("/")
     path = path.strip("/")
@@ -80,7 +80,7 @@ def place_of(connect: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def answered(name: str, deadline: float) -> AsyncIterator[None]:
+async def zookeeper_calls(name: str, deadline: float) -> AsyncIterator[None]:
     """Run calls to a cluster's ZooKeeper until a deadline.
 
     Raises:
@@ -98,7 +98,7 @@ async def answered(name: str, deadline: float) -> AsyncIterator[None]:
 class Session:
     """One client of one ZooKeeper session. All methods must be called on the event loop.
 
-    Paths are below the chroot. Calls return a :class:`~confplane.store.session.bridge.Reply`; awaiting it raises
+    Paths are below the chroot. Calls return a :class:`~confplane.store.session.asyncio_adapter.Reply`; awaiting it raises
     kazoo's exceptions. The calls themselves raise UnavailableError while the connection is down, and ValueError for a
     path that no znode can have.
 
@@ -113,8 +113,8 @@ class Session:
         hosts: str,
         chroot: str,
         timeout_ms: int,
-        access: Access,
-        clock: Clock | None = None,
+        access: ZooKeeperAccess,
+        clock: ZooKeeperClock | None = None,
     ) -> None:
         self.writer = secrets.token_hex(16)
         self.ready = False
@@ -132,17 +132,17 @@ class Session:
             auth_data=access.auth,
             logger=_kazoo_logger,
         )
-        self._hello = Hello(self._client, asked_s)
+        self._probe = CapabilityProbe(self._client, asked_s)
 
     @property
     def timeout_s(self) -> float:
         """The requested session timeout; once connected, the timeout that the server granted."""
-        return self._hello.timeout_s
+        return self._probe.timeout_s
 
     @property
     def multi_reads(self) -> bool:
         """True where the server knows MultiRead; valid while connected."""
-        return self._hello.multi_reads
+        return self._probe.multi_reads
 
     @property
     def zxid(self) -> int:
@@ -196,10 +196,10 @@ class Session:
     @property
     def connected(self) -> bool:
         """True while calls may be submitted; read from the client itself, which knows before the loop."""
-        return not self.retired and self._client.state == KazooState.CONNECTED and not self.too_long
+        return not self.retired and self._client.state == KazooState.CONNECTED and not self.timeout_too_long
 
     @property
-    def too_long(self) -> bool:
+    def timeout_too_long(self) -> bool:
         """True where the server granted a longer timeout than settling allows: nothing may be submitted."""
         return self.timeout_s * 1000 > LONGEST_TIMEOUT_MS
 
@@ -253,7 +253,7 @@ class Session:
 
     def _note_time(self, stat: Any, error: Exception | None) -> None:
         if self._clock is not None and error is None:
-            self._clock.note(stat.mtime)
+            self._clock.record(stat.mtime)
 
     def create(self, path: str, *, ephemeral: bool = False) -> Reply:
         """Create a node without data."""
@@ -272,12 +272,12 @@ class Session:
         client._call(request, reply)  # noqa: SLF001 - as above
         return self._made(reply)
 
-    def watcher(self, notice: Callable[[], None]) -> Watcher:
+    def watcher(self, callback: Callable[[], None]) -> Watcher:
         """Return a watch callback that calls ``notice()`` on the loop; give the same one to every call."""
 
         def deliver(_value: Any, _error: Exception | None) -> None:
             if not self.retired:
-                notice()
+                callback()
 
         def watch(event: Any) -> None:
             # kazoo also calls watchers when it forgets them at a disconnect; the reconnect is handled elsewhere.
@@ -304,7 +304,7 @@ class Session:
     @property
     def refusal(self) -> str:
         """The reason why nothing may be submitted now."""
-        if not self.too_long:
+        if not self.timeout_too_long:
             return "ZooKeeper is not connected"
         return (
             f"ZooKeeper grants sessions of {self.timeout_s:g} s, and settling bears {LONGEST_TIMEOUT_MS // 1000} s at"
@@ -345,7 +345,7 @@ class Session:
                     raise result
 
 
-class Keeper:
+class SessionManager:
     """Keeps a session: opens it, watches its state, replaces it. ``current`` is the live one or None.
 
     Args:
@@ -369,12 +369,12 @@ class Keeper:
         chroot: str,
         timeout_ms: int,
         *,
-        access: Access,
+        access: ZooKeeperAccess,
         name: str,
         on_ready: Callable[[Session], None],
         on_down: Callable[[], None],
     ) -> None:
-        self.clock = Clock(name)
+        self.clock = ZooKeeperClock(name)
         self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms, access, self.clock)
         self._name = name
         self._timeout_ms = timeout_ms
@@ -387,7 +387,7 @@ class Keeper:
         self.failures = 0
         self._failure: tuple[float, str] | None = None
         self._states: asyncio.Queue[tuple[Session, str]] = asyncio.Queue()
-        self._background = Background(self._run, name=f"zookeeper-session-{name}")
+        self._background = BackgroundTask(self._run, name=f"zookeeper-session-{name}")
 
     @property
     def current(self) -> Session:
@@ -414,13 +414,13 @@ class Keeper:
             return SessionState.SUSPENDED, 0.0  # the client knows, and this loop is about to learn it
         return self._state, time.monotonic() - self._since
 
-    def warnings(self) -> Iterator[Notice]:
+    def warnings(self) -> Iterator[OperatorWarning]:
         """Return the warnings for operators."""
         yield from self.clock.warnings()
-        if self._session is not None and self._session.too_long:
-            yield Notice(self._session.refusal)
+        if self._session is not None and self._session.timeout_too_long:
+            yield OperatorWarning(self._session.refusal)
         if self._failure is not None and (ago := time.monotonic() - self._failure[0]) < _FAILURE_TOLD_SECONDS:
-            yield Notice(
+            yield OperatorWarning(
                 f"An error of this service, {self._failure[1]}, ended the ZooKeeper session {ago:.0f} s ago;"
                 f" another was opened. Such errors since the start: {self.failures}. Report the traceback in the log"
             )
@@ -505,13 +505,13 @@ class Keeper:
                     self._on_ready(session)
                     break
                 # The timeout granted to this connection stays as it is.
-                await asyncio.wait({waiting}, timeout=None if session.too_long else _RETRY_SETUP_SECONDS)
+                await asyncio.wait({waiting}, timeout=None if session.timeout_too_long else _RETRY_SETUP_SECONDS)
             return await waiting
         finally:
             waiting.cancel()
 
     async def _made_ready(self, session: Session) -> bool:
-        if session.ready and not session.too_long:
+        if session.ready and not session.timeout_too_long:
             return True
         try:
             async with asyncio.timeout(_SETUP_SECONDS):

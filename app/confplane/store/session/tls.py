@@ -6,7 +6,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING
 
-from confplane.client_tls import context_of
+from confplane.client_tls import ssl_context
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class ZooKeeperTls:
 
     def __init__(self, setting: str, settings: ClientTlsSettings) -> None:
         self._settings = settings
-        self._told = ""
+        self._last_logged_error = ""
         try:
-            self._context = context_of(settings)
+            self._context = ssl_context(settings)
         except (OSError, ValueError) as error:
             fault = error.strerror or error if isinstance(error, OSError) else error
             raise UnusableSettingsError(f"{setting}: {fault}; compare its files") from None
@@ -44,13 +44,13 @@ class ZooKeeperTls:
             OSError: The handshake failed.
         """
         try:
-            self._context = context_of(self._settings)
+            self._context = ssl_context(self._settings)
         except (OSError, ValueError) as error:
             logger.warning("the files of zookeeper_tls can't be used, earlier ones are: %s", type(error).__name__)
         try:
             return self._context.wrap_socket(raw, server_hostname=host)
         except ssl.SSLError as error:
-            if str(error) != self._told:  # a client without a connection tries again and again
+            if str(error) != self._last_logged_error:  # a client without a connection tries again and again
                 logger.warning("ZooKeeper's server %s is not spoken to: %s", host, error)
-                self._told = str(error)
+                self._last_logged_error = str(error)
             raise

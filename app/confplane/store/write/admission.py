@@ -24,7 +24,7 @@ from confplane.domain.texts import clipped
 from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.store import warnings, znodes
 from confplane.store.mirror import metadata
-from confplane.store.session.keeper import answered, unavailable
+from confplane.store.session.session_manager import unavailable, zookeeper_calls
 from confplane.store.write import transactions
 from confplane.store.write.purge import PERIOD_SECONDS
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.services.ports.transactions import Transaction, Write
-    from confplane.store.mirror.follower import Follower
-    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.mirror.follower import MirrorFollower
+    from confplane.store.session.session_manager import Session, SessionManager
     from confplane.store.write.guard import Guard
 
 
@@ -54,19 +54,19 @@ class Admission:
     def __init__(
         self,
         name: str,
-        limits: transactions.Limits,
+        limits: transactions.PacketLimits,
         notifications_max: int,
         jute_maxbuffer: int,
         *,
-        keeper: Keeper,
+        session_manager: SessionManager,
         guard: Guard,
-        follower: Follower,
+        follower: MirrorFollower,
     ) -> None:
         self._name = name
         self._limits = limits
         self._notifications_max = notifications_max
         self._jute_maxbuffer = jute_maxbuffer
-        self._keeper = keeper
+        self._session_manager = session_manager
         self._guard = guard
         self._follower = follower
 
@@ -77,7 +77,7 @@ class Admission:
             self._guard.checks(guarded, writes)
         except (FrozenError, StaleControllerError, ObservedError, CorruptZnodeError):
             # A refusal is never decided on an earlier read: the controller may have returned this moment.
-            await mended(self._guard.refresh(), deadline)
+            await best_effort(self._guard.refresh(), deadline)
             self._guard.checks(guarded, writes)
         self._check_notifications(transactions.notifications_of(writes))
         await self._check_lists([write for write in writes if isinstance(write, EntityWrite)], deadline)
@@ -108,7 +108,7 @@ class Admission:
         """
         if self._guard.brokers and any(write.expected is None for write in writes) and self._too_long(writes):
             # Others may have made room, or the very entity.
-            await mended(self._follower.catch_up(deadline), deadline)
+            await best_effort(self._follower.catch_up(deadline), deadline)
             if (found := self._too_long(writes)) is not None:
                 path, size = found
                 raise ListFullError(
@@ -129,7 +129,7 @@ class Admission:
                     # A user is created with its first client.
                     user = write.entity.id.partition(",")[0]
                     new.update(dict.fromkeys(each for each in (user, write.entity.id) if each not in copy.nodes))
-            for path, size in copy.listings.with_more(new):
+            for path, size in copy.list_sizes.with_more(new):
                 if size >= self._jute_maxbuffer:
                     return f"{tree.value}/{path}", size
         return None
@@ -144,22 +144,22 @@ class Admission:
         topics = transactions.topics_of(entities)
         if not topics or self._guard.target is not None:
             return
-        session = self._keeper.current
-        async with answered(self._name, deadline):
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, deadline):
             try:
-                unknown = await metadata.unknown(session, topics)
+                unknown = await metadata.unknown_topics(session, topics)
             except NoNodeError:
-                self._keeper.replace(session)
+                self._session_manager.replace(session)
                 raise unavailable(f"Cluster {self._name}: the ZooKeeper session ended") from None
         if unknown:
             raise UnknownTopicError(
                 f"The metadata of cluster {self._name} ({znodes.BROKER_TOPICS}) have no topic"
-                f" {warnings.some(unknown)}. Create the topic first, with Kafka's own tools",
+                f" {warnings.abbreviate(unknown)}. Create the topic first, with Kafka's own tools",
                 topics=frozenset(unknown),
                 outcome=WriteOutcome.NOT_APPLIED,
             )
 
-    async def surroundings(
+    async def prerequisites(
         self, session: Session, transaction: Transaction, deadline: float
     ) -> tuple[frozenset[str], list[str]]:
         """Return the parents that have to be created, and the topics that the cluster's metadata must have.
@@ -181,7 +181,7 @@ class Admission:
             return frozenset(), []
         replies = [session.exists(path) for path in parents]
         root = session.exists(znodes.BROKER_TOPICS) if topics else None
-        async with answered(self._name, deadline):
+        async with zookeeper_calls(self._name, deadline):
             missing = [path for path, reply in zip(parents, replies, strict=True) if await reply is None]
             if root is None or await root is None:
                 topics = []
@@ -199,7 +199,7 @@ class Admission:
         return mirror.trees[write.tree].any_below(head + comma if comma else f"{write.entity.types[0].value}")
 
 
-async def mended(work: Awaitable[object], deadline: float) -> None:
+async def best_effort(work: Awaitable[object], deadline: float) -> None:
     """Prepare the next attempt, as far as the deadline and ZooKeeper allow."""
     try:
         async with asyncio.timeout(deadline - time.monotonic()):

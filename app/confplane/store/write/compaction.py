@@ -13,7 +13,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.store.mirror.nodes import Mirror
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
 
 _TYPES: Final = (EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value)
 _CLIENTS: Final = EntityType.CLIENT_ID.plural
@@ -30,7 +30,7 @@ def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
     ]
 
 
-async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> tuple[Removal, ...] | None:
+async def find_removals(session: Session, tree: Tree, entity: Entity, age_s: float) -> tuple[Removal, ...] | None:
     """Read an entity, behind all writes before the call, and return the nodes that may be removed with it.
 
     Raises:

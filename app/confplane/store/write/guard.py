@@ -33,8 +33,8 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import Tree
-from confplane.services.notices import Notice
-from confplane.services.ports.kafka import area_of
+from confplane.services.operator_warnings import OperatorWarning
+from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.store import znodes
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.cluster_states import Freeze, Target
     from confplane.services.ports.transactions import Write
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.session_manager import Session
     from confplane.store.write.layout import LayoutNode
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Guard:
         for write in writes:
             if not isinstance(write, EntityWrite) or write.tree is not Tree.CONFIG:
                 continue
-            area = area_of(write.entity)
+            area = kraft_type_of(write.entity)
             if not target.applies_to(area):
                 what = str(area) if target.applies else "quotas and configs"
                 raise ObservedError(
@@ -138,7 +138,7 @@ class Guard:
         """Set the watches on a session, new or reconnected."""
         if session is not self._session:
             self._session = session
-            self._notice = session.watcher(self._refresh_soon)
+            self._watcher = session.watcher(self._refresh_soon)
             if self._task is not None:
                 # A call of the old session that was queued as the session ended may never be answered.
                 self._task.cancel()
@@ -185,13 +185,13 @@ class Guard:
                 self.known = False
 
     async def _read(self, session: Session) -> None:
-        watch = self._notice
+        watch = self._watcher
         # An absent node can be watched by exists only. A change between two of these calls rings the watch.
         epoch = session.exists(znodes.CONTROLLER_EPOCH, watch)
         watched = session.exists(znodes.CONTROLLER, watch)
         controller = session.get(znodes.CONTROLLER)
         frozen = session.get(znodes.FREEZE, watch)
-        layout = self.layout.ask(session)
+        layout = self.layout.read(session)
         target = session.get(znodes.TARGET, watch)
         brokers_exist = session.exists(znodes.BROKER_IDS, watch)
         broker_ids = session.children(znodes.BROKER_IDS, watch)
@@ -219,7 +219,7 @@ class Guard:
             return
         self.freeze = znodes.decode_freeze(freeze_data, freeze_stat.mtime)
         self.brokers = brokers
-        self._take_target(target_data, target_stat)
+        self._update_target(target_data, target_stat)
         self._refusal = None
         self._checks = (("check", znodes.FREEZE, freeze_stat.version),)
         if stat is None:
@@ -233,15 +233,15 @@ class Guard:
                 self._checks += (("check", znodes.CONTROLLER_EPOCH, epoch_stat.version),)
         self.known = True
 
-    def _take_target(self, data: bytes | None, stat: Any) -> None:
+    def _update_target(self, data: bytes | None, stat: Any) -> None:
         self._target_check = ("check", znodes.TARGET, stat.version)
         try:
             self.target, self.target_defect = znodes.decode_target(data), None
         except ValueError as error:
             self.target_defect = str(error)
 
-    def warnings(self) -> Iterator[Notice]:
+    def warnings(self) -> Iterator[OperatorWarning]:
         """Return the warnings for operators."""
         if self.target_defect is not None:
             unread = f"The znode {znodes.TARGET} can't be read, so no config can be written"
-            yield Notice(unread, f"{unread}: {self.target_defect}")
+            yield OperatorWarning(unread, f"{unread}: {self.target_defect}")

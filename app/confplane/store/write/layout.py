@@ -18,18 +18,18 @@ from kazoo.exceptions import NoNodeError
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.notices import Notice
+from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.cluster_states import Place
 from confplane.store import znodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from confplane.store.session.bridge import Reply
-    from confplane.store.session.keeper import Session
+    from confplane.store.session.asyncio_adapter import Reply
+    from confplane.store.session.session_manager import Session
 
 
-class Copy(Protocol):
+class MirrorPosition(Protocol):
     """The mirror, which must not be ahead of the known layout."""
 
     @property
@@ -51,22 +51,22 @@ class LayoutNode:
         self._name = name
         self._chosen = chosen
         self._place = Place(chosen or Tree.CONFIG)
-        self._copy: Copy | None = None
+        self._mirror: MirrorPosition | None = None
         self._session: Session | None = None
         self._until: int | None = None
-        self._asked = 0
-        self._quiet = asyncio.Event()
+        self._pending_reads = 0
+        self._idle = asyncio.Event()
         self.on_missing: Callable[[], None] = lambda: None
         """Called where the node is absent: without a node there is no watch on the next change."""
 
-    def guide(self, copy: Copy) -> None:
+    def attach_mirror(self, mirror: MirrorPosition) -> None:
         """Serve this mirror, which must not be ahead of the layout."""
-        self._copy = copy
+        self._mirror = mirror
 
     @property
     def place(self) -> Place:
         """The place of the client configs as it was followed."""
-        if self._until is not None and self._copy is not None and self._copy.revision >= self._until:
+        if self._until is not None and self._mirror is not None and self._mirror.revision >= self._until:
             self._place, self._until = replace(self._place, source=None), None
         return self._place
 
@@ -75,39 +75,39 @@ class LayoutNode:
     def begin(self, session: Session) -> None:
         """Follow on this session, new or reconnected, before any other read on it."""
         self._session = session
-        self._watch = session.watcher(self._rang)
-        self._rang()
+        self._watch = session.watcher(self._on_watch)
+        self._on_watch()
 
-    def ask(self, session: Session) -> Reply:
+    def read(self, session: Session) -> Reply:
         """Read the node, with the watch set."""
-        reply = session.get(znodes.LAYOUT, self._watch).then(partial(self._taken, session))
-        self._asked += 1
-        self._quiet.clear()
+        reply = session.get(znodes.LAYOUT, self._watch).then(partial(self._on_reply, session))
+        self._pending_reads += 1
+        self._idle.clear()
         return reply
 
-    async def quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait for all reads under way."""
-        if self._asked:
-            await self._quiet.wait()
+        if self._pending_reads:
+            await self._idle.wait()
 
-    def _rang(self) -> None:
+    def _on_watch(self) -> None:
         session = self._session
         if session is not None:
             with contextlib.suppress(UnavailableError):  # read again after the reconnect
-                self.ask(session)
+                self.read(session)
 
-    def _taken(self, session: Session, value: Any, error: Exception | None) -> None:
-        self._asked -= 1
-        if not self._asked:
-            self._quiet.set()
+    def _on_reply(self, session: Session, value: Any, error: Exception | None) -> None:
+        self._pending_reads -= 1
+        if not self._pending_reads:
+            self._idle.set()
         # Of one session's replies the later is the newer; a replaced session's reply may be late.
         if session is self._session:
             if error is None:
-                self._take(*value)
+                self._update(*value)
             elif isinstance(error, NoNodeError):
                 self.on_missing()
 
-    def _take(self, data: bytes | None, stat: Any) -> None:
+    def _update(self, data: bytes | None, stat: Any) -> None:
         before, self._until = self.place, None
         try:
             layout = znodes.decode_layout(data)
@@ -120,8 +120,8 @@ class LayoutNode:
         source, moving = layout.source, layout.source is not None
         if not moving and before.settled and (before.source is not None or before.tree is not layout.tree):
             source, self._until = layout.tree.other, stat.mzxid
-            if self._copy is not None:
-                self._copy.advance_soon()
+            if self._mirror is not None:
+                self._mirror.advance_soon()
         self._place = Place(layout.tree, source, moving=moving, settled=True, version=stat.version)
 
     # -- for the mirror
@@ -138,19 +138,19 @@ class LayoutNode:
 
     # -- for operators
 
-    def warnings(self) -> Iterator[Notice]:
+    def warnings(self) -> Iterator[OperatorWarning]:
         """Return the warnings for operators."""
         place = self.place
         if place.defect is not None:
             unread = f"The znode {znodes.LAYOUT} can't be read, so client configs can't be written"
-            yield Notice(unread, f"{unread}: {place.defect}")
+            yield OperatorWarning(unread, f"{unread}: {place.defect}")
         if place.moving:
-            yield Notice(
+            yield OperatorWarning(
                 f"Client configs are being moved to the layout {place.tree.layout}; they can't be written until"
                 f" `confplane layout move --cluster {self._name} --to {place.tree.layout} --apply` has ended"
             )
         elif place.settled and self._chosen not in {None, place.tree}:
-            yield Notice(
+            yield OperatorWarning(
                 f"Client configs are stored in the layout {place.tree.layout}, which counts, and not in that of the"
                 f" setting client_configs_layout; `confplane layout move --cluster {self._name}` moves them"
             )

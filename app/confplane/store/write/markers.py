@@ -29,14 +29,14 @@ from confplane.services.ports.store import Marker
 from confplane.services.ports.transactions import Removal
 from confplane.store import znodes
 from confplane.store.mirror import loader
-from confplane.store.session.keeper import answered, unavailable
-from confplane.store.session.reads import FORBIDDEN, Reads
+from confplane.store.session.reads import FORBIDDEN, ReadWindow
+from confplane.store.session.session_manager import unavailable, zookeeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from confplane.services.ports.transactions import ChangeWrites
-    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.session.session_manager import Session, SessionManager
 
 RELEASE_SECONDS: Final = 60.0
 """Seconds from the writing of an outcome to the drop of its marker. services/changes/settle.py relies on half of
@@ -120,23 +120,23 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
 # ---------------------------------------------------------------- ZooKeeper
 
 
-class Markers:
+class CommitMarkers:
     """The markers of one cluster: settling by them, and dropping them.
 
     All calls raise ``UnavailableError`` when ZooKeeper did not answer; the requested work may be done all the same.
     """
 
-    def __init__(self, name: str, keeper: Keeper) -> None:
+    def __init__(self, name: str, session_manager: SessionManager) -> None:
         self._name = name
-        self._keeper = keeper
+        self._session_manager = session_manager
         self._released: deque[tuple[float, bytes]] = deque()
         self._settlements: Counter[str] = Counter()
         self._dropped = 0
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
         """Create an abort marker, or read the existing marker: see ``ClusterStore.settle``."""
-        session = self._keeper.current
-        async with answered(self._name, deadline):
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, deadline):
             marker = await self._settle(session, change_id)
         if marker is not None:
             self._settlements[_COMMITTED if marker.committed else _ABORTED] += 1
@@ -161,7 +161,7 @@ class Markers:
             )
             touched, created = results
             if isinstance(touched, NoNodeError):
-                self._keeper.replace(session)
+                self._session_manager.replace(session)
                 raise unavailable(f"Cluster {self._name}: the ZooKeeper session ended")
             if isinstance(created, NodeExistsError):
                 # The refusal is from this session's server, so the server has the blocking marker, unless it was
@@ -197,7 +197,7 @@ class Markers:
 
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
         """Read the markers of some changes; abort markers, markers dropped meanwhile and odd ones are left out."""
-        session = self._keeper.current
+        session = self._session_manager.current
         found: list[Marker] = []
 
         def take(paths: Sequence[str], values: Sequence[Any]) -> None:
@@ -210,9 +210,9 @@ class Markers:
                             found.append(marker)
 
         by_path = {znodes.marker_path(change_id): change_id for change_id in change_ids}
-        reads = Reads(session)
-        reads.data(take).ask(by_path)
-        async with answered(self._name, deadline):
+        reads = ReadWindow(session)
+        reads.data(take).request(by_path)
+        async with zookeeper_calls(self._name, deadline):
             await reads.done()
         return found
 
@@ -225,13 +225,13 @@ class Markers:
 
         The server of a new session may be behind the server that the mirror was read from.
         """
-        session = self._keeper.current
-        async with answered(self._name, deadline):
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, deadline):
             touched, listed = session.touch(), session.children(path)
             try:
                 await touched
             except NoNodeError:
-                self._keeper.replace(session)
+                self._session_manager.replace(session)
                 raise
             try:
                 names, _ = await listed
@@ -279,8 +279,8 @@ class Markers:
         """Drop markers whose outcome is durable and a minute old, but no abort marker of a living writer."""
         paths = [znodes.marker_path(change_id) for change_id in change_ids]
         for start in range(0, len(paths), _BATCH):
-            session = self._keeper.current
-            async with answered(self._name, time.monotonic() + _DROP_SECONDS):
+            session = self._session_manager.current
+            async with zookeeper_calls(self._name, time.monotonic() + _DROP_SECONDS):
                 await loader.delete(session, paths[start : start + _BATCH])
             self._dropped += len(paths[start : start + _BATCH])
 

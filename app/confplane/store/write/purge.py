@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import ZookeeperError
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.background import Background, Running
+from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.store import znodes
 from confplane.store.mirror import loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confplane.store.mirror.follower import Follower
-    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.mirror.follower import MirrorFollower
+    from confplane.store.session.session_manager import Session, SessionManager
     from confplane.store.write.guard import Guard
 
 logger = logging.getLogger(__name__)
@@ -45,29 +45,31 @@ _SLACK: Final = 0.5
 """The part of the cap by which it is exceeded when the purge is called early: a purge lists them all."""
 
 
-class Purger(Running):
+class Purger(BackgroundService):
     """Runs the clean-up of one cluster in the background.
 
     Attributes:
         purged: Notifications deleted since the start.
     """
 
-    def __init__(self, name: str, keeper: Keeper, follower: Follower, guard: Guard, notifications_max: int) -> None:
+    def __init__(
+        self, name: str, session_manager: SessionManager, follower: MirrorFollower, guard: Guard, notifications_max: int
+    ) -> None:
         self._name = name
-        self._keeper = keeper
+        self._session_manager = session_manager
         self._follower = follower
         self._guard = guard
         self._max = notifications_max
         self._wake = asyncio.Event()
         self._kept: tuple[int, float] | None = None
         self.purged = 0
-        self._background = Background(self._purge_forever, name=f"zookeeper-purge-{name}")
+        self._background = BackgroundTask(self._purge_forever, name=f"zookeeper-purge-{name}")
 
     def keep(self, above: int | None, seconds: float) -> None:
         """Keep the notifications above a revision for a while, unless they are too many or much too old."""
         self._kept = None if above is None else (above, time.monotonic() + seconds)
 
-    def noticed(self) -> None:
+    def purge_early(self) -> None:
         """Purge early when the notifications are well above the cap."""
         if not self._guard.brokers and self._follower.notifications > self._max * (1 + _SLACK):
             self._wake.set()
@@ -80,13 +82,13 @@ class Purger(Running):
                     await self._wake.wait()
             self._wake.clear()
             with contextlib.suppress(ZookeeperError, UnavailableError):
-                await self.purge(self._keeper.current)
+                await self.purge(self._session_manager.current)
 
     async def purge(self, session: Session) -> int:
         """Delete the notifications that are due, once; return their number."""
         now = (await session.touch()).mtime
         names, stat = await session.children(znodes.CHANGES)
-        self._follower.seen(names, stat)
+        self._follower.record_listing(names, stat)
         # Notifications that this replica has not applied are not its business.
         numbers = sorted(
             number for number in map(znodes.sequence_of, names) if number is not None and number < self._follower.next

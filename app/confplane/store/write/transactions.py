@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.services.ports.transactions import ChangeWrites, Transaction, Write
-    from confplane.store.session.access import Access
+    from confplane.store.session.access import ZooKeeperAccess
     from confplane.store.session.multi import Operation
 
 WRITER_GONE: Final = "the writer node is gone"
@@ -47,7 +47,7 @@ _GUARD: Final = "guard"
 _TOPIC: Final = "topic"
 _CONFIG: Final = "config"
 _NOTIFICATION: Final = "notification"
-_NOTICE: Final = "notice"
+_REMOVAL_NOTIFICATION: Final = "notice"
 _MARKER: Final = "marker"
 
 _HEADER: Final = 9
@@ -83,14 +83,14 @@ class Operations:
         self.roles.append(role)
         self.owners.append(owner)
 
-    def blamed(self, index: int) -> UUID | None:
+    def change_of(self, index: int) -> UUID | None:
         """Return the change that an operation belongs to; None for an operation of all changes, or of a single one."""
         owner = self.owners[index]
         return None if owner is None or len(self.changes) == 1 else self.changes[owner].change_id
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class TransactionApplied:
     """The content of a successful answer."""
 
     result: Committed
@@ -112,7 +112,7 @@ class RootsMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TransactionRefused:
     """A refusal by ZooKeeper itself (rights, quotas); nothing was applied."""
 
     reason: str
@@ -120,7 +120,7 @@ class Refused:
     """The refused change, as in :class:`Conflict`."""
 
 
-Verdict = Applied | Conflict | SessionEnded | GuardConflict | RootsMissing | Refused
+TransactionResult = TransactionApplied | Conflict | SessionEnded | GuardConflict | RootsMissing | TransactionRefused
 
 
 def operations_of(
@@ -155,7 +155,7 @@ def operations_of(
         roles: dict[str, str] = {}
         for write in change.writes:
             if write.notifies is not None:
-                roles[write.notifies] = _NOTICE if isinstance(write, Removal) else _NOTIFICATION
+                roles[write.notifies] = _REMOVAL_NOTIFICATION if isinstance(write, Removal) else _NOTIFICATION
         for entity_path, role in roles.items():
             result.add(role, owner, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
         result.add(
@@ -240,22 +240,22 @@ def notifications_of(writes: Iterable[Write]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PacketLimits:
     """The limit of a transaction's size, and the inputs of the size besides the operations."""
 
     max_packet: int
     """The limit in bytes."""
     chroot: str
-    access: Access
+    access: ZooKeeperAccess
 
 
-def packet_size(operations: Sequence[Operation], limits: Limits) -> int:
+def packet_size(operations: Sequence[Operation], limits: PacketLimits) -> int:
     """Return the length of a transaction's packet in bytes."""
     base = len(limits.chroot.encode())
     return _ENVELOPE + sum(_operation_size(operation, base, limits.access) for operation in operations)
 
 
-def check_packet(operations: Sequence[Operation], limits: Limits) -> None:
+def check_packet(operations: Sequence[Operation], limits: PacketLimits) -> None:
     """Refuse a transaction that is above the limit.
 
     Raises:
@@ -266,7 +266,7 @@ def check_packet(operations: Sequence[Operation], limits: Limits) -> None:
         raise _too_large(size, limits.max_packet)
 
 
-def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
+def _operation_size(operation: Operation, chroot: int, access: ZooKeeperAccess) -> int:
     kind, path, *rest = operation
     size = _HEADER + 4 + chroot + len(path.encode())
     if kind in {"check", "delete"}:
@@ -275,7 +275,7 @@ def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
     return size + 4 if kind == "set" else size + len(access.acl_of(path)) + 4
 
 
-def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> None:
+def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) -> None:
     """Refuse writes whose transaction would be too large, with room for parts that are not known yet.
 
     Args:
@@ -294,7 +294,7 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
         raise _too_large(size, most)
 
 
-def measure(writes: Sequence[Write], limits: Limits, changes: int) -> int:
+def measure(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
     """Return the size of a transaction of these writes, with room for parts that are not known yet."""
     access, base = limits.access, len(limits.chroot.encode())
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE + (changes - 1) * _SHARED_ALLOWANCE
@@ -319,7 +319,7 @@ def measure(writes: Sequence[Write], limits: Limits, changes: int) -> int:
     return size
 
 
-def estimate(writes: Sequence[Write], limits: Limits, changes: int) -> int:
+def estimate(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
     """Return no less than :func:`measure`, without encoding anything; nearly all writes are far below the limit."""
     root = len(limits.chroot.encode()) + limits.access.largest_acl
     size = 4096 + 8 * root + changes * (512 + root)
@@ -353,7 +353,7 @@ def _too_large(size: int, most: int) -> BodyTooLargeError:
 # ---------------------------------------------------------------- the answer
 
 
-def judge(made: Operations, results: Sequence[Any]) -> Verdict:
+def classify_reply(made: Operations, results: Sequence[Any]) -> TransactionResult:
     """Return the meaning of ZooKeeper's list of results.
 
     A failed transaction's list holds the real error at the operation that failed, and stand-ins at all others.
@@ -363,7 +363,7 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
     stat = results[0]
     entities: list[tuple[Tree, Node]] = []
     versions: dict[str, int] = {}
-    remade: dict[str, int] = {}
+    recreated: dict[str, int] = {}
     for write, index in made.written:
         if isinstance(write, Removal):
             continue
@@ -373,21 +373,21 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
         versions[write.path] = 0 if was_set is None else was_set.version
         # A transaction can check versions and nothing else, and the versions of a znode made again begin anew.
         if was_set is not None and write.czxid is not None and was_set.czxid != write.czxid:
-            remade[write.path] = was_set.czxid
+            recreated[write.path] = was_set.czxid
         if isinstance(write, EntityWrite):
             entities.append((write.tree, _node(write, was_set, stat)))
-    given = () if _NOTICE in made.roles else zip(made.roles, results, strict=True)
+    given = () if _REMOVAL_NOTIFICATION in made.roles else zip(made.roles, results, strict=True)
     sequences = tuple(int(result[-10:]) for role, result in given if role == _NOTIFICATION)
     nodes = tuple(node for _, node in entities)
     entities += _parent_nodes(made, stat)
-    return Applied(Committed(stat.mzxid, stat.mtime, nodes, versions, remade), tuple(entities), sequences)
+    return TransactionApplied(Committed(stat.mzxid, stat.mtime, nodes, versions, recreated), tuple(entities), sequences)
 
 
-def _refused(made: Operations, results: Sequence[Any]) -> Verdict:
+def _refused(made: Operations, results: Sequence[Any]) -> TransactionResult:
     for index, (role, result) in enumerate(zip(made.roles, results, strict=True)):
         if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
-            return _refusal(role, made.blamed(index), result)
-    return Refused("without saying which operation failed")
+            return _refusal(role, made.change_of(index), result)
+    return TransactionRefused("without saying which operation failed")
 
 
 def _parent_nodes(made: Operations, stat: Any) -> list[tuple[Tree, Node]]:
@@ -413,13 +413,13 @@ def _node(write: EntityWrite, set_stat: Any, stat: Any) -> Node:
     )
 
 
-def _refusal(role: str, change_id: UUID | None, error: Exception) -> Verdict:
+def _refusal(role: str, change_id: UUID | None, error: Exception) -> TransactionResult:
     if role == _WRITER and isinstance(error, NoNodeError):
         return SessionEnded(WRITER_GONE)
     if role == _MARKER and isinstance(error, NodeExistsError):
         return SessionEnded("the change's marker stands already", change_id)
-    if role in {_NOTIFICATION, _NOTICE, _MARKER} and isinstance(error, NoNodeError):
+    if role in {_NOTIFICATION, _REMOVAL_NOTIFICATION, _MARKER} and isinstance(error, NoNodeError):
         return RootsMissing()
     if isinstance(error, (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)):
         return GuardConflict() if role == _GUARD else Conflict(change_id)
-    return Refused(f"{type(error).__name__} at the {role} operation", change_id)
+    return TransactionRefused(f"{type(error).__name__} at the {role} operation", change_id)

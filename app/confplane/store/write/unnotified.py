@@ -15,16 +15,16 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.store import znodes
-from confplane.store.session.keeper import answered, unavailable
 from confplane.store.session.reads import FORBIDDEN, Window
+from confplane.store.session.session_manager import unavailable, zookeeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confplane.domain.facets import Tree
-    from confplane.store.mirror.follower import Follower
+    from confplane.store.mirror.follower import MirrorFollower
     from confplane.store.mirror.nodes import Mirror
-    from confplane.store.session.keeper import Keeper, Session
+    from confplane.store.session.session_manager import Session, SessionManager
     from confplane.store.write.guard import Guard
 
 UNNOTIFIED_AGE_S = 60.0
@@ -38,12 +38,20 @@ _MOST: Final = 1_000
 """The greatest number of notifications written in one walk."""
 
 
-class Unnotified:
+class UnnotifiedWrites:
     """The walk over one cluster's znodes."""
 
-    def __init__(self, name: str, keeper: Keeper, follower: Follower, guard: Guard, *, notifications_max: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        session_manager: SessionManager,
+        follower: MirrorFollower,
+        guard: Guard,
+        *,
+        notifications_max: int,
+    ) -> None:
         self._name = name
-        self._keeper = keeper
+        self._session_manager = session_manager
         self._follower = follower
         self._guard = guard
         self._max = notifications_max
@@ -61,7 +69,7 @@ class Unnotified:
         suspects: dict[tuple[Tree, str], None] = {}
         try:
             for tree in self._follower.loaded().trees:
-                await self._look(tree, suspects, held)
+                await self._compare_tree(tree, suspects, held)
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self._name}: ZooKeeper answered {type(error).__name__}") from None
         overdue = await self._overdue(suspects) if suspects else []
@@ -76,7 +84,7 @@ class Unnotified:
             written += 1
         return written
 
-    async def _look(self, tree: Tree, suspects: dict[tuple[Tree, str], None], held: Callable[[], bool]) -> None:
+    async def _compare_tree(self, tree: Tree, suspects: dict[tuple[Tree, str], None], held: Callable[[], bool]) -> None:
         """Compare a tree's Stats with the mirror's, in pages."""
         walk = _Walk(tree, self._follower.loaded(), suspects)
         for kind in znodes.CONFIG_TYPES:
@@ -102,20 +110,20 @@ class Unnotified:
     def _session(self, held: Callable[[], bool]) -> Session:
         if not held():
             raise unavailable(f"Cluster {self._name}: another process may lead now")
-        return self._keeper.current
+        return self._session_manager.current
 
     async def _overdue(self, suspects: dict[tuple[Tree, str], None]) -> list[tuple[Tree, str]]:
         """Return the suspects that still differ from the mirror after it caught up, for long enough."""
         await self._follower.catch_up(time.monotonic() + _CALL_S)
-        session = self._keeper.current
+        session = self._session_manager.current
         found: list[tuple[int, Tree, str]] = []
-        async with answered(self._name, time.monotonic() + _CALL_S):
+        async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
             now_ms = (await session.touch()).mtime
         for tree, path in suspects:
             full, entity_id = f"{tree.value}/{path}", znodes.entity_id(path)
             if entity_id is None or full in self._follower.loaded().forbidden:
                 continue
-            async with answered(self._name, time.monotonic() + _CALL_S):
+            async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
                 stat = await session.exists(full)
             if not _differs(self._follower.loaded(), tree, entity_id, stat):
                 continue
@@ -128,8 +136,8 @@ class Unnotified:
         return [(tree, path) for _, tree, path in sorted(found)]
 
     async def _notify(self, path: str) -> None:
-        session = self._keeper.current
-        async with answered(self._name, time.monotonic() + _CALL_S):
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
             results = await session.multi(
                 [
                     ("set", znodes.writer_path(session.writer), b"", -1),
@@ -138,7 +146,7 @@ class Unnotified:
             )
             for result in results:
                 if isinstance(result, NoNodeError):
-                    self._keeper.replace(session)
+                    self._session_manager.replace(session)
                 if isinstance(result, Exception):
                     raise unavailable(f"Cluster {self._name}: ZooKeeper refused a notification")
 

@@ -11,7 +11,7 @@ import httpx
 
 from confplane.client import AsyncConfplane
 from confplane.client.dynamic import Service
-from confplane.client.dynamic.source import Poll, Registration
+from confplane.client.dynamic.source import PollingSource, SoftwareRegistration
 from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class Served:
         self.client = AsyncConfplane(
             "http://confplane.test", token="secret", tries=1, transport=httpx.MockTransport(respond)
         )
-        self.poll = Poll(
+        self.poll = PollingSource(
             self.client,
             Entity.of(user="alice", client_id="billing"),
-            Registration("kafka-python", "3.0.12", ["acks"]),
+            SoftwareRegistration("kafka-python", "3.0.12", ["acks"]),
             max_age_s=max_age_s,
             sleep=self.sleep,
             share=lambda: 0.5,

@@ -17,8 +17,8 @@ from confplane.client.dynamic import (
     Service,
 )
 from confplane.client.dynamic import config as module
-from confplane.client.dynamic.kept import Kept
-from confplane.client.dynamic.source import Away, Lacking, Unchanged, Values
+from confplane.client.dynamic.last_known_good import LastKnownGoodFile
+from confplane.client.dynamic.source import DynamicValues, SourceUnavailable, SourceUnsupported, UnchangedValues
 from tests.support.waiting import until, wait_for
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from confplane.client.dynamic.source import Update
 
-ALL, ONE = Values({"acks": "all"}), Values({"acks": "1"})
+ALL, ONE = DynamicValues({"acks": "all"}), DynamicValues({"acks": "1"})
 BOUND = ("http://confplane.test", "default", "user=alice,client-id=billing")
 
 
@@ -69,7 +69,7 @@ async def followed(*updates: Update, taken: Taken | None = None, **options: Any)
 async def test_settings_follow_and_a_removed_key_goes_back(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "confplane.client.dynamic")
     taken = Taken()
-    dynamic = await followed(ALL, ALL, Unchanged(), ONE, Values({}), taken=taken)
+    dynamic = await followed(ALL, ALL, UnchangedValues(), ONE, DynamicValues({}), taken=taken)
     assert taken.acks == ["all", "1", "-1"]
     assert dynamic.settings == {**OWN, "acks": "-1"}
     label = "producer user=alice,client-id=billing"
@@ -81,8 +81,8 @@ async def test_settings_follow_and_a_removed_key_goes_back(caplog: pytest.LogCap
 
 
 async def test_what_is_dropped_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    wrong = Values({"acks": "seven"})
-    dynamic = await followed(wrong, wrong, Away("lost"), Away("lost again"), wrong)
+    wrong = DynamicValues({"acks": "seven"})
+    dynamic = await followed(wrong, wrong, SourceUnavailable("lost"), SourceUnavailable("lost again"), wrong)
     (dropped,) = dynamic.decision.dropped
     assert [record.getMessage().partition("billing: ")[2] for record in caplog.records] == [
         f"dropped the dynamic config acks=seven: {dropped.reason}",
@@ -92,19 +92,19 @@ async def test_what_is_dropped_is_logged_once(caplog: pytest.LogCaptureFixture) 
 
 async def test_an_outage_leaves_the_values_in_force() -> None:
     taken = Taken()
-    dynamic = await followed(ALL, *[Away("lost")] * 50, taken=taken)
+    dynamic = await followed(ALL, *[SourceUnavailable("lost")] * 50, taken=taken)
     assert dynamic.settings["acks"] == "all"
     assert taken.acks == ["all"]
 
 
 async def test_away_at_start_the_last_known_good_values_are_in_force(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
-    assert (await followed(Away("lost"), last_known_good=kept)).settings["acks"] == "-1"
+    assert (await followed(SourceUnavailable("lost"), last_known_good=kept)).settings["acks"] == "-1"
     assert not kept.exists()
     await followed(ONE, ALL, last_known_good=kept)
-    assert Kept(kept, BOUND).load() == {"acks": "all"}
-    assert (await followed(Away("lost"), last_known_good=kept)).settings["acks"] == "all"
-    assert (await followed(Away("lost"), ONE, last_known_good=kept)).settings["acks"] == "1"
+    assert LastKnownGoodFile(kept, BOUND).load() == {"acks": "all"}
+    assert (await followed(SourceUnavailable("lost"), last_known_good=kept)).settings["acks"] == "all"
+    assert (await followed(SourceUnavailable("lost"), ONE, last_known_good=kept)).settings["acks"] == "1"
 
 
 async def test_values_that_could_not_be_kept_are_kept_later_and_never_in_the_loops_own_thread(
@@ -112,24 +112,24 @@ async def test_values_that_could_not_be_kept_are_kept_later_and_never_in_the_loo
 ) -> None:
     failures = [OSError(28, "No space left on device")] * 2
     threads: set[threading.Thread] = set()
-    save = Kept.save
+    save = LastKnownGoodFile.save
 
-    def full(kept: Kept, configs: Mapping[str, str]) -> None:
+    def full(kept: LastKnownGoodFile, configs: Mapping[str, str]) -> None:
         threads.add(threading.current_thread())
         if failures:
             raise failures.pop()
         save(kept, configs)
 
-    monkeypatch.setattr(Kept, "save", full)
-    await followed(ALL, Unchanged(), Unchanged(), Unchanged(), last_known_good=tmp_path / "kept.json")
-    assert Kept(tmp_path / "kept.json", BOUND).load() == {"acks": "all"}
+    monkeypatch.setattr(LastKnownGoodFile, "save", full)
+    await followed(ALL, UnchangedValues(), UnchangedValues(), UnchangedValues(), last_known_good=tmp_path / "kept.json")
+    assert LastKnownGoodFile(tmp_path / "kept.json", BOUND).load() == {"acks": "all"}
     assert caplog.text.count("can't be kept") == 1
     assert threading.current_thread() not in threads
 
 
 async def test_kept_values_of_a_service_that_lacks_the_feature_are_not_used(tmp_path: Path) -> None:
     await followed(ALL, last_known_good=tmp_path / "kept.json")
-    script = Script(Lacking("404 Not found"))
+    script = Script(SourceUnsupported("404 Not found"))
     options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": SERVICE, "source": script}
     async with AsyncDynamicProducerConfig(OWN, last_known_good=tmp_path / "kept.json", **options) as dynamic:
         assert dynamic.settings == OWN
@@ -141,7 +141,7 @@ async def test_a_service_that_does_not_answer_holds_a_start_up_for_two_seconds_a
 ) -> None:
     assert module.FIRST_FETCH_S == 2
     monkeypatch.setattr(module, "FIRST_FETCH_S", 0.05)
-    Kept(tmp_path / "kept.json", BOUND).save({"acks": "0"})
+    LastKnownGoodFile(tmp_path / "kept.json", BOUND).save({"acks": "0"})
     late = asyncio.Event()
 
     class Late(Script):
@@ -163,7 +163,7 @@ async def test_a_service_that_does_not_answer_holds_a_start_up_for_two_seconds_a
 
 async def test_refused_settings_are_not_offered_again_until_they_change(caplog: pytest.LogCaptureFixture) -> None:
     taken = Taken(refused="1")
-    await followed(ALL, ONE, ONE, ONE, Values({"acks": "0"}), ONE, taken=taken)
+    await followed(ALL, ONE, ONE, ONE, DynamicValues({"acks": "0"}), ONE, taken=taken)
     assert taken.acks == ["all", "0"]
     assert taken.offered == ["all", "1", "0", "1"]
     assert len(caplog.records) == 2
@@ -171,7 +171,7 @@ async def test_refused_settings_are_not_offered_again_until_they_change(caplog: 
 
 async def test_a_failed_reconfiguration_is_tried_after_the_next_poll(caplog: pytest.LogCaptureFixture) -> None:
     taken = Taken(failures=2)
-    await followed(ALL, Unchanged(), Unchanged(), Unchanged(), taken=taken)
+    await followed(ALL, UnchangedValues(), UnchangedValues(), UnchangedValues(), taken=taken)
     assert taken.acks == ["all"]
     assert taken.offered == ["all"] * 3
     assert len(caplog.records) == 2
@@ -188,7 +188,7 @@ async def test_a_defect_of_a_validation_is_logged_and_the_settings_are_offered_a
             super().validate_reconfiguration(settings)
 
     taken = Hasty()
-    await followed(ALL, Unchanged(), Unchanged(), ONE, taken=taken)
+    await followed(ALL, UnchangedValues(), UnchangedValues(), ONE, taken=taken)
     assert taken.offered == ["a failure", "a failure", "all", "1"]
     assert taken.acks == ["all", "1"]
     assert caplog.text.count("could not be applied") == 2
@@ -200,7 +200,7 @@ async def test_settings_that_the_application_changes_are_a_copy_of_its_own() -> 
             await super().reconfigure(settings)
             dict.clear(settings)  # type: ignore[arg-type]  # what an application should not do
 
-    first, second, script = Changing(), Taken(), Script(ALL, Unchanged(), Unchanged())
+    first, second, script = Changing(), Taken(), Script(ALL, UnchangedValues(), UnchangedValues())
     dynamic = AsyncDynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
     dynamic.add(first)["client.id"] = "another"
     dynamic.add(second)
@@ -216,7 +216,7 @@ async def test_a_change_is_spread_over_the_stated_time() -> None:
         pauses.append(seconds)
 
     for _ in range(20):
-        await followed(ALL, Unchanged(), ONE, taken=Taken(), spread_s=30, sleep=sleep)
+        await followed(ALL, UnchangedValues(), ONE, taken=Taken(), spread_s=30, sleep=sleep)
     assert len(pauses) == 40
     assert all(0 <= pause <= 30 for pause in pauses)
     assert max(pauses) - min(pauses) > 10
@@ -233,10 +233,10 @@ async def test_turned_off_nothing_is_asked_and_the_switch_is_not_passed_on(switc
     assert not script.exhausted
 
 
-async def test_a_consumer_under_the_new_protocol_is_told_where_its_timeouts_are(
+async def test_a_consumer_of_the_new_protocol_is_warned_where_its_timeouts_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    script = Script(Values({"session.timeout.ms": "20000"}))
+    script = Script(DynamicValues({"session.timeout.ms": "20000"}))
     own = {"group.id": "g", "group.protocol": "consumer"}
     async with AsyncDynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=script) as dynamic:
         assert dynamic.settings == own
@@ -256,7 +256,9 @@ async def test_in_a_thread_the_settings_follow_too() -> None:
 
 
 async def test_a_thread_ends_where_the_service_lacks_the_feature() -> None:
-    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script(Lacking("404")))
+    dynamic = DynamicProducerConfig(
+        OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script(SourceUnsupported("404"))
+    )
     with dynamic:
         await until(lambda: all("dynamic producer" not in thread.name for thread in threading.enumerate()))
     assert dynamic.settings == OWN
@@ -311,7 +313,7 @@ async def test_an_object_that_takes_settings_over_may_stop_its_own_settings() ->
     threaded.add(stopping)
     threaded.start()
     await until(lambda: all("dynamic producer" not in thread.name for thread in threading.enumerate()))
-    script = Script(ALL, *[Unchanged()] * 50, ONE, ALL)
+    script = Script(ALL, *[UnchangedValues()] * 50, ONE, ALL)
     dynamic = AsyncDynamicProducerConfig(OWN, source=script, **options)
     await dynamic.start()
     dynamic.add(async_stopping)
@@ -342,17 +344,17 @@ def test_in_a_process_that_was_forked_settings_follow_once_they_are_started_agai
 _FORKS = """
 import os, threading
 from confplane.client.dynamic import CONFLUENT_KAFKA, DynamicProducerConfig
-from confplane.client.dynamic.source import Values
+from confplane.client.dynamic.source import DynamicValues
 from tests.unit.client.dynamic.scripted import SERVICE, Script
 
-source = Script(Values({"acks": "all"}))
+source = Script(DynamicValues({"acks": "all"}))
 dynamic = DynamicProducerConfig({}, library=CONFLUENT_KAFKA, service=SERVICE, source=source)
 dynamic.start()
 print("parent", dynamic.settings["acks"], flush=True)
 if child := os.fork():
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 print("child", dynamic.settings["acks"], flush=True)
-source._updates.append(Values({"acks": "1"}))
+source._updates.append(DynamicValues({"acks": "1"}))
 dynamic.start()
 print("child", dynamic.settings["acks"], flush=True)
 dynamic.stop()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.client.dynamic.kept import Kept
+from confplane.client.dynamic.last_known_good import LastKnownGoodFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ BOUND = ("http://confplane.test", "default", "user=alice,client-id=billing")
 
 
 def test_values_come_back(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "kept.json", BOUND)
+    kept = LastKnownGoodFile(tmp_path / "kept.json", BOUND)
     assert kept.load() is None
     kept.save({"acks": "1"})
     kept.save({"acks": "all"})
@@ -26,9 +26,9 @@ def test_values_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("index", range(3))
 def test_values_of_another_client_cluster_or_service_are_not_read(tmp_path: Path, index: int) -> None:
-    Kept(tmp_path / "kept.json", BOUND).save({"acks": "all"})
+    LastKnownGoodFile(tmp_path / "kept.json", BOUND).save({"acks": "all"})
     other = tuple("other" if place == index else text for place, text in enumerate(BOUND))
-    assert Kept(tmp_path / "kept.json", (other[0], other[1], other[2])).load() is None
+    assert LastKnownGoodFile(tmp_path / "kept.json", (other[0], other[1], other[2])).load() is None
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_values_of_another_client_cluster_or_service_are_not_read(tmp_path: Path
 )  # fmt: skip
 def test_a_file_of_another_form_is_as_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "kept.json").write_bytes(content)
-    assert Kept(tmp_path / "kept.json", BOUND).load() is None
+    assert LastKnownGoodFile(tmp_path / "kept.json", BOUND).load() is None
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "kept.json").mkdir()
     with pytest.raises(OSError, match=r"kept\.json"):
-        Kept(tmp_path / "kept.json", BOUND).save({"acks": "all"})
+        LastKnownGoodFile(tmp_path / "kept.json", BOUND).save({"acks": "all"})
     assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
     with pytest.raises(FileNotFoundError):
-        Kept(tmp_path / "none" / "kept.json", BOUND).save({})
+        LastKnownGoodFile(tmp_path / "none" / "kept.json", BOUND).save({})

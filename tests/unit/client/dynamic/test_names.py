@@ -5,7 +5,7 @@ import pytest
 from confplane.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
 from confplane.client.dynamic.rules import decide, max_age_s
 from confplane.domain.client_configs import SESSION_TIMEOUT
-from confplane.domain.definitions import Kind
+from confplane.domain.definitions import ConfigKind
 
 TIMEOUTS = {"session.timeout.ms": "20000", "heartbeat.interval.ms": " 4000 "}
 
@@ -47,8 +47,8 @@ def test_settings_without_a_value_are_not_set() -> None:
 
 def test_defaults_are_those_of_the_library() -> None:
     dynamic = {"heartbeat.interval.ms": "10000"}
-    assert decide(Kind.CONSUMER, {}, dynamic, KAFKA_PYTHON).accepted == dynamic
-    (dropped,) = decide(Kind.CONSUMER, {}, dynamic, AIOKAFKA).dropped
+    assert decide(ConfigKind.CONSUMER, {}, dynamic, KAFKA_PYTHON).accepted == dynamic
+    (dropped,) = decide(ConfigKind.CONSUMER, {}, dynamic, AIOKAFKA).dropped
     assert dropped.reason == "heartbeat.interval.ms (10000) would not be below session.timeout.ms (10000)"
 
 
@@ -74,7 +74,7 @@ def test_the_time_between_polls() -> None:
 def test_a_session_timeout_above_the_poll_interval_is_dropped_where_consumers_would_not_start(
     library: Library, own: dict[str, str], dropped: list[str]
 ) -> None:
-    decision = decide(Kind.CONSUMER, own, {SESSION_TIMEOUT: "600000"}, library)
+    decision = decide(ConfigKind.CONSUMER, own, {SESSION_TIMEOUT: "600000"}, library)
     assert [each.key for each in decision.dropped] == dropped
     assert all("would be above max.poll.interval.ms" in each.reason for each in decision.dropped)
 

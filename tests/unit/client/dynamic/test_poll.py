@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from confplane.client.dynamic import CONFLUENT_KAFKA
-from confplane.client.dynamic.follower import Follower
-from confplane.client.dynamic.source import Away, Lacking, Unchanged, Values
-from confplane.domain.definitions import Kind
+from confplane.client.dynamic.config_follower import ConfigFollower
+from confplane.client.dynamic.source import DynamicValues, SourceUnavailable, SourceUnsupported, UnchangedValues
+from confplane.domain.definitions import ConfigKind
 from tests.unit.client.dynamic.scripted import OWN, Served, body, values
 
 PROBLEM = {"title": "Refused", "detail": "for a reason"}
@@ -17,7 +17,12 @@ PROBLEM = {"title": "Refused", "detail": "for a reason"}
 async def test_the_first_poll_registers_and_the_next_ones_are_conditional() -> None:
     served = Served(lambda request: values(request, acks="all"))
     found = await served.updates(4)
-    assert found == [Values({"acks": "all"}), Values({"acks": "all"}), Unchanged(), Unchanged()]
+    assert found == [
+        DynamicValues({"acks": "all"}),
+        DynamicValues({"acks": "all"}),
+        UnchangedValues(),
+        UnchangedValues(),
+    ]
     assert [at for at, _ in served.requests] == [0, 300, 600, 900]
     first, second, third, _ = [request for _, request in served.requests]
     assert body(first) == {
@@ -44,16 +49,16 @@ async def test_a_client_registers_once_a_day() -> None:
 @pytest.mark.parametrize(("status", "code"), [(404, None), (405, None), (501, None), (400, 35), (400, 42), (422, 42)])
 async def test_a_service_without_the_feature(status: int, code: int | None) -> None:
     served = Served(lambda _: httpx.Response(status, json=PROBLEM | {"kafkaErrorCode": code}))
-    assert await served.poll.next() == Lacking(f"{status} Refused: for a reason")
+    assert await served.poll.next() == SourceUnsupported(f"{status} Refused: for a reason")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 429, 500, 503])
 async def test_other_errors_leave_it_on(status: int) -> None:
     served = Served(lambda _: httpx.Response(status, json=PROBLEM))
-    assert await served.updates(2) == [Away(f"{status} Refused: for a reason")] * 2
+    assert await served.updates(2) == [SourceUnavailable(f"{status} Refused: for a reason")] * 2
 
 
-async def test_retries_back_off_up_to_the_age_and_wait_as_they_are_told() -> None:
+async def test_retries_back_off_up_to_the_age_and_honor_retry_after() -> None:
     answers = [httpx.Response(503, json=PROBLEM)] * 11 + [
         httpx.Response(429, json=PROBLEM, headers={"Retry-After": "600"})
     ]
@@ -71,7 +76,7 @@ async def test_no_answer_leaves_it_on(error: type[httpx.TransportError]) -> None
     def fail(request: httpx.Request) -> httpx.Response:
         raise error("lost", request=request)
 
-    assert isinstance(await Served(fail).poll.next(), Away)
+    assert isinstance(await Served(fail).poll.next(), SourceUnavailable)
 
 
 @pytest.mark.parametrize("error", [httpx.DecodingError, ValueError, AttributeError, RecursionError])
@@ -84,7 +89,7 @@ async def test_no_failure_to_read_an_answer_ends_the_polls(
         return values(_, acks="all")
 
     served = Served(fail)
-    follower = Follower(Kind.PRODUCER, OWN, CONFLUENT_KAFKA, label="producer", kept=None)
+    follower = ConfigFollower(ConfigKind.PRODUCER, OWN, CONFLUENT_KAFKA, label="producer", file=None)
     while served.now < 1000:
         follower.take(await served.poll.next())
     assert follower.settings["acks"] == "all"
@@ -97,7 +102,7 @@ async def test_no_failure_to_read_an_answer_ends_the_polls(
     [b"<html>login</html>", b"", b"[]", b"{}", b'{"entries": [1]}', b'{"entries": [{"values": [{"key": "a"}]}]}'],
 )
 async def test_answers_of_something_in_between_leave_it_on(content: bytes) -> None:
-    assert isinstance(await Served(lambda _: httpx.Response(200, content=content)).poll.next(), Away)
+    assert isinstance(await Served(lambda _: httpx.Response(200, content=content)).poll.next(), SourceUnavailable)
 
 
 async def test_a_restored_store_with_other_values_and_the_same_tag_forms_a_change() -> None:
@@ -105,7 +110,7 @@ async def test_a_restored_store_with_other_values_and_the_same_tag_forms_a_chang
     served = Served(lambda request: values(request, state["etag"], acks=state["acks"]))
     await served.updates(3)
     state |= {"etag": '"3"', "acks": "1"}
-    assert await served.poll.next() == Values({"acks": "1"})
+    assert await served.poll.next() == DynamicValues({"acks": "1"})
 
 
 async def test_an_hour_away_then_back_with_other_values(caplog: pytest.LogCaptureFixture) -> None:
@@ -116,7 +121,7 @@ async def test_an_hour_away_then_back_with_other_values(caplog: pytest.LogCaptur
 
     served = Served(answer)
     caplog.set_level("INFO")
-    follower = Follower(Kind.PRODUCER, OWN, CONFLUENT_KAFKA, label="producer", kept=None)
+    follower = ConfigFollower(ConfigKind.PRODUCER, OWN, CONFLUENT_KAFKA, label="producer", file=None)
     seen: list[tuple[float, str]] = []
     while served.now < 4800:
         follower.take(await served.poll.next())

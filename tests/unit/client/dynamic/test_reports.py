@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROBLEM = {"title": "Refused", "detail": "for a reason"}
 
 
-class Told:
+class FakeService:
     """A service with some configs at a revision, which takes reports or refuses them."""
 
     def __init__(self, **configs: str) -> None:
@@ -98,7 +98,7 @@ def _each_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_between_two_polls_of_four_minutes_changes_alone_are_reported() -> None:
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:
         await told.says(1)
         for revision in range(2, 5):  # of changes elsewhere
@@ -117,7 +117,7 @@ async def test_between_two_polls_of_four_minutes_changes_alone_are_reported() ->
 
 @pytest.mark.usefixtures("_each_poll")
 async def test_each_answer_that_the_client_runs_with_is_reported() -> None:
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     async with AsyncDynamicProducerConfig(OWN, **told.options(instance="billing-7")):
         await told.says(1)
         told.revision = 2
@@ -133,7 +133,7 @@ async def test_each_answer_that_the_client_runs_with_is_reported() -> None:
 
 @pytest.mark.usefixtures("_each_poll")
 async def test_a_change_that_fails_is_not_reported_before_it_is_applied() -> None:
-    told, choosy = Told(acks="all"), Choosy()
+    told, choosy = FakeService(acks="all"), Choosy()
     async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:
         dynamic.add(choosy)
         await told.says(1)
@@ -150,7 +150,7 @@ async def test_a_change_that_fails_is_not_reported_before_it_is_applied() -> Non
 async def test_what_the_rules_drop_and_what_the_application_refuses_is_reported_with_the_reason() -> None:
     own = {**OWN, "sasl.password": "hunter2\n"}
     choosy = Choosy(all="too slow here", own=f"{own} will not do")
-    told = Told(acks="1", linger_ms="5")
+    told = FakeService(acks="1", linger_ms="5")
     async with AsyncDynamicProducerConfig(own, **told.options()) as dynamic:
         dynamic.add(choosy)
         dropped = "not among the configs that this producer takes over: acks"
@@ -169,7 +169,7 @@ async def test_what_the_rules_drop_and_what_the_application_refuses_is_reported_
 
 @pytest.mark.usefixtures("_each_poll")
 async def test_a_consumer_runs_with_its_timeouts_once_it_is_swapped() -> None:
-    told = Told(session_timeout_ms="20000")
+    told = FakeService(session_timeout_ms="20000")
 
     async def done(_: Any) -> None:
         pass
@@ -201,7 +201,7 @@ async def test_a_consumer_runs_with_its_timeouts_once_it_is_swapped() -> None:
 
 
 async def test_a_stop_while_a_report_becomes_due_ends() -> None:
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     for steps in range(8):
         dynamic = AsyncDynamicProducerConfig(OWN, **told.options())
         await dynamic.start()
@@ -217,7 +217,7 @@ async def test_a_stop_while_a_report_becomes_due_ends() -> None:
 async def test_without_polls_the_last_report_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "REPEATED_AFTER_S", 0.01)
     monkeypatch.setattr(reports, "FRESH_S", 0)
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     async with AsyncDynamicProducerConfig(OWN, **told.options()):
         await until(lambda: len(told.reports) >= 3)
     assert {report["appliedRevision"] for report in told.reports} == {"1"}
@@ -228,7 +228,7 @@ async def test_a_service_without_reports_hears_no_more_of_them(
     status: int, code: int | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "REPEATED_AFTER_S", 0.001)
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     told.reports_refused = httpx.Response(status, json=PROBLEM | {"kafkaErrorCode": code})
     async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:
         await until(lambda: "the service takes no reports" in caplog.text)
@@ -241,7 +241,7 @@ async def test_a_service_without_reports_hears_no_more_of_them(
 
 async def test_an_outage_of_reports_disturbs_nothing_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "confplane.client")
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     told.reports_refused = httpx.Response(503, json=PROBLEM)
     async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:
         for number in range(1, 4):
@@ -266,7 +266,7 @@ async def test_no_failure_of_a_report_ends_the_reports(caplog: pytest.LogCapture
                 raise RuntimeError("a defect of the application")
             return False
 
-    told = Told(acks="all")
+    told = FakeService(acks="all")
 
     def strange(request: httpx.Request) -> httpx.Response:
         if request.method == "PUT" and len(told.reports) < 2:
@@ -287,7 +287,7 @@ async def test_no_failure_of_a_report_ends_the_reports(caplog: pytest.LogCapture
 
 
 async def test_each_start_has_an_instance_of_its_own() -> None:
-    told = Told(acks="all")
+    told = FakeService(acks="all")
     dynamic = AsyncDynamicProducerConfig(OWN, **told.options())
     for starts in range(1, 3):
         async with dynamic:
@@ -295,7 +295,7 @@ async def test_each_start_has_an_instance_of_its_own() -> None:
 
 
 async def test_a_client_without_an_answer_reports_nothing() -> None:
-    told = Told()
+    told = FakeService()
     told.polls_refused = httpx.Response(503, json=PROBLEM)
     async with AsyncDynamicProducerConfig(OWN, **told.options()):
         told.poll()
@@ -306,7 +306,7 @@ async def test_a_client_without_an_answer_reports_nothing() -> None:
 
 
 async def test_texts_that_the_service_would_refuse_are_made_fit() -> None:
-    told = Told(acks="1", **{"k\0" * 200: "v"})
+    told = FakeService(acks="1", **{"k\0" * 200: "v"})
     library = Library("n" * 300)
     async with AsyncDynamicProducerConfig(OWN, **told.options(library=library)):
         await until(lambda: told.reports)
@@ -319,4 +319,4 @@ async def test_texts_that_the_service_would_refuse_are_made_fit() -> None:
 @pytest.mark.parametrize("instance", [".", "..", "a b", "x" * 129, "a\n"])
 def test_a_name_that_is_none_is_refused(instance: str) -> None:
     with pytest.raises(ValueError, match="1 to 128 letters"):
-        AsyncDynamicProducerConfig(OWN, **Told().options(instance=instance))
+        AsyncDynamicProducerConfig(OWN, **FakeService().options(instance=instance))

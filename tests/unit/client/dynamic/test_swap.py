@@ -13,8 +13,8 @@ from confplane.client.dynamic import (
     DynamicConsumerConfig,
     DynamicProducerConfig,
 )
-from confplane.client.dynamic.source import Values
-from confplane.client.dynamic.steps import REST_S
+from confplane.client.dynamic.source import DynamicValues
+from confplane.client.dynamic.steps import MIN_SWAP_INTERVAL_S
 from confplane.client.dynamic.swap import SwappedConsumer, SwappedProducer
 from confplane.client.dynamic.swap_async import AsyncSwappedConsumer, AsyncSwappedProducer
 from tests.support.waiting import until
@@ -198,11 +198,11 @@ def test_a_consumer_that_took_the_place_of_another_stays_until_it_can_have_joine
     swapped = consumer(steps, commit=None, clock=lambda: now)
     swapped.reconfigure({"session.timeout.ms": "20000"})
     assert swapped.current().name == "20000", "the first change is taken over at once"
-    now = REST_S / 2
+    now = MIN_SWAP_INTERVAL_S / 2
     swapped.reconfigure({"session.timeout.ms": "30000"})
     swapped.reconfigure({"session.timeout.ms": "40000"})
     assert (swapped.current().name, swapped.waiting) == ("20000", True)
-    now = REST_S
+    now = MIN_SWAP_INTERVAL_S
     assert (swapped.current().name, swapped.waiting) == ("40000", False)
     assert [step for step in steps if "join" in step] == ["join own", "join 20000", "join 40000"]
 
@@ -222,7 +222,7 @@ def test_after_a_failed_commit_the_old_consumer_goes_on_until_the_next_try(caplo
     assert swapped.current().name == "own"
     assert "not committed" in caplog.text
     assert swapped.current().name == "own", "its polls may have to end a rebalance first"
-    now = REST_S
+    now = MIN_SWAP_INTERVAL_S
     assert swapped.current().name == "20000"
     assert steps[2:] == ["build 20000", "commit own", "close own", "join 20000"]
 
@@ -278,7 +278,7 @@ async def test_a_first_client_that_can_not_be_made_is_not_offered_changes() -> N
     async def join(client: AsyncFake) -> None:
         await joined_late(client).joined()
 
-    script = Script(Values({"acks": "1"}), Values({"acks": "all"}))
+    script = Script(DynamicValues({"acks": "1"}), DynamicValues({"acks": "all"}))
     producers = AsyncDynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
     swapped = AsyncSwappedProducer(producers, build=build, flush=AsyncFake.flushed, close=AsyncFake.closed)
     for _ in range(failures):
@@ -292,7 +292,7 @@ async def test_a_first_client_that_can_not_be_made_is_not_offered_changes() -> N
 
     steps.clear()
     failures = 1
-    script = Script(Values({"session.timeout.ms": "20000"}))
+    script = Script(DynamicValues({"session.timeout.ms": "20000"}))
     consumers = AsyncDynamicConsumerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
     consuming = AsyncSwappedConsumer(
         consumers, build=lambda settings: AsyncFake(settings, steps), join=join, close=AsyncFake.closed
@@ -310,11 +310,11 @@ def test_a_change_that_comes_while_the_first_producer_is_built_is_offered_to_it(
     dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
 
     def build(settings: dict[str, Any]) -> Fake:
-        dynamic._follower.take(Values({"acks": "all"}))
+        dynamic._follower.take(DynamicValues({"acks": "all"}))
         return Fake(settings, steps)
 
     SwappedProducer(dynamic, build=build, flush=Fake.flush, close=Fake.close)
-    assert not dynamic._listeners.settled(dynamic.settings)
+    assert not dynamic._reconfigurables.settled(dynamic.settings)
 
 
 def waits(swapped: AsyncSwappedConsumer[Any]) -> bool:
@@ -458,7 +458,7 @@ async def test_in_tasks_the_steps_are_the_same() -> None:
     assert (await consumers.current()).name == "30000"
     await consumers.reconfigure({"session.timeout.ms": "40000"})
     assert (await consumers.current()).name == "30000", "it may not have joined its group yet"
-    now = REST_S
+    now = MIN_SWAP_INTERVAL_S
     assert (await consumers.current()).name == "40000"
     await consumers.close()
     assert steps == [

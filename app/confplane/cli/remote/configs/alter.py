@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from confplane.cli.remote import applied
-from confplane.cli.remote.changes import Change, Terms, refuse_unset
+from confplane.cli.remote import apply_results
+from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, refuse_unset
 from confplane.cli.remote.configs import lines
 from confplane.cli.remote.configs.describe import of_clients, of_resources, own
 from confplane.domain.client_configs import SUPPORTED_CONFIGS
@@ -27,18 +27,18 @@ def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any,
         InvalidRequestError: A key is none of the entity's, or a value is not a number. What is returned raises it where
             a key to delete is not set.
     """
-    change = Change.of(command.entity, {**command.added, **dict.fromkeys(command.deleted)})
+    change = EntityUpdate.of(command.entity, {**command.added, **dict.fromkeys(command.deleted)})
 
     async def alter(client: AsyncConfplane) -> int:
         alter_one = _alter_clients if command.quotas else _alter_resource
         result = await alter_one(client, command, change)
         typer.echo(lines.altered(command))
-        return applied.of_one(result)
+        return apply_results.report_one(result)
 
     return alter
 
 
-async def _alter_clients(client: AsyncConfplane, command: Command, change: Change) -> dict[str, Any]:
+async def _alter_clients(client: AsyncConfplane, command: Command, change: EntityUpdate) -> dict[str, Any]:
     """Make the change, and return its result; an empty one where nothing but registrations is altered."""
     removes = {
         FacetName.CLIENT_QUOTAS: None in change.quotas.values(),
@@ -54,7 +54,7 @@ async def _alter_clients(client: AsyncConfplane, command: Command, change: Chang
     if registrations:
         del change.configs[SUPPORTED_CONFIGS]
     altered = change.quotas or change.configs
-    result = await change.send(client, Terms(wait_applied_ms=command.wait_applied_ms)) if altered else {}
+    result = await change.send(client, ChangeOptions(wait_applied_ms=command.wait_applied_ms)) if altered else {}
     if registrations:
         # Registrations are no configs, and in another store. Their endpoint takes no Idempotency-Key: to clear them
         # twice is to clear them once.
@@ -62,10 +62,10 @@ async def _alter_clients(client: AsyncConfplane, command: Command, change: Chang
     return result
 
 
-async def _alter_resource(client: AsyncConfplane, command: Command, change: Change) -> dict[str, Any]:
+async def _alter_resource(client: AsyncConfplane, command: Command, change: EntityUpdate) -> dict[str, Any]:
     """Make the change, and return its result."""
     [kind], [name] = command.types, command.names
     if command.deleted:
         async for result in of_resources(client, kind, [name], synonyms=False):
             refuse_unset(command.deleted, {each["name"] for each in own(kind, result)})
-    return await change.send(client, Terms(wait_applied_ms=command.wait_applied_ms))
+    return await change.send(client, ChangeOptions(wait_applied_ms=command.wait_applied_ms))

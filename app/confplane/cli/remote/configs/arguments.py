@@ -14,12 +14,12 @@ from confplane.cli.remote.configs import pairs
 from confplane.cli.remote.configs.options import REPLACED
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.quotas import SCRAM_KEYS, ClientQuotas
+from confplane.domain.quotas import SCRAM_KEYS, ClientQuotasFacet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.cli.remote.configs.options import Given
+    from confplane.cli.remote.configs.options import ParsedOptions
 
 _LOGGERS: Final = "broker-loggers"
 TYPES: Final = {kind.plural: kind for kind in EntityType}
@@ -83,32 +83,32 @@ class Command:
         return Entity.from_components(self.components)
 
 
-def read(given: Given) -> Command:
+def read(parsed: ParsedOptions) -> Command:
     """Check options against each other and read their values.
 
     Raises:
         InvalidRequestError: The combination is not valid, or no entity can have the name.
     """
-    _check_servers(given)
-    if given.has("alter") == given.has("describe"):
+    _check_servers(parsed)
+    if parsed.has("alter") == parsed.has("describe"):
         raise InvalidRequestError("Give exactly one action: --describe or --alter")
-    if given.has("describe") and given.has("add-config", "add-config-file", "delete-config"):
+    if parsed.has("describe") and parsed.has("add-config", "add-config-file", "delete-config"):
         raise InvalidRequestError("--describe changes nothing; give --alter with --add-config and --delete-config")
     command = Command(
-        alter=given.has("alter"),
-        types=_types(given),
-        names=_names(given),
-        added=_added(given),
-        deleted=pairs.keys_of(given.values("delete-config")),
-        everything=given.has("all"),
-        profile=given.value("command-config") or given.value("profile"),
-        cluster=given.value("cluster"),
-        wait_applied_ms=_wait_applied(given),
+        alter=parsed.has("alter"),
+        types=_types(parsed),
+        names=_names(parsed),
+        added=_added(parsed),
+        deleted=pairs.keys_of(parsed.values("delete-config")),
+        everything=parsed.has("all"),
+        profile=parsed.value("command-config") or parsed.value("profile"),
+        cluster=parsed.value("cluster"),
+        wait_applied_ms=_wait_applied(parsed),
     )
     if command.alter:
-        _check_alter(given, command)
+        _check_alter(parsed, command)
     else:
-        _check_describe(given, command)
+        _check_describe(parsed, command)
     _check_names(command)
     return command
 
@@ -120,10 +120,12 @@ def types_of(words: Sequence[str]) -> list[EntityType]:
     return [TYPES[each] for each in [*listed, *named] if each in TYPES]
 
 
-def _check_servers(given: Given) -> None:
-    for name in filter(given.has, REPLACED):
+def _check_servers(parsed: ParsedOptions) -> None:
+    for name in filter(parsed.has, REPLACED):
         try:
-            profile = profiles.chosen(given.value("command-config") or given.value("profile"), given.value("cluster"))
+            profile = profiles.choose_profile(
+                parsed.value("command-config") or parsed.value("profile"), parsed.value("cluster")
+            )
         except profiles.ProfileError as error:
             place = str(error)
         else:
@@ -134,13 +136,13 @@ def _check_servers(given: Given) -> None:
         )
 
 
-def _types(given: Given) -> tuple[str, ...]:
-    shorthands = [kind for name, kind in {**_NAMED, **_DEFAULTS}.items() if given.has(name)]
-    if shorthands and given.has("entity-type", "entity-name", "entity-default"):
+def _types(parsed: ParsedOptions) -> tuple[str, ...]:
+    shorthands = [kind for name, kind in {**_NAMED, **_DEFAULTS}.items() if parsed.has(name)]
+    if shorthands and parsed.has("entity-type", "entity-name", "entity-default"):
         raise InvalidRequestError(
             "--entity-type, --entity-name and --entity-default do not go with --topic, --user and the like"
         )
-    types = (*(_SINGULARS.get(each, each) for each in given.values("entity-type")), *shorthands)
+    types = (*(_SINGULARS.get(each, each) for each in parsed.values("entity-type")), *shorthands)
     if not types:
         raise InvalidRequestError("Give an entity type: --entity-type TYPE, or --topic NAME, --user NAME and the like")
     for each in types:
@@ -158,34 +160,34 @@ def _types(given: Given) -> tuple[str, ...]:
     return types
 
 
-def _names(given: Given) -> tuple[str, ...]:
-    listed = [value for name, value in given.options if name in {"entity-name", "entity-default"}]
-    named = [name for option in _NAMED if (name := given.value(option)) is not None]
-    return (*listed, *named, *("" for name in _DEFAULTS if given.has(name)))
+def _names(parsed: ParsedOptions) -> tuple[str, ...]:
+    listed = [value for name, value in parsed.options if name in {"entity-name", "entity-default"}]
+    named = [name for option in _NAMED if (name := parsed.value(option)) is not None]
+    return (*listed, *named, *("" for name in _DEFAULTS if parsed.has(name)))
 
 
-def _added(given: Given) -> dict[str, str]:
-    if given.has("add-config") and given.has("add-config-file"):
+def _added(parsed: ParsedOptions) -> dict[str, str]:
+    if parsed.has("add-config") and parsed.has("add-config-file"):
         raise InvalidRequestError("Give --add-config or --add-config-file, not both")
-    text, path = given.value("add-config"), given.value("add-config-file")
+    text, path = parsed.value("add-config"), parsed.value("add-config-file")
     if path is not None:
         return pairs.of_file(path)
     return {} if text is None else pairs.of_text(text)
 
 
-def _wait_applied(given: Given) -> int | None:
-    text = given.value("wait-applied")
+def _wait_applied(parsed: ParsedOptions) -> int | None:
+    text = parsed.value("wait-applied")
     if text is None:
         return None
-    if not given.has("alter"):
+    if not parsed.has("alter"):
         raise InvalidRequestError("--wait-applied is for --alter: a describe waits for nothing")
     if not (text.isascii() and text.isdecimal() and int(text) <= _LONGEST_WAIT_MS):
         raise InvalidRequestError(f"--wait-applied is a number of milliseconds up to {_LONGEST_WAIT_MS}")
     return int(text)
 
 
-def _check_alter(given: Given, command: Command) -> None:
-    if not given.has("add-config", "add-config-file", "delete-config"):
+def _check_alter(parsed: ParsedOptions, command: Command) -> None:
+    if not parsed.has("add-config", "add-config-file", "delete-config"):
         raise InvalidRequestError("--alter needs --add-config, --add-config-file or --delete-config")
     if command.types[0] not in _WITH_DEFAULT and not any(command.names):
         raise InvalidRequestError(f"--alter of {command.types[0]} needs a name; they have no default entity")
@@ -198,10 +200,10 @@ def _check_alter(given: Given, command: Command) -> None:
         )
 
 
-def _check_describe(given: Given, command: Command) -> None:
+def _check_describe(parsed: ParsedOptions, command: Command) -> None:
     if len(command.names) > len(command.types):
         raise InvalidRequestError("There are more names than types")
-    if given.has("entity-default") and command.types[0] not in _WITH_DEFAULT:
+    if parsed.has("entity-default") and command.types[0] not in _WITH_DEFAULT:
         raise InvalidRequestError(f"--entity-default: {command.types[0]} have no default entity")
 
 
@@ -210,4 +212,4 @@ def _check_names(command: Command) -> None:
         return
     entity = command.entity
     if command.types[0] == "ips":
-        ClientQuotas().check_entity(entity)
+        ClientQuotasFacet().check_entity(entity)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 if sys.version_info >= (3, 11):
-    from asyncio import Runner
+    from asyncio import Runner as AsyncioRunner
 else:
 
-    class Runner:
+    class AsyncioRunner:
         """One event loop for several coroutines, one after the other."""
 
         def __enter__(self) -> Self:
@@ -45,4 +45,4 @@ else:
                 raise
 
 
-__all__ = ["Runner"]
+__all__ = ["AsyncioRunner"]

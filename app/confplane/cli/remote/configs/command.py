@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def run(words: Sequence[str]) -> int:
     """Run a command line on a connection of its own, and return the exit code."""
-    return code_of(words, lambda command: session.connected(command.profile, command.cluster, work_of(command)))
+    return code_of(words, lambda command: session.run_with_client(command.profile, command.cluster, work_of(command)))
 
 
 def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:

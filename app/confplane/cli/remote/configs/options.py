@@ -23,7 +23,7 @@ class Option(NamedTuple):
     help: str
 
 
-class Group(NamedTuple):
+class OptionGroup(NamedTuple):
     """Options under one heading of the help."""
 
     title: str
@@ -31,14 +31,14 @@ class Group(NamedTuple):
 
 
 GROUPS: Final = (
-    Group(
+    OptionGroup(
         "Actions, exactly one",
         {
             "describe": Option(None, "List configs. KIP-21: --describe-config."),
             "alter": Option(None, "Change configs. KIP-21: --alter-config."),
         },
     ),
-    Group(
+    OptionGroup(
         "Entities",
         {
             "entity-type": Option(
@@ -62,7 +62,7 @@ GROUPS: Final = (
             "ip-defaults": Option(None, "The default of all ips."),
         },
     ),
-    Group(
+    OptionGroup(
         "Configs",
         {
             "add-config": Option("K=V,...", "Configs to set; k=[a,b] for a value with commas. KIP-21: --added-config."),
@@ -71,7 +71,7 @@ GROUPS: Final = (
             "all": Option(None, "Describe all configs of topics, brokers and groups, static ones and defaults too."),
         },
     ),
-    Group(
+    OptionGroup(
         "The service",
         {
             "command-config": Option("PROFILE", "The profile of the service; the current profile if absent."),
@@ -100,7 +100,7 @@ _METAVARS: Final = {name: option.metavar for group in GROUPS for name, option in
 NAMES: Final = (*_METAVARS, *_SPELLINGS)
 
 
-class Given:
+class ParsedOptions:
     """The options of a command line, in their order."""
 
     def __init__(self, options: Sequence[tuple[str, str]]) -> None:
@@ -127,7 +127,7 @@ class Given:
         return values[0] if values else None
 
 
-def split(words: Sequence[str]) -> Given:
+def split(words: Sequence[str]) -> ParsedOptions:
     """Split a command line into options.
 
     Raises:
@@ -150,4 +150,4 @@ def split(words: Sequence[str]) -> Given:
         if behind is None:
             raise InvalidRequestError(f"--{name} needs a value")
         found.append((name, behind))
-    return Given(found)
+    return ParsedOptions(found)

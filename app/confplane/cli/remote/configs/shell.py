@@ -14,8 +14,8 @@ import typer
 
 from confplane.cli.remote import profiles, session
 from confplane.cli.remote.configs import command, usage
+from confplane.cli.remote.configs.asyncio_runner import AsyncioRunner
 from confplane.cli.remote.configs.completion import DELIMITERS, Completion
-from confplane.cli.remote.configs.runner import Runner
 from confplane.cli.remote.definitions import keys_of_type
 from confplane.domain.errors import InvalidRequestError
 
@@ -37,8 +37,8 @@ def run(profile: str | None, cluster: str | None) -> int:
 
 
 def _run(profile: str | None, cluster: str | None) -> int:
-    chosen = profiles.chosen(profile, cluster)
-    with Runner() as runner:
+    chosen = profiles.choose_profile(profile, cluster)
+    with AsyncioRunner() as runner:
         client = session.client_of(chosen)
         try:
             if sys.stdin.isatty():
@@ -69,7 +69,7 @@ def _typed() -> Iterator[str]:
         yield line
 
 
-def _code_of(line: str, runner: Runner, client: AsyncConfplane) -> int:
+def _code_of(line: str, runner: AsyncioRunner, client: AsyncConfplane) -> int:
     """Run one line and return its exit code; errors are printed."""
     try:
         words = shlex.split(line, comments=True)
@@ -86,7 +86,7 @@ def _code_of(line: str, runner: Runner, client: AsyncConfplane) -> int:
     return command.code_of(words, lambda read: _carried_out(read, runner, client))
 
 
-def _carried_out(read: Command, runner: Runner, client: AsyncConfplane) -> int:
+def _carried_out(read: Command, runner: AsyncioRunner, client: AsyncConfplane) -> int:
     if read.profile is not None or read.cluster is not None:
         raise InvalidRequestError(
             "The shell keeps to one service and one cluster: start another with --profile and --cluster"

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from confplane.files import replacing
+from confplane.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(path: Path | None) -> Iterator[TextIO]:
+def open_destination(path: Path | None) -> Iterator[TextIO]:
     """Open a file, or standard output for None; after a failure an existing file is as it was.
 
     Raises:
@@ -28,5 +28,5 @@ def opened(path: Path | None) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    with replacing(path.resolve()) as stream:  # a link stays a link
+    with atomic_write(path.resolve()) as stream:  # a link stays a link
         yield stream

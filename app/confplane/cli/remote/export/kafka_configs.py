@@ -22,7 +22,7 @@ from confplane.domain.quotas import MAX_LONG
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from confplane.cli.remote.selection import Listed, Source, Value
+    from confplane.cli.remote.selection import EntityReader, ListedEntity, Value
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'
 """The words of each command in front of its options."""
@@ -41,19 +41,19 @@ _END: Final = "END"
 """The end of a here-document, whose lines all have an equals sign."""
 
 
-async def written(source: Source, command: str) -> AsyncIterator[str]:
+async def render(reader: EntityReader, command: str) -> AsyncIterator[str]:
     """Write a script.
 
     Args:
         source: The entities.
         command: The words of each command in front of its options.
     """
-    yield _HEAD.format(cluster=source.client.cluster)
-    async for each in source.read(*FacetName):
-        yield "".join(_lines(source, each, command))
+    yield _HEAD.format(cluster=reader.client.cluster)
+    async for each in reader.read(*FacetName):
+        yield "".join(_lines(reader, each, command))
 
 
-def _lines(source: Source, each: Listed, command: str) -> Iterator[str]:
+def _lines(reader: EntityReader, each: ListedEntity, command: str) -> Iterator[str]:
     kept: dict[str, str] = {}
     for facet, values in each.facets.items():
         for key, value in values.items():
@@ -61,7 +61,7 @@ def _lines(source: Source, each: Listed, command: str) -> Iterator[str]:
             if value is None:
                 yield f"# A secret, to be set by hand: {shown}\n"
             elif (reason := _reason(facet, key, value)) is not None:
-                yield source.leave_out(f"{shown}: {reason}")
+                yield reader.leave_out(f"{shown}: {reason}")
             else:
                 kept[key] = value if isinstance(value, str) else json.dumps(value)
     if kept:
@@ -79,7 +79,7 @@ def _reason(facet: FacetName, key: str, value: Value) -> str | None:
     return None
 
 
-def _named(each: Listed) -> str:
+def _named(each: ListedEntity) -> str:
     words = []
     for kind, name in each.entity.components:
         named = "--entity-default" if name is None else f"--entity-name {shlex.quote(name)}"

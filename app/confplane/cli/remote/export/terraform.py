@@ -15,7 +15,7 @@ from confplane.domain.facets import FacetName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from confplane.cli.remote.selection import Listed, Source, Value
+    from confplane.cli.remote.selection import EntityReader, ListedEntity, Value
 
 _HEAD: Final = """\
 # Configs of the cluster {cluster}, for Terraform and OpenTofu from 1.7 on. A secret is null, and stays as it is.
@@ -65,24 +65,24 @@ _ONE_UNIT: Final = 0xFFFF
 """The greatest code point that four digits can name."""
 
 
-async def written(source: Source) -> AsyncIterator[str]:
+async def render(reader: EntityReader) -> AsyncIterator[str]:
     """Write a configuration whose plan imports each facet of each entity, and changes nothing."""
-    source.noun = "resources"
-    cluster = source.client.cluster
+    reader.noun = "resources"
+    cluster = reader.client.cluster
     yield _HEAD.format(cluster=cluster)
     for facet in FacetName:
         yield _IMPORT.format(name=facet.value.replace("-", "_"), facet=facet.value, cluster=cluster)
-        async for each in source.read(facet):
-            yield "".join(_lines(source, each, each.facets[facet]))
+        async for each in reader.read(facet):
+            yield "".join(_lines(reader, each, each.facets[facet]))
         yield "  }\n}\n"
 
 
-def _lines(source: Source, each: Listed, values: dict[str, Value]) -> Iterator[str]:
+def _lines(reader: EntityReader, each: ListedEntity, values: dict[str, Value]) -> Iterator[str]:
     if not _MANAGED.issuperset(each.entity.types):
-        yield source.leave_out(f"{each.id}: the module has no such entities")
+        yield reader.leave_out(f"{each.id}: the module has no such entities")
     elif not unicodedata.is_normalized("NFC", json.dumps(values, ensure_ascii=False)):
         # A part of an entity would be a plan to remove the rest.
-        yield source.leave_out(f"{each.id}: Terraform would change a text that is not in Unicode's form NFC")
+        yield reader.leave_out(f"{each.id}: Terraform would change a text that is not in Unicode's form NFC")
     else:
         pairs = ", ".join(f"{quoted(key)} = {_literal(value)}" for key, value in values.items())
         yield f"    {quoted(each.id)} = {{ {pairs} }}\n"

@@ -11,7 +11,7 @@ from confplane.domain.facets import FacetName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from confplane.cli.remote.selection import Source
+    from confplane.cli.remote.selection import EntityReader
 
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The one in C, many times as fast, where PyYAML is built with it."""
@@ -19,11 +19,11 @@ _UNFOLDED: Final = 2**31 - 1
 """Characters of the longest line: a folded value is hard to search for."""
 
 
-async def written(source: Source) -> AsyncIterator[str]:
+async def render(reader: EntityReader) -> AsyncIterator[str]:
     """Write a document whose list has an item for each entity."""
-    yield f"# Configs of the cluster {source.client.cluster}, for `confplane load`. A secret is null.\n"
+    yield f"# Configs of the cluster {reader.client.cluster}, for `confplane load`. A secret is null.\n"
     empty = True
-    async for each in source.read(*FacetName):
+    async for each in reader.read(*FacetName):
         empty = False
         item = {"id": each.id} | {facet.value: values for facet, values in each.facets.items()}
         yield yaml.dump([item], Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_UNFOLDED)

@@ -49,7 +49,7 @@ os.environ.setdefault("PGCONNECT_TIMEOUT", "120")
 # rollups would take a fifth more of the processors; test_parts.py needs none.
 ONE_PROCESS: Final = ("tests/rollups/test_parts.py", "tests/rollups/", "tests/interop/", "tests/kraft/")
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
-# fetches what interop needs while the linters run, and the rest beside the first tests.
+# fetches what interop needs while the linters run, and the rest during the first tests.
 FIRST: Final = (
     "tests/rollups/",
     "tests/interop/",
@@ -98,7 +98,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect all tests without the garbage collector, which would look at them again and again, then and later."""
+    """Collect all tests without the garbage collector, which would scan them repeatedly, now and later."""
     gc.disable()
     try:
         with _one_worker_first():
@@ -117,7 +117,7 @@ def pytest_unconfigure() -> None:
 
 @contextmanager
 def _one_worker_first() -> Iterator[None]:
-    """Let one of parallel processes collect first; the others load the files that it has compiled."""
+    """Let one of the parallel processes collect first; the rest load the files that it has compiled."""
     with Path(__file__).open("rb") as file:
         if "PYTEST_XDIST_WORKER" in os.environ:
             try:
@@ -148,7 +148,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it beside the tests.
+    """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it while the tests run.
 
     Tests of full size have Java's usual compiler and collector, as a large cluster has.
     """
@@ -178,7 +178,7 @@ def _drop_failures() -> None:
 
 
 class IdleReaper:
-    """Ends fixtures that take processor time while nobody uses them, and all that uses these, behind their work.
+    """Ends fixtures that take processor time while idle, and every fixture that uses them, after their last test.
 
     A plugin of its own: the hooks of a conftest file are not called for the fixtures of a session.
     """
@@ -281,7 +281,7 @@ def chroot(zookeeper: ZooKeeper) -> str:
 
 @pytest.fixture
 async def zk_proxy(zookeeper: ZooKeeper) -> AsyncIterator[Proxy]:
-    """A line to ZooKeeper that can be cut, held and slowed."""
+    """A proxy to ZooKeeper whose connections can be cut, held and slowed."""
     async with proxy(zookeeper.hosts) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Files that are replaced whole: a reader never sees a half of one."""
+"""Atomic replacement of files: a reader never sees a partly written file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
-    r"""Open a new file that takes the place of another one once it is whole; after a failure the other is as it was.
+    r"""Open a new file that replaces another one when it is complete. After a failure the other file is unchanged.
 
     Args:
         path: The file, which may be absent; its directory exists.

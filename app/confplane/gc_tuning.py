@@ -1,4 +1,4 @@
-"""Python's garbage collector in the commands and in the service."""
+"""Thresholds of Python's garbage collector for commands and the service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 
 
 def tune_gc() -> None:
-    """Have the collector look for cycles less often than by default.
+    """Collect less often than by default.
 
     Imports, requests and changes leave next to no cycles behind. At the default the collector takes a tenth of a start,
     a twelfth of each write, and a third of a large import. A collection stops the event loop for as long as it walks
@@ -16,5 +16,5 @@ def tune_gc() -> None:
 
 
 def tune_gc_for_batch() -> None:
-    """Have the collector look for cycles still less often: in a command, which holds up nobody."""
+    """Collect even less often: in a batch command pauses delay nobody."""
     gc.set_threshold(100_000, 1, 1_000)

@@ -36,7 +36,7 @@ Scalar = StrictStr | StrictBool | StrictInt
 
 
 class SettingsGroup(BaseModel):
-    """The base of all groups of settings."""
+    """The base class of all groups of settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""The composition of everything that observes one Kafka cluster without ZooKeeper. Part of the wiring."""
+"""The wiring of all parts that observe and alter one KRaft cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class KraftWiring:
         settings: Its brokers.
         runner: Runs the changes.
         redact: The redaction of znodes for the trail.
-        states: The states of entities in Kafka clusters, as far as changed from here.
+        states: The delivery states of entities in Kafka clusters.
         cipher: Opens the passwords of the cluster's brokers.
 
     Raises:
@@ -109,7 +109,7 @@ class KraftWiring:
 
     @cached_property
     def refresher(self) -> Refresher:
-        """The looks of reads with ``consistency=strong``, and of conditional writes."""
+        """The refreshes of reads with ``consistency=strong``, and of conditional writes."""
         return Refresher(self._refresh_parts, self._store)
 
     @cached_property

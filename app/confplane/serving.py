@@ -89,7 +89,7 @@ def create_app(
     Args:
         settings: The settings.
         connections: The process's connections.
-        files: Files of the listener that are read again when they change.
+        files: Files of the listener that are reloaded when they change.
 
     Returns:
         The application, the renderer of errors without a request, and the readiness to set at the begin of a stop.
@@ -135,7 +135,7 @@ def create_app(
                 *authentication.background,
                 *recorders.values(),
                 rollup_watch,
-                # In front of the appliers, which are stopped first: the observer closes the connections.
+                # Before the appliers, which are stopped first: the observer closes the connections.
                 *observers,
                 *appliers,
             ):
@@ -221,7 +221,7 @@ def create_app(
 
 
 def _limiter(settings: LimitsSettings) -> Limiter | None:
-    """Return the limits of callers; None where the settings turn them off."""
+    """Return the limits of callers, or None if the settings turn them off."""
     if not settings.enabled:
         return None
 

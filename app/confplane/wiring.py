@@ -96,8 +96,8 @@ class ServiceParts:
             await self.database.start()
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self.audit.close)
-            for observation in self.kraft_wirings.values():
-                stack.push_async_callback(observation.kafka.close)
+            for kraft in self.kraft_wirings.values():
+                stack.push_async_callback(kraft.kafka.close)
             for store in self.stores.values():
                 await store.start()
                 stack.push_async_callback(store.stop)
@@ -248,7 +248,7 @@ def _cluster(
     """Return a cluster, and the drafters of its facets."""
     redact = redaction(cluster, store)
     facets = _client_facets(cluster)
-    collections = {
+    cluster_facets = {
         facet.name: ClusterFacet(
             facet,
             Tree.CONFIG,
@@ -270,7 +270,7 @@ def _cluster(
     )
     configs = ClusterFacet(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
-    return Cluster(name, store, {**collections, configs.name: configs}, reader), drafters
+    return Cluster(name, store, {**cluster_facets, configs.name: configs}, reader), drafters
 
 
 def _cipher(name: str, cluster: ClusterSettings) -> KafkaCipher:

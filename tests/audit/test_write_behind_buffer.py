@@ -1,4 +1,4 @@
-"""The stop of an exchange, and the wait of a row, on a clock that the writes themselves move."""
+"""The stop of a write-behind buffer, and the wait of a row, on a clock that the writes themselves advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One alter at a time beside other work of the service."""
+"""One alter at a time, concurrently with other work of the service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_CONTACT_S = 1800.0
 
 
 def measure(world: World, *, rounds: int, seconds: float, entities: int, bulk: int) -> Iterator[Figure]:
-    """Yield the latencies beside requests with ``bulk`` alters each, and beside loads of ``entities`` entities."""
+    """Yield the latencies during requests with ``bulk`` alters each, and during loads of ``entities`` entities."""
     with world.service() as service:
         caller, values = Caller(service), iter(range(1, 1_000_000))
 

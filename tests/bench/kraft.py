@@ -1,4 +1,4 @@
-"""An observed Kafka 4: describes beside Kafka's AdminClient, the import, idle looks, changes by others."""
+"""An observed Kafka 4: describes compared with Kafka's AdminClient, the import, idle polls, external changes."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def _token(directory: Path) -> Path:
     return token
 
 
-# ---------------------------------------------------------------- looks without changes
+# ---------------------------------------------------------------- polls without changes
 
 
 def _idle(world: World, node: KraftNode, leader: Service, connect: str, dsn: str, entities: int) -> Iterator[Figure]:
-    """Yield the share of a core that the leader takes, and that of a process beside it, which does not look."""
+    """Yield the share of a core that the leader takes, and that of another process, which does not poll."""
     with world.service(connect, dsn, {"kafka": _kafka(node)}) as other:
         pids = leader.pid, other.pid, node.pid
-        # The first look compares everything, and the recorder's first contact follows. The import's notifications
+        # The first poll compares everything, and the recorder's first contact follows. The import's notifications
         # above the limit are deleted a minute after the start.
         wait_for(lambda: _purged(leader), _FIRST_S, why="the notifications of the import stay")
         wait_for(lambda: _rests(leader.pid), _FIRST_S, why="the leader does not come to rest")
@@ -161,10 +161,10 @@ def _spent(pid: int) -> float:
 def observing(
     world: World, node: KraftNode, settings: dict[str, str] | None = None, **kafka: Any
 ) -> Iterator[tuple[Service, str, str]]:
-    """Import, run a service, and wait for its first looks; yields it with its chroot and DSN.
+    """Import, run a service, and wait for its first polls; yields it with its chroot and DSN.
 
     Args:
-        stage: The stage.
+        world: The servers.
         node: The cluster.
         settings: More variables of the service.
         kafka: More settings of the cluster.
@@ -187,7 +187,7 @@ def observing(
         yield service, connect, dsn
 
 
-# ---------------------------------------------------------------- changes by others
+# ---------------------------------------------------------------- external changes
 
 
 def _visibility(world: World, node: KraftNode, changes: int) -> Iterator[Figure]:

@@ -25,7 +25,7 @@ _POLL_S: Final = 0.002
 
 
 async def latencies(node: KraftNode, service: Service, changes: int) -> tuple[Sample, Sample]:
-    """Alter users one after another; return when each was shown, behind the sending: by the service, by the broker."""
+    """Alter users one after another; return when each was shown, after the request: by the service, by the broker."""
     sent = [0.0] * changes
     shown: list[dict[int, float]] = [{}, {}]
     stop = threading.Event()

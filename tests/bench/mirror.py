@@ -33,7 +33,7 @@ _IN_FLIGHT = 1000
 """Reads under way at a time, for plain kazoo as for the mirror."""
 _SETTLE_S = 2.0
 _TURN_S = 0.001
-"""Seconds between two looks at the time on the event loop."""
+"""Seconds between two reads of the clock on the event loop."""
 _HOLD_MS = 50.0
 """The goal of the longest hold."""
 

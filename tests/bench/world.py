@@ -1,4 +1,4 @@
-"""The stage of the measurements: real servers with fsync, services, helper processes, entities in ZooKeeper."""
+"""The world of the measurements: real servers with fsync, services, helper processes, entities in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def node_of(one: Observing) -> Node:
 
 
 async def apply_status_of(one: Observing) -> str:
-    """The standing of the entity's newest change."""
+    """The apply status of the entity's newest change."""
     found = await ApplyWaiter(one.store, one.states).statuses([node_of(one)])
     return found[ALICE.id].state.value
 

@@ -1,4 +1,4 @@
-"""Callers see what of their changes the Kafka cluster has taken: revisions, waits of writes and reads, full views.
+"""The apply status of changes to a Kafka cluster, as clients see it: revisions, waits of writes and reads, full views.
 
 ZooKeeper and Postgres are real, the Kafka cluster is a double. Its changes are applied by a process of the test, so the
 service that callers ask does not lead.

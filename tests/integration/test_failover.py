@@ -40,7 +40,7 @@ COMMITS = "/confplane/commits"
 
 
 class Losing(World):
-    """A stage with a Postgres that loses what it showed."""
+    """A world with a Postgres that loses committed data."""
 
     def __init__(
         self, directory: Path, chroot: str, zk: KazooClient, postgres: Postgres, standby: Postgres | None = None

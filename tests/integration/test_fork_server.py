@@ -117,7 +117,7 @@ def test_forks_share_no_chance(tmp_path: Path, source: str) -> None:
 def test_no_process_outlives_the_one_that_started_it(*, killed: bool) -> None:
     with program(["-c", STARTS_AND_WAITS]) as running:
         started = [psutil.Process(int(pid)) for pid in running.read_until("started").split()[1:]]
-        assert len(started) == 2  # the fork_server and its fork
+        assert len(started) == 2  # the fork server and its fork
         if killed:
             running.process.kill()
         else:

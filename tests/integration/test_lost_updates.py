@@ -1,4 +1,4 @@
-"""Values that others set in a Kafka cluster, and that waiting changes of callers replace: each has a row of both values.
+"""Lost updates: external values in a Kafka cluster that queued client changes replace. Each has a row of both values.
 
 ZooKeeper and Postgres are real, the Kafka cluster is a double.
 """

@@ -200,7 +200,7 @@ async def test_every_version_is_explained_once_and_in_order(
 
 
 async def check_over_http(processes: list[Process], began: int) -> None:
-    """Look at what any process tells of the trail and of a change that others made."""
+    """Check what each process reports of the trail and of an external change."""
     for process in processes:
         async with process.service.client() as client:
 

@@ -1,4 +1,4 @@
-"""Reverts over the API: sent again through another process, in bulk, and wrong."""
+"""Reverts over the API: retried through another process, in bulk, and wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``confplane configs`` beside Kafka's own tool: the same arguments on one cluster, the same lines and exit codes."""
+"""``confplane configs`` compared with Kafka's own tool: the same arguments on one cluster, the same lines and exit codes."""
 
 from __future__ import annotations
 

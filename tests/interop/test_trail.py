@@ -1,4 +1,4 @@
-"""Alterations by Kafka's own tools in Confplane's trail, as changes made by others."""
+"""Alterations by Kafka's own tools in Confplane's trail, as external changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HIGH: Final = 987_654_321
 
 
 async def recorded(client: ConfplaneClient, entity_id: str, keys: set[str], left: Values) -> dict[str, Any]:
-    """Wait until the trail has a change by others that names these keys and left these values; return its side of it.
+    """Wait until the trail has an external change that names these keys and left these values; return its side of it.
 
     Tests that ran earlier may have changed the same keys of an entity, the default user among them.
     """

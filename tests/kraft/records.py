@@ -1,4 +1,4 @@
-"""The metadata log of a test's cluster, as the judge of what was written."""
+"""The metadata log of a test's cluster, as the authority on what was written."""
 
 from __future__ import annotations
 

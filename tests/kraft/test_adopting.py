@@ -1,4 +1,4 @@
-"""Services that apply quotas and configs to a real Kafka 4: by HTTP, through kills, and beside writers outside."""
+"""Services that apply quotas and configs to a real Kafka 4: by HTTP, through kills, and during external writes."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_configs_of_each_kind_are_written_by_http(
 
 
 async def test_an_etag_is_compared_with_what_kafka_has(service: Service, kraft: KraftCluster) -> None:
-    """The writes follow each other at once, ahead of the next look at topics."""
+    """The writes follow each other at once, ahead of the next poll of topics."""
     path, key = "configs/topic=conditional-t", "retention.ms"
     topic = Resource(ConfigResourceType.TOPIC, "conditional-t")
     with service:
@@ -343,7 +343,7 @@ async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent
                 return bool(shown.body["status"]["applied"]["state"] == "applied")
 
             async def put_back() -> bool:
-                # Ahead of the next look at topics.
+                # Ahead of the next poll of topics.
                 await http.request("GET", "configs/topic=enforced-t?consistency=strong")
                 return await has("7000")
 

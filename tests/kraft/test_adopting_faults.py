@@ -220,7 +220,7 @@ async def _has(client: KraftClient, rate: float) -> bool:
 
 
 def _unknown(service: Service, code: str) -> tuple[float, float]:
-    """Return the numbers of sendings without an end, and of alters of quotas that ended by a code for want of time."""
+    """Return the numbers of deliveries without an outcome, and of alters of quotas that ended by a code for want of time."""
     found = scrape(service)
     return (
         found.total("applied_changes_total", end="unknown"),

@@ -1,4 +1,4 @@
-"""Callers and others who write the same keys of a real cluster at once, judged by the metadata log.
+"""Clients and external writers of the same keys of a real cluster at once, checked against the metadata log.
 
 Under ``adopt`` tree and cluster are equal at the end, under ``enforce`` what was set here stands. Every record of others
 is in a row, or in a row's run, or a caller's change replaced it; none of this service's own is in a row of others; each
@@ -48,7 +48,7 @@ SOON = {
     },
     "confplane.services.kraft.entity_types.COST_FACTOR": 2,
 }
-"""Looks come so often that many are made in a few seconds."""
+"""Polls come so often that many are made in a few seconds."""
 
 
 @pytest.mark.timeout(600)
@@ -114,7 +114,7 @@ class Both:
     async def run(
         self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int, freezes: int = 2
     ) -> None:
-        """Write for a while, and judge."""
+        """Write for a while, and check the result."""
         with ExitStack() as undo:
             bootstrap = ",".join(self._kafka.bootstrap)
             admin = undo.enter_context(Admin(self._directory, class_path=self._class_path, bootstrap=bootstrap))
@@ -163,7 +163,7 @@ class Both:
         return steps
 
     async def _frozen(self, side: Side, admin: Admin, callers: Callers, others: ExternalWriters) -> Mark:
-        """Have others write while changes of callers wait, in a freeze; return a mark that a look was made behind."""
+        """Write externally while client changes wait, in a freeze; return a mark that was polled afterwards."""
         async with side.services[0].client() as http:
 
             async def waiting() -> bool:
@@ -192,7 +192,7 @@ class Both:
         async with side.services[0].client() as http:
             await until(lambda: self._equal(side, admin, http), why=side.service.tail)
             last = await asyncio.to_thread(mark, admin)
-            # Nothing of the end is to come behind the mark.
+            # Nothing of the end may come after the mark.
             await until(lambda: self._equal(side, admin, http))
         log = await asyncio.to_thread(
             log_up_to, last, self._kafka, self._class_path, begun=self._begun, beyond=BEYOND, unshown=UNSHOWN
@@ -219,7 +219,7 @@ class Both:
         assert shares.shown
 
     async def _equal(self, side: Side, admin: Admin, http: ConfplaneClient) -> bool:
-        """Look at everything; say whether nothing waits, and whether the cluster has what the tree has."""
+        """Poll everything; return whether nothing waits, and whether the cluster has what the tree has."""
         if not await asyncio.to_thread(side.poll):
             return False
         target = (await http.request("GET", "/v1/clusters/default")).body["target"]

@@ -1,6 +1,6 @@
 """Changes by callers whose requests or answers are lost, whose broker hangs, or whose leader stops for a while.
 
-At the end cluster and tree are equal, each change has one row, and nothing of ours is a row of others.
+At the end cluster and tree are equal, each change has one row, and nothing of ours is in a row of external changes.
 """
 
 from __future__ import annotations

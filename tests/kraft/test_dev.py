@@ -1,4 +1,4 @@
-"""``confplane dev --kraft`` end to end, as README has it: the first look at a cluster, which leaves no trace there."""
+"""``confplane dev --kraft`` end to end, as README has it: the first poll of a cluster, which leaves no trace there."""
 
 from __future__ import annotations
 

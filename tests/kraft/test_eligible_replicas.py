@@ -21,7 +21,7 @@ KEY, DEFAULT = "min.insync.replicas", Entity.of(broker=None)
 
 
 async def managed(kraft: KraftCluster) -> tuple[bool, bool]:
-    """Say whether the cluster sets the key by itself: before the first look, and behind it."""
+    """Say whether the cluster sets the key by itself: before the first poll, and after it."""
     settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap})
     cluster: Cluster = Cluster("test", settings, rules_of(newest), lambda: None)
     rules = rules_of(newest, lambda: cluster.keeps_eligible_replicas)

@@ -1,4 +1,7 @@
-"""A Kafka that the tests of a folder share ends behind the last of them, for it takes processor time at rest."""
+"""The idle reaper: a Kafka that the tests of a folder share ends after the last of them.
+
+It takes processor time even when idle.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The describes beside those of Kafka's own AdminClient, on the same cluster."""
+"""The describes, compared with those of Kafka's own AdminClient on the same cluster."""
 
 from __future__ import annotations
 

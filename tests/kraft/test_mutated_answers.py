@@ -39,7 +39,7 @@ GRACE_S = 10.0
 
 
 class MutatingProxy:
-    """A line to a broker that changes some of the answers.
+    """A proxy to a broker that changes some of the answers.
 
     Attributes:
         port: Of the clients.
@@ -114,7 +114,7 @@ class MutatingProxy:
 
 @asynccontextmanager
 async def mutating_proxy(target: str, seed: int) -> AsyncIterator[MutatingProxy]:
-    """Run a line to a broker."""
+    """Run a proxy to a broker."""
     proxy = MutatingProxy(target, seed)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]
@@ -178,7 +178,7 @@ async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: Kraf
     async with KraftWriter(kraft.bootstrap[0]) as writer, mutating_proxy(kraft.bootstrap[0], 11) as proxy:
         await writer.create_topics("mutated", configs={"retention.ms": "1"})
         await writer.quotas(({"user": "mutated"}, {"producer_byte_rate": 1.0}))
-        broker = Address("127.0.0.1", proxy.port)  # behind the line
+        broker = Address("127.0.0.1", proxy.port)  # behind the proxy
         ends: Counter[str] = Counter()
 
         async def call(number: int) -> None:

@@ -199,7 +199,7 @@ async def test_pause_and_resume(kraft: KraftCluster, commands: Commands, service
         await until_warned(client, "is paused")
         assert (await cluster_of(client))["target"]["paused"]
         await writer.quotas(({"user": "target-paused"}, {"producer_byte_rate": 5.0}))
-        # Nothing is observed, so nothing is looked at: the read is that of the copy.
+        # Nothing is observed, so nothing is polled: the read is that of the mirror.
         assert (await client.request("GET", f"{path}&consistency=strong")).body["items"] == []
         assert commands.run("target", "resume", "--reason", "it is over").code == 0
 
@@ -253,7 +253,7 @@ async def test_missing_rights_turn_off_their_parts_alone(
             KraftEntityType.GROUPS: EntityTypePermission.NONE,
         }
         assert await permitted() == {**expected, KraftEntityType.TOPICS: EntityTypePermission.NONE}
-        # Without the right to describe the quorum, a look waits until the broker has heard of changes.
+        # Without the right to describe the quorum, a poll waits until the broker has heard of changes.
         assert "DescribeQuorum is not permitted" in (await cluster.unproven(time.monotonic() + 30) or "")
         began = time.monotonic()
         offset = await cluster.barrier(began + 30)

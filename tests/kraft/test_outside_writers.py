@@ -1,6 +1,6 @@
-"""Writers outside, in a cluster of three nodes: everything that they write is in the trail, judged by the metadata log.
+"""Writers outside, in a cluster of three nodes: all their writes are in the trail, checked against the metadata log.
 
-One process looks at the cluster; in the long tests a second one, with a trail and a tree of its own, follows the log.
+One process polls the cluster; in the long tests a second one, with a trail and a tree of its own, follows the log.
 Meanwhile each is killed and started again, and so is the active controller.
 """
 
@@ -58,7 +58,7 @@ def outside_writers(
     seconds: float,
     follow: bool,
 ) -> None:
-    """Write for a while, and judge."""
+    """Write for a while, and check the result."""
     settings = {"bootstrap": quorum.bootstrap}
     controllers = [node.controller for node in quorum.controllers]
     outside = Writers(

@@ -1,4 +1,4 @@
-"""A topic of a real Kafka 4 that is made again between a caller's commit and the first request to the cluster."""
+"""A topic of a real Kafka 4 that is recreated between a client's commit and the first request to the cluster."""
 
 from __future__ import annotations
 

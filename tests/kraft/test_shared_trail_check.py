@@ -1,4 +1,4 @@
-"""The judge of trails where callers and others write: nothing in honest ones, and each planted fault is found."""
+"""The check of trails of client and external writes: nothing in honest ones, and each planted fault is found."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_value_whose_end_is_not_known_may_be_sent_again_as_often_as_somebody_d
 
 def test_a_value_that_a_poll_showed_while_a_change_waited_is_in_a_row() -> None:
     row = polled(None, "2", "103", 45, 55)
-    # Nobody knows of a look, or only of one behind a value that has a row.
+    # No poll is known, or only one after a value that has a row.
     assert checked(LOG, ADOPTED, "3").faults == []
     assert checked(LOG, ADOPTED, "3", shown=[15, 35, 45]).faults == []
     assert checked(LOG, ADOPTED, "3", shown=[55]).faults

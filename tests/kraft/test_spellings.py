@@ -1,6 +1,6 @@
-"""Values in any spelling that a real Kafka 4 accepts: each is recorded once, and no later look at it differs.
+"""Values in any spelling that a real Kafka 4 accepts: each is recorded once, and no later poll differs.
 
-Others write them, or callers under the mode ``adopt``.
+They are written externally, or by clients under the mode ``adopt``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ async def test_no_accepted_spelling_is_ever_an_external_change(kraft: KraftClust
 
 
 async def spelled_by_callers(kraft: KraftCluster, world: World, seed: int, *, rounds: int) -> None:
-    """Apply a spelling of each key in each round; look at each twice."""
+    """Apply a spelling of each key in each round; poll each twice."""
     random = Random(seed)  # noqa: S311 - no secret
     cluster = Cluster("test", KafkaSettings.model_validate({"bootstrap": kraft.bootstrap}), RULES, lambda: None)
     one = Observing(await world.replica(client_configs_layout="separate"), cluster)
@@ -178,7 +178,7 @@ async def _applied(one: Observing) -> bool:
 
 
 async def spelled(kraft: KraftCluster, world: World, seed: int, *, by_log: bool, keys: int) -> None:
-    """Write values in one spelling and then in others; look at each twice."""
+    """Write values in one spelling and then in different ones; poll each twice."""
     (node,) = kraft.nodes
     random = Random(seed)  # noqa: S311 - no secret
     settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap, "controllers": [node.controller]})
@@ -208,7 +208,7 @@ async def spelled(kraft: KraftCluster, world: World, seed: int, *, by_log: bool,
             lacking = [place.definition.name for place in accepted if _stored(one, place) is None]
             assert not lacking
             assert await _observed(one, cluster) == first
-            # The same values, spelled otherwise: the log has each write, and a look sees no difference.
+            # The same values, spelled otherwise: the log has each write, and a poll sees no difference.
             again = sum([await _write(writer, place, texts) for place, texts in tried if place in accepted])
             assert again > len(accepted) // 2
             second = await _observed(one, cluster)
@@ -235,7 +235,7 @@ async def _write(writer: KraftWriter, place: Place, texts: list[str]) -> bool:
 
 
 async def _observed(one: Observing, cluster: Cluster) -> int:
-    """Follow everything that was acknowledged, look at everything, and return the number of rows."""
+    """Follow everything that was acknowledged, poll everything, and return the number of rows."""
     deadline = time.monotonic() + 60
     offset = await cluster.barrier(deadline)
     log = one.observer.poll_loop.log

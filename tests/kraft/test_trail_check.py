@@ -1,4 +1,4 @@
-"""The judge of trails, on logs and trails that are made up: it finds nothing in honest ones, and each planted fault."""
+"""The check of trails, on made-up logs and trails: it finds nothing in honest ones, and each planted fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mirror follows what others write: brokers (entity, then notification), tools, other replicas."""
+"""The mirror follows external writes: brokers (entity, then notification), tools, other replicas."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_write_seen_late_waits_for_the_next_revision() -> None:
 
 
 def test_a_node_several_writes_ahead_is_read_no_later_than_the_first_of_them() -> None:
-    """Whoever is past a revision was given every write up to there, one that a newer sight hides among them."""
+    """Whoever is past a revision was given every write up to there, including one that a newer observation hides."""
     journal, cursor = begun()
     first = node(A, 8)
     journal.record(Tree.CONFIG, A, first, first._replace(version=first.version + 2, mzxid=19))

@@ -1,4 +1,4 @@
-"""Many reads in one request: each is taken for what it is, in its place, and no more is asked for than the line bears."""
+"""Many reads in one request: each is taken for what it is, in its place, within what the connection bears."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits on a real ZooKeeper, judged by a plain client."""
+"""Commits on a real ZooKeeper, checked by a plain client."""
 
 from __future__ import annotations
 

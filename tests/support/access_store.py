@@ -90,7 +90,7 @@ class MemoryAccessStore:
         return made
 
     def add(self, grant: StoredGrant) -> None:
-        """Add a grant without history or a look at the others."""
+        """Add a grant without history and without checking the other grants."""
         self._grants[grant.grant.id] = _GrantRow(grant)
 
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:

@@ -70,7 +70,7 @@ class World:
         return Identity(principal, Authentication.TOKEN, **more)
 
     async def give(self, wanted: NewGrant) -> StoredGrant:
-        """Create a grant, and have the book know it."""
+        """Create a grant, and load it into the token cache."""
         made, _ = await self.grants.create(wanted, self.caller())
         await self.book.refresh()
         return made

@@ -71,7 +71,7 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
 
 
 async def apply(one: Observing) -> bool:
-    """One round of the applier, behind everything that was committed."""
+    """One round of the applier, after everything that was committed."""
     await one.store.catch_up(soon())
     one.applier._states_read_at = float("-inf")
     return await one.applier.round()
@@ -91,11 +91,11 @@ class Killed(BaseException):
 
 
 DELIVERY_STEPS: Final = ("begin", "send", "answer", "end")
-"""The steps of a sending: in front of its claim, of its request, of the answer, and of the durable end."""
+"""The steps of a delivery: before its id is stored, its request, the answer, and the durable outcome."""
 
 
 async def kill(one: Observing, step: str) -> None:
-    """One round of the applier that ends at a step of :data:`DELIVERY_STEPS`, in each line, as with its process."""
+    """One round of the applier that ends at a step of :data:`DELIVERY_STEPS`, in each queue, as if its process ended."""
     await one.store.catch_up(soon())
 
     async def end(*_: Any) -> Any:
@@ -127,17 +127,17 @@ def equal(one: Observing, kafka: KafkaDouble) -> None:
 
 
 async def rows(one: Observing, entity: Entity) -> list[AuditRecord]:
-    """The changes of an entity behind the import."""
+    """The changes of an entity after the import."""
     return [each for each in await one.replica.trail(entity_id=entity.id) if each.kind != "import"]
 
 
 async def kinds(one: Observing, entity: Entity) -> list[str]:
-    """The kinds of an entity's changes behind the import."""
+    """The kinds of an entity's changes after the import."""
     return [each.kind for each in await rows(one, entity)]
 
 
 async def restore(one: Observing) -> None:
-    """A look, what it has sent, and a look at the result."""
+    """Poll, apply what the poll found, and poll the result."""
     await one.poll()
     await apply(one)
     await one.poll()
@@ -182,12 +182,12 @@ KEYS = {
 
 
 class Gate:
-    """Stops a sending of one process at a step of :data:`DELIVERY_STEPS`, as a pause of the process would.
+    """Stops a delivery of one process at a step of :data:`DELIVERY_STEPS`, as a pause of the process would.
 
     Attributes:
-        step: The step at which the next sending stops; None: none does.
-        reached: Set once a sending has stopped.
-        opened: Set to let it go on.
+        step: The step at which the next delivery stops; None to let all pass.
+        reached: Set once a delivery has stopped.
+        opened: Set to let it continue.
     """
 
     def __init__(self, one: Observing) -> None:
@@ -205,7 +205,7 @@ class Gate:
 
 
 class _Gated:
-    """A part of a process, whose calls pass by a gate."""
+    """A part of a process, whose calls pass through a gate."""
 
     def __init__(self, part: Any, gate: Gate) -> None:
         self._part, self._gate = part, gate
@@ -225,7 +225,7 @@ class _Gated:
 
 
 class Turmoil:
-    """Callers, others, lost requests, late requests, and two leaders that pause at each step, in any order."""
+    """Clients, external writers, lost and late requests, and two leaders that pause at each step, in any order."""
 
     def __init__(
         self,
@@ -238,13 +238,13 @@ class Turmoil:
     ) -> None:
         self.sides, self.kafka, self.entities = sides, kafka, entities
         self.others = others
-        """The writes by others that may still happen."""
+        """The number of external writes that may still happen."""
         self.chooser = random.Random(seed)  # noqa: S311 - seeded
         self._gates = {id(one): Gate(one) for one in sides}
         self._paused: dict[int, asyncio.Task[bool]] = {}
 
     async def step(self, number: int) -> None:
-        """Do one of all that may happen. Callers write numbers below 5000, others those above."""
+        """Do one of the possible steps. Clients write numbers below 5000, external writers those above."""
         one, entity = self.chooser.choice(self.sides), self.chooser.choice(self.entities)
         key = self.chooser.choice(KEYS[entity])
         number += 45_000 if entity == GROUP else 0
@@ -308,7 +308,7 @@ class Turmoil:
                 await one.poll()
 
     async def theirs(self) -> list[tuple[str, str, str]]:
-        """The values of others in the rows: kind, key and value. None of them is one of callers."""
+        """External values in the rows: kind, key and value. None of them was written by a client."""
         found = []
         for entity in self.entities:
             for row in await rows(self.sides[0], entity):

@@ -125,7 +125,7 @@ class ConfplaneClient(AsyncConfplane):
         return aiter(self._list(path, filters))
 
     def pages(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over the pages of a list, for members beside the items such as ``skipped``."""
+        """Iterate over the pages of a list, for members next to the items, such as ``skipped``."""
         return self._list(path, filters).pages()
 
     async def describe(

@@ -59,7 +59,7 @@ class Forgetful(Postgres):
         self.start()
 
     def crash_backend(self) -> None:
-        """Kill the process of one connection with SIGKILL: the server ends all others, recovers, and goes on."""
+        """Kill the process of one connection with SIGKILL: the server ends all other ones, recovers, and continues."""
         wal_writer, before = self._wal_writer(), self.query("SELECT pg_postmaster_start_time()")
         with psycopg.connect(self.dsn(OWNER)) as connection:
             os.kill(connection.info.backend_pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""A process that has imported Confplane already and forks for each program of it that tests start.
+"""A fork server: a process that has already imported Confplane, and forks each of its programs that tests start.
 
 Starting Python and importing Confplane takes about two seconds of processor time, a fork some milliseconds. What runs
 is the same: ``python -m <module> <arguments>`` with an environment of its own. :func:`start` forks where it can; tests
 of the start itself ask for the program as shipped. Nothing outlives the process that runs the tests: the kernel ends
-the forked when the zygote ends, and the zygote ends when nobody holds the other end of its socket.
+the forked when the fork server ends, and that ends when nobody holds the other end of its socket.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _differs(environment: Mapping[str, str]) -> bool:
 
 
 class Forked:
-    """A program that the zygote forked for; used as if it were a :class:`subprocess.Popen`."""
+    """A program that the fork server forked; used as if it were a :class:`subprocess.Popen`."""
 
     def __init__(self, arguments: Sequence[str], report: int) -> None:
         self._arguments = list(arguments)
@@ -199,7 +199,7 @@ class Forked:
     def _read(self) -> int:
         number = os.read(self._report, 4)
         if not number:
-            raise RuntimeError(f"The zygote ended before {self._arguments} did")
+            raise RuntimeError(f"The fork server ended before {self._arguments} did")
         return int.from_bytes(number, "little", signed=True)
 
     def poll(self) -> int | None:
@@ -235,7 +235,7 @@ class Forked:
 
 
 class ForkServer:
-    """This process's zygote for a checkout, started when it is first needed."""
+    """This process's fork server for a checkout, started when it is first needed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -328,7 +328,7 @@ class _Job:
 
 
 class _ForkLoop:
-    """The zygote's own part: forks, and reports how each fork ended."""
+    """The loop of the fork server's own process: forks, and reports how each fork ended."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -381,7 +381,7 @@ def _report(file: int, number: int) -> None:
 
 
 def _make_ready() -> None:
-    """Import what programs need, and make what each would make anew when it starts: its commands and the catalog."""
+    """Import what programs need, and build what each would build when it starts: its commands and the catalog."""
     for name in _IMPORTED:
         with contextlib.suppress(ModuleNotFoundError):  # another release may lack it
             importlib.import_module(name.replace("confplane", _PACKAGE, 1))

@@ -1,4 +1,4 @@
-"""Honest clients beside an attack: one that polls an entity and one that writes another, each timed, and the memory."""
+"""Honest clients during an attack: one that polls an entity and one that writes another, each timed, and the memory."""
 
 from __future__ import annotations
 

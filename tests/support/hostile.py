@@ -1,4 +1,4 @@
-"""Thousands of hostile requests: forged identities, others' Idempotency-Keys, odd spellings, foreign origins."""
+"""Thousands of hostile requests: forged identities, Idempotency-Keys of other callers, odd spellings, foreign origins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
 It implements :class:`confplane.services.ports.kafka.KafkaCluster`, and :class:`confplane.services.ports.applying.WritableKafkaCluster`.
-Writers call :meth:`KafkaDouble.alter` and the like; a broker can be behind, away, of another cluster, or refuse an area.
+Writers call :meth:`KafkaDouble.alter` and the like; a broker can lag, be away, belong to another cluster, or
+refuse an entity type.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ class KafkaDouble:
 
     Attributes:
         now: The metadata of the controller.
-        behind: The metadata of the broker that is asked, where it is behind.
+        behind: The metadata of the broker that is asked, while it lags.
         log: All records.
         page: Records in a page of the log, at most.
         log_begin: The first offset that the log still has.
         ids_of_configs: The log's records of topics' configs have the ids of the topics.
         down: The reason why no broker answers.
         away: Broker 1 does not answer for its own configs.
-        denied: Areas that the credentials may not describe.
+        denied: Entity types that the credentials may not describe.
         calls: Calls by name.
         cut: The next request of alters is not answered, and lost (``before``), applied (``after``), or applied when it
             arrives (``late``).
@@ -84,7 +85,7 @@ class KafkaDouble:
         refusals: Entities whose alters are not taken, each with its end.
         keeps_eligible_replicas: The cluster sets ``min.insync.replicas`` of brokers by itself.
         broker_answers: Cleared while broker 1 answers no alter of its own configs.
-        behind_request: Awaited between the work of a request of alters and its answer.
+        after_request: Awaited between the work of a request of alters and its answer.
     """
 
     def __init__(self) -> None:
@@ -152,7 +153,7 @@ class KafkaDouble:
 
     @contextlib.contextmanager
     def lagging(self) -> Iterator[None]:
-        """The broker that is asked stays where it is, as others write."""
+        """The broker that is asked stays where it is during external writes."""
         self.behind = self.now.copied()
         try:
             yield
@@ -161,7 +162,7 @@ class KafkaDouble:
 
     @contextlib.contextmanager
     def log_stopped(self) -> Iterator[None]:
-        """The log brings nothing, as others write."""
+        """The log returns nothing during external writes."""
         self._readable.clear()
         try:
             yield

@@ -82,7 +82,7 @@ class Made:
         parts: Its parts, running.
         caller: Who asks.
         encoder: The brokers' encoder secrets.
-        arm: Called right before the change that is meant, where others come before it.
+        arm: Called right before the change under test, if other changes come before it.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Made:
         await self.follow(kafka)
 
     async def follow_topic(self) -> None:
-        """Follow a cluster that made a topic anew: the change that is meant empties the znode of the old configs."""
+        """Follow a cluster that recreated a topic: the change under test empties the znode of the old configs."""
         kafka = KafkaDouble()
         kafka.create_topic("t")
         await self.follow(kafka)
@@ -281,7 +281,7 @@ class Kind:
     make: Callable[[Made], Awaitable[None]]
     applied: Callable[[KazooClient], bool]
     before: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The znodes that others have stored: path -> content, around which a config's own members are put."""
+    """The znodes that external writers stored: path -> content, which the metadata of a config's znode is added to."""
     armed_late: bool = False
     """True where :meth:`Made.arm` marks the change that is meant."""
     changes: int = 1
@@ -403,7 +403,7 @@ KINDS: Final = {
 
 
 def _members(path: str) -> dict[str, str]:
-    """The members of a znode beside its config: the id of the topic that it belongs to."""
+    """The metadata of a znode: the id of the topic that it belongs to."""
     return {"topic_id": "another"} if path.startswith("/config/topics/") else {}
 
 

@@ -233,7 +233,7 @@ class KraftNode(Server):
             "share.coordinator.state.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            # Looks at brokers and groups wait for the next record, which an idle controller writes each half second.
+            # Polls of brokers and groups wait for the next record, which an idle controller writes each half second.
             "metadata.max.idle.interval.ms": "100",
             # Elections and the first registration may take a minute and more on a busy machine; a broker that gives up
             # ends. The test waits instead, for as long as `start_seconds`.

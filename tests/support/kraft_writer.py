@@ -1,4 +1,4 @@
-"""The writes that tests make in a Kafka 4 cluster as others: messages of kio over a connection of Confplane."""
+"""External writes of tests to a Kafka 4 cluster: messages of kio over a connection of Confplane."""
 
 from __future__ import annotations
 

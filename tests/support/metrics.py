@@ -40,7 +40,7 @@ class Scraped:
         return found
 
     def total(self, name: str, **labels: str) -> float:
-        """Add up the samples of a name that have these labels, and maybe others."""
+        """Add up the samples of a name that have these labels, and maybe more."""
         wanted = labels.items()
         return sum(
             value

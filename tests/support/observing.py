@@ -96,7 +96,7 @@ class Observing:
         await until(lambda: self.store.target() == target)
 
     async def poll(self) -> None:
-        """Look at everything once, whatever is due."""
+        """Poll everything once, whether due or not."""
         await self.store.catch_up(soon())
         for state in self.observer.poll_loop.entity_types.values():
             state.due = 0.0
@@ -107,7 +107,7 @@ class Observing:
             await self.observer.round()
 
     async def poll_once(self) -> None:
-        """Make the looks that are due in one round."""
+        """Make the polls that are due in one round."""
         for state in self.observer.poll_loop.entity_types.values():
             state.due = 0.0
         await self.observer.round()
@@ -132,7 +132,7 @@ async def following(world: World, kafka: KafkaDouble, *, imported: bool = True) 
     """Open a process that follows the log, and wait until it does.
 
     Args:
-        stage: The stage.
+        world: The services and stores.
         kafka: The cluster.
         imported: Import the cluster first.
     """
@@ -145,5 +145,5 @@ async def following(world: World, kafka: KafkaDouble, *, imported: bool = True) 
 
 
 def znode_metadata(data: bytes) -> dict[str, Any]:
-    """The members of a znode beside its version and config."""
+    """The metadata of a znode: its members except the version and the config."""
     return {name: value for name, value in json.loads(data).items() if name not in {"version", "config"}}

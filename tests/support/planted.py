@@ -1,4 +1,4 @@
-"""Secrets that are planted on every way in, and the collection of all that came out, to be searched for them."""
+"""Secrets that are planted in every input, and everything that came out, to be searched for them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Proxy:
         swallowed: What was lost so.
         accepting: False closes new connections at once.
         delay_s: Added to each piece on its way, in both directions.
-        bytes_per_s: How fast the line is for what the server sends; None: as fast as it goes.
+        bytes_per_s: The bandwidth of what the server sends; None for no limit.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -64,7 +64,7 @@ class Proxy:
             self._writers.discard(writer)
             return
         self._writers.add(upstream_writer)
-        if writer.transport.is_closing():  # cut meanwhile
+        if writer.transport.is_closing():  # cut in the meantime
             upstream_writer.transport.abort()
         pumps = [
             asyncio.create_task(self._pump(reader, upstream_writer, None)),

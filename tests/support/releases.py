@@ -81,6 +81,7 @@ def _lay_out(commit: str, directory: Path) -> None:
     packed = subprocess.run([git, "archive", commit, *wanted], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         files.extractall(directory, filter="data")
+    # Some releases have an earlier fork server, zygote.py, which their own files import: it stays.
     shutil.copy(fork_server.__file__, directory / "tests" / "support")
 
 

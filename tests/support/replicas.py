@@ -56,7 +56,7 @@ async def answered(call: Callable[[], Awaitable[_T]]) -> _T:
 
 
 class Leads:
-    """A process that believes that it leads, whatever others believe."""
+    """A process that believes that it leads, whatever the other processes believe."""
 
     held = True
 
@@ -155,7 +155,7 @@ class Replica:
 
     @contextlib.asynccontextmanager
     async def without_outcomes(self) -> AsyncIterator[None]:
-        """Changes of ours stay without an outcome meanwhile, and are settled at the end."""
+        """Changes of ours stay without an outcome within the block, and are settled at its end."""
         audit = cast("Any", self.audit)
         conclude = audit.conclude
 

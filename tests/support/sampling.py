@@ -1,4 +1,4 @@
-"""The sizes of runs: combinations of which the short run has some, each value among them, and the long run all others."""
+"""The sizes of runs: combinations of which the short run has some, each value among them, and the long run the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sampled(*values: Iterable[Any], one_in: int) -> list[Any]:
 
     Args:
         values: The values of each parameter.
-        one_in: One of so many combinations is in the short run; all others are marked as long.
+        one_in: One of so many combinations is in the short run; the rest are marked as long.
     """
     combinations = itertools.product(*(list(enumerate(each)) for each in values))
     return [

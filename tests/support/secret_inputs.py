@@ -1,4 +1,4 @@
-"""Every way on which a secret can reach the service, taken or refused: requests, and what others wrote to ZooKeeper."""
+"""Every input by which a secret can reach the service, accepted or refused: requests, and external writes to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def jaas(password: str, *, flag: str = "required", end: str = ";") -> str:
 
 
 def seed(zk: KazooClient, planted: Planted) -> None:
-    """Store znodes as Kafka's tools do, as others do, and as nobody in their right mind does."""
+    """Store znodes as Kafka's tools do, as other tools do, and as no sane tool does."""
     fast = EncoderParameters(iterations=1024)
     foreign = PasswordEncoder(planted("a secret that nobody has"), fast).encode(planted("under another secret"))
     planted.stored(foreign)
@@ -183,7 +183,7 @@ def write_rpc(ask: Asker, planted: Planted) -> None:
 
 
 def write_openly(ask: Asker) -> None:
-    """Write values that are no secrets, which prove where the search looks, and changes beside secrets."""
+    """Write values that are no secrets, which prove what the search covers, and changes next to secrets."""
     ask(
         "seen",
         "PUT",

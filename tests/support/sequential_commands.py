@@ -1,4 +1,4 @@
-"""Commands of ``confplane`` in turn in one process, where those that start Spark share it.
+"""Commands of ``confplane``, run one after another in one process, so that those that need Spark share a session.
 
 ``python -m tests.support.sequential_commands JSON``: the arguments of each command. It exits with the highest of their codes.
 """

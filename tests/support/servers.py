@@ -149,7 +149,7 @@ def make_database(server: Postgres) -> Database:
 
 
 def lent(server: Postgres, database: Database) -> Iterator[Database]:
-    """Yield a database, and remove it afterwards, whoever is connected to it."""
+    """Yield a database, and remove it afterwards even if clients are still connected."""
     yield database
     _execute(server, f"DROP DATABASE {database.name} WITH (FORCE)")
 

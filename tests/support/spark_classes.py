@@ -19,7 +19,7 @@ from confplane.rollups import class_archive
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Compiling well takes longer than what it saves on the few rows of a test, and collecting beside the work costs more.
+# Compiling well takes longer than what it saves on the few rows of a test, and collecting concurrently costs more.
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # The quick compiler alone is given 48 MB for its code, which a session of many tests fills: Java would drop code, and
 # compile it again.

@@ -11,7 +11,7 @@ There are more steps so: those of :data:`STEPS`. Of each that it came to the pro
 
 ``CONFPLANE_TEST_CONSTANTS`` is a JSON object of ``module.NAME`` -> value.
 
-Whoever sends ``Bearer <token>/<name>`` is the principal ``User:<name>``, so that there are several.
+A client that sends ``Bearer <token>/<name>`` is the principal ``User:<name>``, so that there are several.
 
 The service itself has no such seams: this program puts them on before it starts.
 """
@@ -118,7 +118,7 @@ class Steps:
             wanted, _, name = self._file.read_text().partition(":")
             if wanted != step:
                 return
-            # Whoever put it there may take it back at the same moment: one of the two finds it gone.
+            # The test that put it there may take it back at the same moment: one of the two finds it gone.
             self._file.rename(self._file.with_suffix(".taken"))
         except FileNotFoundError:
             return

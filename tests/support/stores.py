@@ -130,7 +130,7 @@ def notify(zk: KazooClient, path: str) -> str:
 
 @contextlib.asynccontextmanager
 async def mirror_paused(store: ZooKeeperStore) -> AsyncIterator[None]:
-    """The mirror reads nothing meanwhile; the store's own commits go on."""
+    """Pause the mirror: it reads nothing within the block. The store's own commits continue."""
     follower: Any = store._follower
     once, held, going_on = follower._once, asyncio.Event(), asyncio.Event()
 

@@ -4,7 +4,7 @@ What is built or fetched lies in ``.tools/`` of the checkout, named by its versi
 through :func:`obtain`, which skips it where there is none, or fails it when ``CONFPLANE_REQUIRE_INTEROP=1``.
 
 ``python -m tests.support.tools`` gets all of them, and says of each where it is or what is missing; ``make test`` runs
-this beside the linters. A test that comes to a tool meanwhile waits for it.
+this while the linters run. A test that needs a tool in the meantime waits for it.
 """
 
 from __future__ import annotations

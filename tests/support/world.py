@@ -1,4 +1,4 @@
-"""Services and replicas on one chroot and one database."""
+"""The world fixture: services and replicas on one chroot and one database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORDING: Final = {
 class World:
     """Starts services in processes of their own and replicas in this process, all on the same stores.
 
-    Replicas run until the block of the stage ends.
+    Replicas run until the block ends.
 
     Args:
         directory: The directory of their logs and tokens.
@@ -66,7 +66,7 @@ class World:
         await self.stop_replicas()
 
     async def replica(self, *, leads: bool = True, **cluster: Any) -> Replica:
-        """Start a replica; one that leads believes so, whatever others believe."""
+        """Start a replica; one that leads believes so, whatever the other replicas believe."""
         replica = Replica(self.chroot, self.database, self.directory, **cluster)
         self._replicas.append(replica)
         return await replica.start(leads=leads)
@@ -98,11 +98,11 @@ class World:
 
         Args:
             step: The step at which it sends itself a signal: ``intent:SIGKILL``.
-            constants: Instead of the stage's.
+            constants: Used instead of those of the world.
             deadline_ms: The deadline of a request.
             cluster: Settings of the cluster, such as ``session_timeout_ms``.
             settings: More variables of its environment.
-            through: The line to ZooKeeper that can be cut.
+            through: A proxy to ZooKeeper that can be cut.
             module: The program.
             ready: Wait until it is ready.
         """

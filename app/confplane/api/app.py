@@ -82,12 +82,12 @@ def create_api(
     """Build the application.
 
     Args:
-        services: The services behind the handlers.
-        door: Admits callers.
+        services: The services that the handlers use.
+        authenticator: Authenticates requests.
         max_body_bytes: Largest request body.
         deadline_ms: Time of a request in milliseconds, after which it is answered with the known state.
         traffic: Counts the requests.
-        terms: The terms on which requests are served.
+        options: Optional parts of the middleware.
         lifespan: Starts and stops the stores.
     """
     api = _routed(lifespan)
@@ -131,7 +131,7 @@ def _routed(lifespan: Any) -> _Api:
         redoc_url=None,
         redirect_slashes=False,
     )
-    # Added as they are: including a router of FastAPI's would make each route anew, and match twice.
+    # Added as they are: including a FastAPI router would copy each route and match twice.
     api.router.routes += [route for family in FAMILIES for route in family]
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return api

@@ -1,4 +1,4 @@
-"""The standing of entities in the Kafka cluster to which callers' changes are applied, as answers show it."""
+"""Waits for the application of changes to a Kafka cluster, and their apply status in responses."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 async def read_status(call: Call, cluster_facet: ClusterFacet, nodes: Sequence[Node]) -> dict[str, dict[str, Any]]:
-    """Return the member ``applied`` of nodes by entity id; none where nothing is applied, or without Postgres."""
+    """Return the member ``applied`` of nodes by entity id. Empty if nothing is applied or Postgres is unavailable."""
     waiter = _waiter(call)
     if not waiter.applies or cluster_facet.name not in FACETS:
         return {}
     try:
         return _members(await waiter.statuses(nodes))
     except UnavailableError:
-        return {}  # a read goes on without Postgres
+        return {}  # a read continues without Postgres
 
 
 async def wait_for_status(call: Call, written: Iterable[tuple[ClusterFacet, EditResult]]) -> dict[str, dict[str, Any]]:
-    """Wait for the application of a write's results, if its request asks for that.
+    """Wait until the results of a write are applied, if the request asks for it.
 
-    The write is committed, so nothing ends with an error: a caller with too many waits, or whose credential ends
-    meanwhile, is answered at once.
+    The write is already committed, so this never fails: a caller with too many waits, or whose credential ends during
+    the wait, gets its response at once.
 
     Returns:
         The member ``applied`` by entity id, of the results that are applied to a Kafka cluster.

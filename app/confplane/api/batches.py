@@ -35,7 +35,7 @@ MAX_ANSWER: Final = 128 * 1024 * 1024
 
 
 def checked_size(size: int, rendered: bytes) -> int:
-    """Return the size of an answer with one more result.
+    """Return the size of a response with one more result.
 
     Raises:
         BodyTooLargeError: The size is above the bound.
@@ -90,7 +90,7 @@ async def alter(
 
 
 def alter_response(call: Call, results: Sequence[EntryResult], members: Mapping[str, Any]) -> Response:
-    """Answer an alter as :func:`change_response`, with these members behind the caller's wait and the number of failures."""
+    """Answer an alter as :func:`change_response`, with the throttle time, the number of failures and these members."""
     errors = [result.error for result in results]
     failed = sum(error is not None for error in errors)
     body = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, **members}
@@ -100,7 +100,7 @@ def alter_response(call: Call, results: Sequence[EntryResult], members: Mapping[
 def change_response(
     request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EntryResult]
 ) -> Response:
-    """Answer an alter as :func:`multi_status_response`, with the latest revision of its results, and the change's id if it is one.
+    """Answer an alter as :func:`multi_status_response`, with its latest revision, and its change id if it has one.
 
     Args:
         request: The request.

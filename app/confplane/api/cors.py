@@ -67,14 +67,14 @@ class Cors:
         self._other_origins: Headers = [_VARY]
 
     def headers(self, origin: bytes | None) -> Headers:
-        """Return the headers of an answer to a page of an origin; None: the request names none."""
+        """Return the headers of a response to a page of an origin. None if the request has no Origin header."""
         return self._other_origins if origin is None else self._answers.get(origin, self._other_origins)
 
     def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> tuple[int, Headers] | None:
         """Return the answer to a preflight, without :meth:`headers`; None for any other request.
 
-        A preflight is answered ahead of authentication, because browsers send none with it. Its answer is the same for
-        every path and method, so it says nothing about either.
+        A preflight is answered before authentication, because browsers send no credentials with it. The response is the
+        same for every path and method, so it reveals nothing about either.
         """
         if method != "OPTIONS" or b"origin" not in headers or b"access-control-request-method" not in headers:
             return None

@@ -1,4 +1,4 @@
-"""The context of a handler: the service's parts, the cluster, the caller, the common parameters."""
+"""The dependencies of handlers: the services, the cluster, the caller, and the common parameters."""
 
 import asyncio
 import time
@@ -48,9 +48,9 @@ EMBEDDED = "embedded"
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
 _STRONG = "confplane.strong"
-"""The member of a request's scope that says that the read asks for strong consistency."""
+"""Scope key that marks a read with strong consistency."""
 _RECHECK_S = 0.5
-"""Seconds after which the credential of a request that waits is judged again."""
+"""Seconds between two checks of the credential of a waiting request."""
 
 
 class Metrics(Protocol):
@@ -62,7 +62,7 @@ class Metrics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services behind the API; built by the wiring, kept in the application's ``services``."""
+    """The services that the API uses. Built by the wiring and stored in the application's ``services``."""
 
     clusters: ClusterRegistry
     alter: AlterService
@@ -81,15 +81,15 @@ class Services:
     metrics: Metrics
     tokens_and_grants: AccessServices
     resource: ProtectedResource | None
-    """The description of this service for clients without a token; None where the settings name no public URL."""
+    """The OAuth description of this service for clients without a token. None without a public URL."""
     recorders: Mapping[str, Recorder]
     """The recorders by cluster, of the clusters whose settings turn them on."""
     refreshers: Mapping[str, Refresher]
-    """The looks at Kafka clusters without ZooKeeper by cluster, of the clusters whose settings name brokers."""
+    """The refreshers of Kafka clusters without ZooKeeper, by cluster. Only of clusters whose settings name brokers."""
     apply_waiters: Mapping[str, ApplyWaiter]
-    """The standings of callers' changes in the Kafka cluster, by cluster."""
+    """The apply waiters of all clusters, by cluster."""
     drifts: Mapping[str, DriftService]
-    """Their drift, of the same clusters."""
+    """The drift services, of the same clusters as the refreshers."""
 
 
 def services_of(request: Request) -> Services:
@@ -183,11 +183,11 @@ class Call(ServiceCall):
     cluster: Cluster
     view: Literal["default", "full"]
     wait_applied_s: float | None = None
-    """The seconds to wait for the application of a write; None where the request asks for no wait."""
+    """Seconds to wait until a write is applied. None if the request does not ask for it."""
     run: RequestRun | None = None
     """The run of a request with an Idempotency-Key."""
     observed_at: int | None = None
-    """The time of this request's own look at an observed Kafka cluster, milliseconds since the epoch."""
+    """Time of this request's own refresh of an observed Kafka cluster, in milliseconds since the epoch."""
 
     @property
     def caller(self) -> Caller:
@@ -221,7 +221,7 @@ class Call(ServiceCall):
 
 def _cluster_of(request: Request, name: str) -> Cluster:
     found: Cluster | None = request.scope.get(CLUSTER)
-    # The edge reads a cluster's name off the begin of any path; here it has to be the whole name.
+    # The middleware takes the cluster from the beginning of any path. Here the whole name must match.
     return found if found is not None and found.name == name else services_of(request).clusters.get(name)
 
 
@@ -273,13 +273,13 @@ async def _await_consistency(
     ] = None,
     wait_applied: _WaitApplied = None,
 ) -> None:
-    """Wait for the consistency of a read; most reads ask for none and wait for nothing.
+    """Wait for the consistency that a read asks for. Most reads ask for none and do not wait.
 
     Raises:
         UnavailableError: The revision was not reached by the request's deadline.
-        InvalidRequestError: The revision is not a decimal number, or the wait no number of milliseconds.
+        InvalidRequestError: The revision is not a decimal number, or the wait is not a number of milliseconds.
         LimitExceededError: Too many requests of the caller are waiting.
-        UnauthenticatedError: The caller's token was revoked meanwhile.
+        UnauthenticatedError: The caller's token was revoked during the wait.
     """
     if min_revision is None and wait_applied is None and consistency == "mirror":
         return
@@ -301,7 +301,7 @@ async def _await_consistency(
 
 
 async def while_valid(access: Access, work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work, and give it up once the caller's credential is not valid any more."""
+    """Wait for work, and cancel it once the caller's credential is no longer valid."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=_RECHECK_S))[0]:

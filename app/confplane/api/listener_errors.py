@@ -1,4 +1,4 @@
-"""Answers to bytes that never became a request: not HTTP, heads too large, clients too slow."""
+"""Responses to bytes that never became a request: not HTTP, heads too large, clients too slow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ListenerErrorRenderer:
 
     Args:
         traffic: Counts the errors as requests that reached no route.
-        cors: The origins whose pages may read the answers; None: there are none.
+        cors: The origins whose pages may read the responses. None if there are no such origins.
     """
 
     def __init__(self, traffic: Traffic, cors: Cors | None = None) -> None:
@@ -30,7 +30,7 @@ class ListenerErrorRenderer:
         self._cors = cors
 
     def __call__(self, error: ConfplaneError, origin: bytes | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        """Return status, headers and body of the answer; ``origin`` is the header of the request, as far as read."""
+        """Return status, headers and body. ``origin`` is the Origin header of the request, if it was read."""
         request_id = str(uuid7())
         found = problem(error, request_id=request_id)
         status: int = found["status"]

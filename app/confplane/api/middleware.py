@@ -1,6 +1,6 @@
-"""The outermost layer: request ids, authentication, the cluster of a request, and refusals ahead of all routes.
+"""The outermost middleware: request ids, authentication, the cluster of a request, and errors before routing.
 
-Pure ASGI, because it stands on the path of every poll.
+It is pure ASGI because every poll passes through it.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ _DRAIN_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MiddlewareOptions:
-    """The terms on which requests are served, as the settings have them."""
+    """The optional parts of the middleware, as the settings enable them."""
 
     limiter: Limiter | None = None
-    """The limits of callers; None: there are none."""
+    """The limits of callers. None if they are off."""
     cors: Cors | None = None
-    """The origins whose pages are served; None: there are none."""
+    """The origins whose pages are served. None if there are no such origins."""
     resource: ProtectedResource | None = None
-    """The place of this service's description for clients without a token; None: there is none."""
+    """The OAuth description of this service for clients without a token. None without a public URL."""
     events: SecurityEvents | None = None
-    """Takes note of refused credentials, and of uses of the admin token."""
+    """Records refused credentials and uses of the admin token."""
 
 
 class RequestMiddleware:
-    """Wraps the application. A request id is taken from ``X-Request-Id`` where it is valid, else made.
+    """Wraps the application. The request id is that of ``X-Request-Id`` if it is valid, otherwise a new one.
 
     Args:
         app: The application.
-        door: Admits callers.
+        authenticator: Authenticates requests.
         clusters: All clusters: every answer of a cluster, errors too, has its headers of consistency.
         deadline_ms: Time of a request in milliseconds.
         max_body_bytes: Largest request body.
@@ -81,7 +81,7 @@ class RequestMiddleware:
         readiness: Once the process is stopping, every answer asks the client to close its connection, so that no
             request is under way on any connection when the process closes it.
         traffic: Counts the requests.
-        terms: Limits, origins, and the like.
+        options: Limits, origins and other optional parts.
     """
 
     def __init__(  # noqa: PLR0913 - the parts and settings of the process that every request meets
@@ -151,7 +151,7 @@ class RequestMiddleware:
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
     def _early_response(self, scope: Scope, context: RequestContext) -> Response | None:
-        """Admit a request, and return None; or else the answer of a request that no route may see."""
+        """Authenticate a request. Return None to pass it on, or the response if it must not reach a route."""
         if self._cors is not None:
             preflight = self._cors.preflight(scope["method"], context.headers)
             if preflight is not None:
@@ -182,7 +182,7 @@ class RequestMiddleware:
             )
 
     def _admit(self, scope: Scope, context: RequestContext) -> None:
-        """Set the caller and the cluster of a request; refuse requests that no route may see."""
+        """Set the caller and the cluster of a request. Refuse requests that must not reach a route."""
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         cluster = None
         if path.startswith(_CLUSTERS):
@@ -195,7 +195,7 @@ class RequestMiddleware:
                 if self._limiter is not None:
                     context.allowance = self._limiter.of(access.identity)
             except UnauthenticatedError:
-                if not is_open:  # there the access only adds to the answer
+                if not is_open:  # on open paths the access only adds details to the response
                     self._unauthenticated(scope, "invalid" if presents else "missing")
                     raise
             except ConfplaneError:
@@ -220,7 +220,7 @@ class RequestMiddleware:
         return access
 
     def _unauthenticated(self, scope: Scope, reason: Literal["missing", "invalid", "repeated"]) -> None:
-        """Count and note a request refused for its credentials."""
+        """Count and record a request that was refused for its credentials."""
         self._traffic.unauthenticated(reason)
         if self._events is not None:
             self._events.unauthenticated(reason, _source(scope), scope[REQUEST_CONTEXT].request_id)

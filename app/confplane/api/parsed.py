@@ -17,7 +17,7 @@ def wait_applied(text: str) -> float:
     """Read the header ``Confplane-Wait-Applied``; return the seconds to wait.
 
     Raises:
-        InvalidRequestError: The text is no number of milliseconds up to a minute.
+        InvalidRequestError: The text is not a number of milliseconds up to a minute.
     """
     if _WAIT_MS.fullmatch(text):
         return int(text) / 1000
@@ -35,7 +35,7 @@ def time(text: str, pointer: str) -> datetime:
     """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339.
 
     Raises:
-        InvalidRequestError: The text is no time, or has no offset.
+        InvalidRequestError: The text is not a time, or has no offset.
     """
     try:
         if _RFC_3339.fullmatch(text):
@@ -68,7 +68,7 @@ def page_token(text: str | None) -> UUID | None:
     """Read the cursor of a list that is ordered by UUIDs; None is the first page.
 
     Raises:
-        InvalidRequestError: The text is no cursor of such a list.
+        InvalidRequestError: The text is not a cursor of such a list.
     """
     return None if text is None else uuid(text, "pageToken")
 
@@ -77,7 +77,7 @@ def uuid(text: str, name: str) -> UUID:
     """Read an id or a page token that is a UUID, in its one spelling.
 
     Raises:
-        InvalidRequestError: The text is none.
+        InvalidRequestError: The text is not a UUID in this spelling.
     """
     try:
         found = UUID(text)

@@ -1,7 +1,7 @@
 """Every error as ``application/problem+json`` (RFC 9457), by one table.
 
-The domain raises and knows nothing of HTTP; the table below gives each error its status and problem type. A subclass
-without a row of its own takes its parent's.
+The domain knows nothing of HTTP. The table below maps each error to its status and problem type. A subclass that is not
+in the table has the problem type of its parent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FindingsError(errors.InvalidRequestError):
     def __init__(self, found: Sequence[Any], sent: Any = None) -> None:
         rules: dict[str, list[str]] = {}
         for item in found[:SHOWN]:
-            # Where one of several types may stand, each of them has a finding.
+            # A value that may have one of several types has a finding for each of them.
             rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
         self.parts = [
             {"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()
@@ -58,7 +58,7 @@ class FindingsError(errors.InvalidRequestError):
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """The rendering of one error."""
+    """The problem type of an error: its status, slug and title."""
 
     status: int
     slug: str
@@ -117,7 +117,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
 
 
 def problem_type_of(error: ConfplaneError) -> ProblemType:
-    """Return the row of an error's nearest class in the table."""
+    """Return the problem type of the nearest class of an error in the table."""
     for cls in type(error).__mro__:
         if cls in TABLE:
             return TABLE[cls]
@@ -165,7 +165,7 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
 
 
 def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
-    """Return a change that stands in the way of a revert."""
+    """Return a later change that blocks a revert."""
     return {
         "changeId": None if change.change_id is None else str(change.change_id),
         "kind": change.kind,

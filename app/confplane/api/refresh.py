@@ -1,6 +1,6 @@
-"""Looks at an observed Kafka cluster before a read with strong consistency: the entities and areas of the read.
+"""Read-through for strong consistency: refreshes what a read needs from an observed Kafka cluster.
 
-Client configs are this service's own, so their reads look at nothing.
+Client configs exist only in this service, so their reads refresh nothing.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _ENTITY_TYPES: Final[Mapping[FacetName, tuple[KraftEntityType, ...]]] = {
 
 
 async def refresh_facet(call: Call, name: FacetName) -> None:
-    """Look at all entities of a facet; errors are those of :func:`_refresh`."""
+    """Refresh all entities of a facet. Errors are those of :func:`_refresh`."""
     await _refresh(call, entity_types=_ENTITY_TYPES[name])
 
 
 async def refresh_entity(call: Call, name: FacetName, entity: Entity) -> None:
-    """Look at one entity; errors are those of :func:`_refresh`."""
+    """Refresh one entity. Errors are those of :func:`_refresh`."""
     if _ENTITY_TYPES[name]:
         await _refresh(call, entity)
 
 
 async def refresh_levels(call: Call, name: FacetName, entities: Iterable[Entity]) -> None:
-    """Look at entities of a facet with the levels behind them; errors are those of :func:`_refresh`.
+    """Refresh entities of a facet and the levels that they inherit from. Errors are those of :func:`_refresh`.
 
-    Behind quotas are other quotas, behind topics and brokers are all brokers.
+    Quotas inherit from other quotas. Topics and brokers inherit from all brokers.
     """
     if name is FacetName.CLIENT_QUOTAS:
         await _refresh(call, entity_types=(KraftEntityType.QUOTAS,))
@@ -61,18 +61,18 @@ async def refresh_levels(call: Call, name: FacetName, entities: Iterable[Entity]
 
 
 async def _refresh(call: Call, *entities: Entity, entity_types: Sequence[KraftEntityType] = ()) -> None:
-    """Look at the cluster, where the request asks for strong consistency and the cluster is observed.
+    """Refresh from the cluster if the request asks for strong consistency and the cluster is observed.
 
     Args:
         call: The request; its ``observed_at`` is set.
         entities: The entities that are read.
-        areas: Areas that are read as a whole.
+        entity_types: Entity types that are read completely.
 
     Raises:
         ForbiddenError: The caller may not describe an entity.
         LimitExceededError: Too many requests of the caller are waiting.
-        UnauthenticatedError: The caller's token was revoked meanwhile.
-        UnavailableError: The cluster is away, or does not show the entities.
+        UnauthenticatedError: The caller's token was revoked during the refresh.
+        UnavailableError: The cluster is unavailable or does not return the entities.
     """
     if not call.strong or call.cluster.store.target() is None or not (entities or entity_types):
         return
@@ -95,5 +95,5 @@ async def _refresh_observed(
     if entity_types:
         times.append(await refresher.refresh_types(entity_types, deadline))
     call.observed_at = min((each for each in times if each is not None), default=None)
-    # Another process may have written what was seen.
+    # Another process may have written what the refresh found.
     await call.cluster.store.catch_up(deadline)

@@ -1,4 +1,4 @@
-"""A request as the edge found it, for all parts behind the edge."""
+"""The request context: facts that the middleware found out about a request, for all layers after it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ REQUEST_CONTEXT: Final = "confplane.request_context"
 
 @dataclass(eq=False, slots=True)
 class RequestContext:
-    """A request as the edge found it.
+    """Facts that the middleware found out about a request.
 
-    One key of the scope has all of it: the scope is a dict of nearly the size at which it is made anew, and a key for
-    each part would have each request pay for that.
+    They are stored under one key of the scope. The scope is a dict close to the size at which it is resized, so one key
+    per field would make every request pay for a resize.
     """
 
     headers: Mapping[bytes, bytes]
@@ -29,6 +29,6 @@ class RequestContext:
     deadline: float
     """The end of the time for the answer, by ``time.monotonic()``."""
     access: Access | None = None
-    """The access of the caller; None where none is needed."""
+    """The access of the caller. None if the request needs no access."""
     allowance: Allowance | None = None
-    """The limits of the caller; None where there are none."""
+    """The limits of the caller. None if there are no limits."""

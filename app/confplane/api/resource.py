@@ -1,4 +1,4 @@
-"""This service as an OAuth 2.0 protected resource: the place where a client without a token learns who gives one.
+"""This service as an OAuth 2.0 protected resource: tells a client without a token where to get one.
 
 Source: RFC 9728.
 """

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNMATCHED: Final = "unmatched"
-"""The route of requests that reached none: unknown paths, and requests refused ahead of the routes."""
+"""The route label of requests that reached no route: unknown paths, and requests refused before routing."""
 CLIENT_CLOSED_REQUEST: Final = 499
-"""The status of requests whose client hung up, as some proxies have it."""
+"""The status of requests whose client closed the connection, as in nginx."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -33,7 +33,7 @@ class Traffic:
 
         Args:
             method: The method as sent.
-            route: Starlette's route of the request; None where it reached none.
+            route: Starlette's route of the request. None if it reached no route.
             status: The status of the answer.
             seconds: Seconds from the first byte of the request to the end of the answer.
         """

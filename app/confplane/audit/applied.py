@@ -2,7 +2,7 @@
 
 A report that says something new is written within a second or so. One that repeats the last is written when two minutes
 have passed, so that other replicas, and this one after a restart, know that the client is still there. So the number of
-rows written is bounded by the number of clients, whatever the pace of their polls.
+rows written is bounded by the number of clients, regardless of how often they poll.
 
 Rows are written under one advisory lock, held to the end of the statement: the order of versions is therefore the order
 of commits, and "versions above the last one read" misses no row of other replicas.
@@ -84,8 +84,8 @@ class PostgresAppliedReports:
 
     Args:
         database: The database.
-        lane: The lane of its writes; None: one of its own.
-        pace: Pauses between writes and between reads.
+        partition: The write partition of its writes; None: one of its own.
+        options: Pauses between writes and between reads.
         max_instances: Most that are held in memory, some 700 bytes each; reports of further ones are refused.
         max_characters: Most characters of all refusals together; reports with more are refused.
         clock: Seconds since the epoch.

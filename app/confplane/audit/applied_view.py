@@ -51,7 +51,7 @@ class AppliedView:
         return self._instances(cluster, entity_id).get(instance_id)
 
     def put(self, cluster: str, entity_id: str, instance_id: str, given: Instance) -> bool:
-        """Take a report in place of the instance's last one; False where there is no room."""
+        """Take a report in place of the instance's last one; False if there is no room."""
         key = cluster, entity_id, instance_id
         report = given.report
         size = sum(len(refusal.key) + len(refusal.reason) for refusal in report.refused)

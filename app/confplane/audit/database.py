@@ -51,7 +51,7 @@ bulks."""
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
 """SQL of the text that distinguishes one run of a server from another: a server that was restarted, restored or
 promoted may have lost rows that the run before it showed. So may a server that recovered from the crash of one of its
-processes and kept its start time: its statistics then begin anew, as after any start that no clean shutdown preceded
+processes and kept its start time: its statistics then restart, as after any start that no clean shutdown preceded
 (https://www.postgresql.org/docs/current/monitoring-stats.html). A reset of the statistics by hand counts as another
 run."""
 
@@ -82,7 +82,7 @@ class Health:
     """The state of Postgres by the uses of the pool. The reader of registrations uses the pool every few seconds.
 
     Attributes:
-        up: True where the last use was answered.
+        up: True if the last use was answered.
         faults: The number of uses that were not answered.
     """
 
@@ -91,7 +91,7 @@ class Health:
         self.faults = 0
 
     def record(self, fault: faults.Fault | None) -> None:
-        """Take note of a use; a use without a fault was answered, perhaps with an error of the statement."""
+        """Record a use; a use without a fault was answered, perhaps with an error of the statement."""
         if fault is None:
             self.up = True
             return
@@ -172,7 +172,7 @@ class Database:
 
     @property
     def spare(self) -> bool:
-        """True where each lane may keep a connection of the pool, and reads have at least one."""
+        """True if each partition may keep a connection of the pool, and reads have at least one."""
         return self._pool_size > _WRITE_PARTITIONS
 
     @asynccontextmanager
@@ -278,7 +278,7 @@ class Database:
         )
 
     async def _connect(self) -> psycopg.AsyncConnection:
-        # Statements are not prepared, except those of a connection that a lane keeps: a plan made once for all
+        # Statements are not prepared, except those of a connection that a partition keeps: a plan made once for all
         # parameters is wrong for most searches, and poolers in transaction mode don't know prepared statements.
         raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         limit = _limit.get()
@@ -295,7 +295,7 @@ async def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnect
 
 
 async def ends_at_server(raw: psycopg.AsyncConnection) -> bool:
-    """Return True where one process of Postgres runs all statements of a connection.
+    """Return True if one process of Postgres runs all statements of a connection.
 
     A pooler that hands them to several names none of these processes when a client connects.
     """

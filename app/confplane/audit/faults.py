@@ -24,7 +24,7 @@ class Fault:
 
     detail: str
     again: bool
-    """True where the same statement on a fresh connection may well succeed at once."""
+    """True if the same statement on a fresh connection may well succeed at once."""
     retry_after_s: int = 2
 
 

@@ -4,10 +4,10 @@ The first caller starts a flush; callers during a batch form the next. After a b
 begins some milliseconds later at the earliest, because a statement costs this process more than its rows. A lone caller
 and a full batch wait for nobody.
 
-Batches travel over lanes, each with one connection. Where the pool has a connection for each lane, a lane keeps its own
-from flush to flush; otherwise a flush keeps one from batch to batch, and releases its callers before it returns the
-connection. A row travels as JSON text and a batch as one JSON array, which Postgres unpacks: this costs the process the
-least.
+Batches are sent over write partitions, each with one connection. If the pool has a connection for each partition,
+a partition keeps its own from flush to flush; otherwise a flush keeps one from batch to batch, and releases its callers
+before it returns the connection. A row is sent as JSON text and a batch as one JSON array, which Postgres unpacks: this
+costs the process the least.
 
 Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch of unknown fate (the connection broke before the reply)
 is sent again.
@@ -43,9 +43,9 @@ a sixth more processor time at 64 callers; 12 ms bring nothing more."""
 _TRY_TIMEOUT_S: Final = 3.0
 """Seconds for one try of one statement, connecting included."""
 _KEPT_S: Final = 60.0
-"""Seconds for which a lane keeps a connection. Afterwards a quiet service has few."""
+"""Seconds for which a partition keeps a connection. Afterwards a quiet service has few."""
 _SHARED_S: Final = 0.25
-"""The same where the pool has fewer connections than lanes, so that the others get their turn."""
+"""The same if the pool has fewer connections than partitions, so that the others get their turn."""
 _PATIENCE_S: Final = 2.0
 """Seconds of tries: a quicker restart of Postgres goes unnoticed."""
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
@@ -69,9 +69,9 @@ class _Call:
 
 
 class WritePartition:
-    """A connection that is borrowed when it is needed, kept for a while, and given up when it fails.
+    """A partition of the pool for batches of writes: one connection, borrowed on demand and closed on failure.
 
-    One batch at a time travels over it; writers that share a lane take turns, batch by batch.
+    It carries one batch at a time; writers that share a partition take turns, batch by batch.
 
     SQLAlchemy lends the connection, and the driver's own cursor runs the statement. A loan and the layers between take
     this process as long as a small statement takes Postgres. A kept connection has its statements prepared, unless a
@@ -152,7 +152,7 @@ class GroupWriter:
         database: The database.
         statement: An insert of ``:rows``, a JSON array, that ignores existing rows. It may return the numbers, from 0,
             of rows that it refused.
-        lane: The lane of its batches, which travel one after another.
+        partition: The write partition of its batches, which are sent one after another.
         on_repeats: Called with the rows of a statement of which some existed before.
     """
 

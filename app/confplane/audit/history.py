@@ -138,7 +138,7 @@ class PostgresTrailHistory:
         return None if row is None else TrailCoverage(row.since, row.since_at, row.revision)
 
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
-        """Return the revision of the first change behind a moment: see the port."""
+        """Return the revision of the first change after a moment: see the port."""
         floor = first_id_at(_shifted(moment, -timedelta(seconds=FAR_S)))
         [revision] = await self._database.scalars(_FIRST_AFTER, cluster=cluster, moment=moment, floor=floor)
         return None if revision is None else int(revision)

@@ -1,4 +1,4 @@
-"""The changes that touched keys of entities behind a revision, in Postgres.
+"""The changes that touched keys of entities after a revision, in Postgres.
 
 The index by entity has the ids of changes, which are near their times: the ids from a while before the time of the
 revision are read, newest first, and the few changes whose ids are far from their times by an index of their own. So the

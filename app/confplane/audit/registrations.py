@@ -1,10 +1,10 @@
 """Registrations of client software (KIP-649): append-only in Postgres, deduplicated and answered from memory.
 
 A registration gets a row when it is first seen and, while it is still seen, one more a day: the rows show when it was
-first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count anew.
+first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count again.
 
-An :class:`~confplane.audit.write_behind_buffer.WriteBehindBuffer` connects memory and Postgres. It writes new registrations about once a
-second, loads the current ones at the start, and then reads the rows of all replicas, by id.
+A :class:`~confplane.audit.write_behind_buffer.WriteBehindBuffer` connects memory and Postgres. It writes new
+registrations about once a second, loads the current ones at the start, and then reads the rows of all replicas, by id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROWS_PER_READ: Final = 1_000
 _ENTITIES_PER_READ: Final = 500
 """Entities read at a time, few enough that the work does not delay requests."""
 _RANGES_PER_READ: Final = 1_000
-"""Ranges of visible entities that one statement looks into."""
+"""Ranges of visible entities that one statement reads."""
 _MAX_WINDOWS: Final = 10
 """Windows of entities read for one page, at most: where nearly all was cleared, a page is short and yet has a
 cursor."""
@@ -63,7 +63,7 @@ class PostgresRegistrationLog:
 
     Args:
         database: The database.
-        pace: Pauses between writes and between reads. A registration without room is dropped, and taken when it is seen
+        options: Intervals of writes and of reads. A registration without room is dropped, and added when it is seen
             again.
         max_registrations: Most that are held in memory, some 250 bytes each; further ones are dropped.
         clock: Seconds since the epoch.
@@ -101,7 +101,7 @@ class PostgresRegistrationLog:
 
     @property
     def partition(self) -> WritePartition:
-        """The lane of the writes in the background, for other rows that no request waits for."""
+        """The write partition of the background writes, for other rows that no request waits for."""
         return self._buffer.partition
 
     @property

@@ -134,7 +134,7 @@ def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
     """Return the items of a part in their order, as JSON, some thousands at a time.
 
     Raises:
-        RunGoneError: Parts of it are missing: the run was dropped meanwhile.
+        RunGoneError: Parts of it are missing: the run was dropped in the meantime.
         psycopg.Error: Postgres is away, or refuses.
     """
     with psycopg.connect(conninfo(dsn)) as connection:

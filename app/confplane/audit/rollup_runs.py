@@ -104,7 +104,7 @@ class RollupRuns:
 
     @contextmanager
     def held(self, run_id: UUID, otherwise: str | None = None) -> Iterator[None]:
-        """Hold a run for the length of a block: no process takes it for abandoned meanwhile.
+        """Hold a run for the length of a block: no other process takes it for abandoned.
 
         Args:
             run_id: The run, or the id of any other work that one process does at a time.
@@ -141,7 +141,7 @@ class RollupRuns:
             return 0 if row is None else int(row[0])
 
     def find(self, run_id: UUID) -> RollupRun | None:
-        """Return a run, with its stored state; None where the run is not known, or not kept any more."""
+        """Return a run, with its stored state; None if the run is not known, or not kept any more."""
         with self._connected() as connection:
             row = connection.execute(_FIND, [run_id]).fetchone()
             return None if row is None else run_of(row)
@@ -156,7 +156,7 @@ class RollupRuns:
         previous: UUID | None,
         principal: str,
     ) -> RollupRun | RunAttempt:
-        """Begin a run that is held, or begin it anew. Rows of an earlier attempt are dropped.
+        """Begin a run that is held, or begin it again. Rows of an earlier attempt are dropped.
 
         Returns:
             This attempt at the run, for the writers of its parts; or the run, where it is complete already.
@@ -213,7 +213,7 @@ class RollupRuns:
         """Give a run up: its rows are removed, and it stays as failed. Without effect on a complete run.
 
         Returns:
-            False where the run was not being made.
+            False if the run was not being made.
         """
         with self._connected() as connection:
             if not connection.execute(_FAIL, [error, run_id]).rowcount:
@@ -228,7 +228,7 @@ class RollupRuns:
             running = [row.id for row in connection.execute(_RUNNING, [self._cluster, job])]
         swept = []
         for run_id in running:
-            # Each in a transaction of its own, which holds the run's lock: no process begins it anew meanwhile.
+            # Each in a transaction of its own, which holds the run's lock: no process begins it again at the same time.
             with self._connected() as connection:
                 row = connection.execute(_LOCK, [run_id]).fetchone()
                 if row is not None and row[0] and connection.execute(_FAIL, [LOST, run_id]).rowcount:

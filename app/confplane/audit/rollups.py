@@ -28,7 +28,7 @@ _MAX_EXAMINED: Final = 200_000
 """Rows that one page may read: half a second or so."""
 
 LOCK_OF: Final = "hashtextextended(CAST({} AS text), 0)"
-"""The key of the advisory lock that the process making a run holds meanwhile."""
+"""The key of the advisory lock that the process making a run holds until it ends."""
 
 _COLUMNS: Final = (
     "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"

@@ -1,12 +1,12 @@
 """The states of entities in Kafka clusters, as far as this service changed them: the table ``target_states``.
 
-Each statement that changes a row locks it, and leaves rows of a newer revision of the znode alone. So two leaders at
-once, one of which lost the lead, can't take each other's newer values back.
+Each statement that changes a row locks it, and skips rows with a newer revision of the znode. So two concurrent
+leaders, one of which lost the leadership, can't revert each other's newer values.
 
-Each value in ``sent`` has the number of its sendings that may arrive yet (``open``). A sending adds one before it goes
-out, and takes it away at its certain end, as long as no other sending of the entity began meanwhile: that one may have
-been the first to arrive. A value of an earlier release has no number, and counts as one. A value that the cluster took
-has an offset behind that (``taken``).
+Each value in ``sent`` has the number of its deliveries that may still arrive (``open``). A delivery adds one before it
+is sent, and subtracts it at its known outcome, unless another delivery of the entity began in between: that one may
+have arrived first. A value of an earlier release has no number, and counts as one. A value that the cluster took has a
+metadata offset after that (``taken``).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 _DAY_S: Final = 86_400
 _MOST_SENT: Final = 200
-"""Values of an entity that are remembered as sent, at most."""
+"""Maximum number of sent values that are stored per entity."""
 
 _PUT_BACK_ERROR: Final = "Put back: the Kafka cluster gets the value of this service again"
 _LOST_UPDATE_ERROR: Final = (
     "Overwritten: a change of the same key was waiting here, and the Kafka cluster gets its value"
 )
 _MOST_CHANGES: Final = 100
-"""Changes of an entity that are searched for the author of a key, at most."""
+"""Maximum number of changes per entity that are searched for the author of a key."""
 
 _UNENDED: Final = "coalesce(CAST(item ->> 'open' AS integer), 1)"
 _OF_TODAY: Final = "CAST(item ->> 'at' AS double precision) > extract(epoch FROM now()) - :day_s"
@@ -67,8 +67,8 @@ FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))  # noqa: S608 - constants
 
 # In the order of ids, so that two statements lock rows in the same order. A value that is sent again moves to the end,
-# and the values without an end are kept rather than others. A key that somebody changed here is contested no more. The
-# statement may be repeated: a claim that is there already counts once.
+# and values without an outcome are kept in preference to others. A key that was changed here is no longer contested.
+# The statement may be repeated: a delivery id (``claim``) that is stored already counts once.
 _BEGIN: Final = text(f"""
 INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, topic_id, claim, sent)
 SELECT :cluster, entity_id, mzxid, topic_id, claim, (
@@ -112,11 +112,11 @@ RETURNING entity_id
 
 
 def _ended(values: str, noted: str = "'{}'") -> str:
-    """Return SQL for ``sent`` with one sending less, of some keys with their values, that may arrive yet.
+    """Return SQL for ``sent`` with one delivery less that may still arrive, for some keys with their values.
 
     Args:
         values: SQL for the keys with their values.
-        noted: SQL for what is noted with each of them.
+        noted: SQL for what is stored with each of them.
     """
     return f"""(
     SELECT coalesce(jsonb_agg(
@@ -129,9 +129,9 @@ def _ended(values: str, noted: str = "'{}'") -> str:
 
 _TAKEN: Final = """CASE WHEN taken THEN jsonb_build_object('taken', given."offset") ELSE '{}' END"""
 
-# No caller waits for the disk behind an end: one that a crash of Postgres loses is an end that is not known, and its
-# values are sent again. Whatever is durable later has it too, since the log of Postgres is one. An end takes the claim
-# away, so that a repeated statement ends nothing twice. A refusal takes nothing of what the cluster had taken before.
+# An outcome is not flushed to disk: if a crash of Postgres loses it, the outcome is unknown, and the values are sent
+# again. Later durable statements include it, because Postgres has one log. An outcome removes the delivery id
+# (``claim``), so that a repeated statement has no effect. A refusal keeps what the cluster took before.
 _END: Final = text(f"""
 WITH at_once AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true) AS level
@@ -158,7 +158,7 @@ WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.c
 """)  # noqa: S608 - constants
 
 # The last part of a statement that moves rows in ``moved``, as ``asked`` says: the rows of the trail, in one statement
-# with the move, so that two leaders make one. The rows are no committed changes.
+# with the move, so that two leaders write one row. The rows are not committed changes.
 _WITH_ROWS: Final = f""", given AS MATERIALIZED (
   SELECT intent.* FROM asked JOIN moved USING (entity_id)
   CROSS JOIN LATERAL jsonb_to_record(asked.intent) AS intent({INTENT})
@@ -173,8 +173,8 @@ _WITH_ROWS: Final = f""", given AS MATERIALIZED (
 SELECT entity_id FROM moved
 """  # noqa: S608 - constants
 
-# What others changed, or a late value, moves the base. The row is as it was at the look: nothing was sent since, and
-# nothing is to be sent.
+# An external change, or a stale in-flight write, moves the base. The row is unchanged since the poll: no delivery
+# began since, and none is due.
 _CORRECT: Final = text(f"""
 WITH asked AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
@@ -196,7 +196,7 @@ WITH asked AS MATERIALIZED (
   RETURNING entity_id
 ){_WITH_ROWS}""")  # noqa: S608 - constants
 
-# The base is as it was at the look. An entity that nothing was sent of gets a row that has nothing to be sent.
+# The base is unchanged since the poll. An entity without a delivery gets a row that has nothing to send.
 _RECORD_LOST_UPDATES: Final = text(f"""
 WITH asked AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
@@ -248,7 +248,7 @@ UNION
 SELECT entity_id FROM target_states WHERE cluster = :cluster AND {LEFT_ALONE.text}
 """)  # noqa: S608 - constants
 
-# Of each entity so many changes at most are read, for an entity may have any number of them.
+# The number of changes that are read per entity is limited, because an entity may have any number of them.
 _AUTHORS: Final = text("""
 SELECT asked.entity_id, asked.key, found.principal, found."time"
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
@@ -265,13 +265,13 @@ CROSS JOIN LATERAL (
 
 
 def _of_changes(found: str) -> TextClause:
-    """Return the statement that asks something of each key's newest changes.
+    """Return a statement that queries each key's newest changes.
 
-    A change has one outcome, that of its last attempt. An intent is there before its change is: one without an outcome
-    may be of a change that is sent already.
+    A change has one outcome, that of its last attempt. An intent is stored before its change is made, so an intent
+    without an outcome may belong to a change that is delivered already.
 
     Args:
-        found: SQL for the answer, from ``newest`` and ``ended``; a key without a row is left out.
+        found: SQL for the result, from ``newest`` and ``ended``; a key without a row is left out.
     """
     return text(f"""
 SELECT asked.entity_id, asked.key, found.*
@@ -296,10 +296,10 @@ CROSS JOIN LATERAL (
 
 
 _ALL_READ: Final = "((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FROM ended WHERE committed AND taken))"
-"""SQL for: no more changes wait than are read."""
+"""SQL for: no more changes are open than are read."""
 
-# The first of the changes that the cluster has not taken yet, and that nothing of the cluster followed, has the value
-# before them. Nothing is said of an entity of which some change has no outcome yet, or more are waiting than are read.
+# The value comes from the first change that the cluster has not taken yet, after the last change that followed the
+# cluster. There is no result for an entity with a change without an outcome, or with more open changes than are read.
 _VALUES_BEFORE: Final = _of_changes(f"""
   SELECT before ->> asked.key AS "value" FROM ended
   WHERE committed AND asked.key = ANY(keys) AND NOT coalesce(taken, false)
@@ -309,7 +309,7 @@ _VALUES_BEFORE: Final = _of_changes(f"""
   ORDER BY revision LIMIT 1
 """)  # noqa: S608 - constants
 
-# Of an entity of which more changes wait than are read, each key counts as named.
+# If an entity has more open changes than are read, each of its keys counts as named.
 _KEYS_IN_OPEN_CHANGES: Final = _of_changes(f"""
   SELECT WHERE NOT {_ALL_READ} OR EXISTS (
     SELECT FROM ended
@@ -322,7 +322,7 @@ _MAY_ARRIVE: Final = f"""(
   SELECT coalesce(jsonb_agg(item ORDER BY number), '[]')
   FROM jsonb_array_elements(sent) WITH ORDINALITY AS item(item, number) WHERE {_OF_TODAY} AND {_UNENDED} > 0
 )"""  # noqa: S608 - constants
-# What may arrive yet is known by its values, whatever the ensemble. An end of before finds no claim.
+# Values that may still arrive are kept for any ensemble. An outcome from before finds no delivery id (``claim``).
 _FORGET: Final = [
     text(each).bindparams(bindparam("types", type_=ARRAY(Text)))
     for each in (
@@ -354,7 +354,7 @@ class PostgresTargetStates:
         return await self._database.read(work)
 
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
-        """Make durable what is about to be sent: see the port."""
+        """Make deliveries durable: see the port."""
         rows = orjson.dumps(
             [
                 {
@@ -375,7 +375,7 @@ class PostgresTargetStates:
         return await self._database.read(work)
 
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
-        """Write the ends of sendings: see the port."""
+        """Record the outcomes of deliveries: see the port."""
         rows = orjson.dumps([_row(each) for each in outcomes]).decode()
 
         async def work(connection: AsyncConnection) -> None:
@@ -384,11 +384,11 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
-        """Decide what others changed, with the rows of the trail: see the port."""
+        """Record the decisions on external changes: see the port."""
         return await self._move(_CORRECT, cluster, corrections, _PUT_BACK_ERROR)
 
     async def record_lost_updates(self, cluster: str, changes: Sequence[LostUpdate]) -> set[str]:
-        """Note others' values that will be replaced, with the rows of the trail: see the port."""
+        """Record lost external updates: see the port."""
         return await self._move(_RECORD_LOST_UPDATES, cluster, changes, _LOST_UPDATE_ERROR)
 
     async def _move(
@@ -409,7 +409,7 @@ class PostgresTargetStates:
         return {(row.entity_id, row.key): row.value for row in found}
 
     async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
-        """Return the keys that changes name which the cluster has not taken yet: see the port."""
+        """Return the keys in changes that the cluster has not taken yet: see the port."""
         found = await self._of_keys(_KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key) for row in found}
 
@@ -430,7 +430,7 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
-        """Have keys sent again: see the port."""
+        """Mark keys to send again: see the port."""
         rows = [{"entity_id": entity_id, "keys": sorted(each)} for entity_id, each in keys.items()]
 
         async def work(connection: AsyncConnection) -> None:
@@ -439,7 +439,7 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def undelivered(self, cluster: str) -> list[str]:
-        """Return the entities of which something is to be sent: see the port."""
+        """Return the entities with a due or open delivery: see the port."""
         return await self._ids(_UNDELIVERED, cluster)
 
     async def drifting_entities(self, cluster: str) -> list[str]:
@@ -506,7 +506,7 @@ def _state(row: Row[Any]) -> TargetState:
         if unended:
             uncertain.setdefault(key, []).append(value)
             if taken is None:
-                # Sent behind the value that was taken, and may be there since.
+                # Sent after the value that was taken, and may have arrived since.
                 taken_at.pop(key, None)
     refused = None if row.refused_code is None else AlterRefused(row.refused_code, row.refused_text or "")
     return TargetState(

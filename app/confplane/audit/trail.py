@@ -83,7 +83,7 @@ class PostgresAuditLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # One lane for the bulks of all kinds, so that they take one connection of the pool.
+        # One partition for the bulks of all kinds, so that they take one connection of the pool.
         bulks = WritePartition(database)
         self._intents = _Writers(database, INSERT_INTENTS, "intents", bulks)
         self._claimed = _Writers(database, INSERT_CLAIMED_INTENTS, "claimed_intents", bulks)

@@ -1,4 +1,4 @@
-"""The exchange of rows between memory and Postgres: rows that are answered from memory, and shared by all replicas.
+"""A write-behind buffer for rows that are served from memory and shared by all replicas through Postgres.
 
 Two background tasks connect the two. One writes the rows that wait, many with one statement. The other reads the rows
 of all replicas. A row waits for one pause between writes and one statement at most, as long as Postgres takes them as
@@ -45,7 +45,7 @@ _COMPLAINT_INTERVAL_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WriteBehindOptions:
-    """The pace of an exchange, and its room."""
+    """The intervals and the capacity of a write-behind buffer."""
 
     write_interval_s: float = 1.0
     """Pause between writes."""
@@ -63,7 +63,7 @@ class Closeable(Protocol):
 
 
 async def close_together(buffers: Iterable[Closeable]) -> None:
-    """Close exchanges side by side, so that a stop takes as long as the slowest; those on one lane take turns."""
+    """Close buffers concurrently, so that a stop takes as long as the slowest; those on one partition take turns."""
     await asyncio.gather(*(each.close() for each in buffers))
 
 
@@ -74,8 +74,8 @@ class WriteBehindBuffer(Generic[K]):
         database: The database.
         statement: An insert of ``:rows``, a JSON array, that may be repeated.
         kind: The rows' name in logs and metrics, in the plural.
-        pace: Pauses and room.
-        lane: The lane of its statements, which exchanges may share; None: a lane of its own.
+        options: Intervals and capacity.
+        partition: The write partition of its statements, which buffers may share; None: one of its own.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class WriteBehindBuffer(Generic[K]):
         return self._dropped
 
     def has_room(self, key: K) -> bool:
-        """Return True where a row with this key may wait."""
+        """Return True if a row with this key may wait."""
         return len(self._pending) < self._options.max_pending or key in self._pending
 
     def add(self, key: K, row: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class WriteBehindBuffer(Generic[K]):
         """
         async with self._writing:
             while self._pending:
-                # A row stays in its place until it is written: another one with its key may replace it meanwhile.
+                # A row stays in its place until it is written: another one with its key may replace it in the meantime.
                 batch = list(islice(self._pending.items(), _ROWS_PER_INSERT))
                 rows = [rendered for _, row in batch if (rendered := self._rendered(row)) is not None]
                 try:

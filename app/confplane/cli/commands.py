@@ -99,7 +99,7 @@ class _Commands(TyperGroup):
         return list(_PLACES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a subcommand; None where there is none of this name."""
+        """Import a subcommand; None if there is none of this name."""
         del ctx
         if cmd_name not in _PLACES:
             return None

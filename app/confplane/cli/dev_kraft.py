@@ -1,4 +1,4 @@
-"""``confplane dev --kraft``: the import of a Kafka cluster into the embedded stack, and a guide to the first look."""
+"""``confplane dev --kraft``: the import of a Kafka cluster into the embedded stack, and a guide to the first steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def observe(stack: Stack) -> int:
 
 
 def guide(stack: Stack, clusters: str) -> str:
-    """Return what to look at, as commands for a POSIX shell.
+    """Return commands to try first, for a POSIX shell.
 
     Args:
         stack: The running stack.

@@ -53,8 +53,9 @@ async def _export(settings: Settings, cluster: str, broker_id: int, output: Path
     secrets = sum(item.secret for item in exported)
     where = "" if output is None else f" in {output}"
     typer.echo(
-        f"{callers.pluralize(values, 'config', 'configs')}{where}; {callers.pluralize(secrets, 'secret', 'secrets')} to be"
-        f" set by hand, {len(exported) - values - secrets} left out (see the comments)",
+        f"{callers.pluralize(values, 'config', 'configs')}{where};"
+        f" {callers.pluralize(secrets, 'secret', 'secrets')} to be set by hand,"
+        f" {len(exported) - values - secrets} left out (see the comments)",
         err=True,
     )
     return callers.DONE

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def bar(noun: str, total: int) -> Iterator[Callable[[], None]]:
     """Show a bar on standard error, where that is a terminal, and yield the function that counts one more.
 
-    Lines printed to a file meanwhile still reach the file.
+    Lines that are printed to a file in the meantime still reach the file.
     """
     columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

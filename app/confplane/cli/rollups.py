@@ -90,13 +90,13 @@ class RollupRunOptions:
 
 @dataclass(frozen=True, slots=True)
 class _JobResult:
-    """The end of one job: a run, or the reason why there is none."""
+    """The result of one job: a finished run, or the reason why there is none."""
 
     name: str
     finished: FinishedRun | None = None
     why_not: str = ""
     is_refused: bool = False
-    """True where the job can't do what the options ask for, and nothing is wrong."""
+    """True if the options ask for something that the job does not support. This is not a failure."""
 
 
 def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
@@ -234,7 +234,7 @@ def kinds_read(jobs: Sequence[Job]) -> int:
 
 
 def _archive(options: RollupRunOptions) -> ClassArchive | None:
-    """Return the class-data archive for the Java of a small cluster's run; None where there is to be none."""
+    """Return the class-data archive for the Java of a small cluster's run; None if there is to be none."""
     is_ours = not submitted() and not is_running()
     if not (options.archives_classes and is_ours and _is_local(options.master)) or names_archive():
         return None

@@ -1,4 +1,4 @@
-"""``confplane secrets rotate``: brokers' stored passwords encoded anew, under their new encoder secret."""
+"""``confplane secrets rotate``: encode brokers' stored passwords again, under their new encoder secret."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_f
     Args:
         settings: The service's settings.
         cluster: The name of a cluster in the settings.
-        broker_id: The broker whose passwords are encoded anew.
+        broker_id: The broker whose passwords are encoded again.
         old_secret_file: A file with the old secret, instead of the file that the settings name.
     """
     report = _Report()

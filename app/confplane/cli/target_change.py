@@ -49,7 +49,7 @@ def run(
         settings: The settings of the service.
         cluster: The cluster's name.
         reason: The reason, for the trail.
-        act: The change.
+        action: The change.
         types: The entity types of a change of the mode; none named: all.
     """
     return callers.run(_change(settings, cluster, reason, action, types), "Not done")

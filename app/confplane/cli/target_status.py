@@ -67,8 +67,9 @@ def _line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
         return f"  {entity_type:<16}not permitted: {report.reason}"
     if report.observed_at is None:
         return f"  {entity_type:<16}not looked at yet"
-    seen = f"  {entity_type:<16}looked at {_ago(report.observed_at)}, {callers.pluralize(report.entities, 'entity', 'entities')}"
-    return f"{seen}; {report.problem}" if report.problem else seen
+    entities = callers.pluralize(report.entities, "entity", "entities")
+    line = f"  {entity_type:<16}looked at {_ago(report.observed_at)}, {entities}"
+    return f"{line}; {report.problem}" if report.problem else line
 
 
 def _show_applying(applying: ApplyReport) -> None:

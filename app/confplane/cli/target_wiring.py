@@ -1,4 +1,4 @@
-"""The opening of a cluster for ``confplane target``."""
+"""Opens a cluster for ``confplane target``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def open_kraft_wiring(settings: Settings, cluster: str) -> AsyncIterator[t
 
 @asynccontextmanager
 async def open_kafka(settings: Settings, cluster: str) -> AsyncIterator[KraftCluster]:
-    """Open the Kafka cluster of the settings alone: neither ZooKeeper nor Postgres, and no target.
+    """Open only the Kafka cluster of the settings, without ZooKeeper, Postgres or a target.
 
     Raises:
         InvalidRequestError: The settings name no brokers of a Kafka cluster.

@@ -64,7 +64,7 @@ class LoginTokens:
 
     access: str
     expires_at: float | None
-    """Seconds since 1970; None where the issuer did not say."""
+    """Seconds since 1970; None if the issuer did not say."""
     refresh: str | None
 
 

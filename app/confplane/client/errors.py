@@ -49,7 +49,7 @@ class ClientError(Exception):
     """Base of the errors that this library raises.
 
     Attributes:
-        retriable: True where the same request may succeed later: as the service says, else by the HTTP status.
+        retriable: True if the same request may succeed later: as the service says, else by the HTTP status.
         retry_after_s: Seconds after which a retry makes sense, or None.
         may_be_applied: True for a write that may have been applied.
     """
@@ -188,7 +188,7 @@ class UnsupportedVersionError(ProblemError):
 
 
 class InvalidConfigError(ProblemError):
-    """A config is refused by its definition, or by what is set beside it."""
+    """A config is refused by its definition, or because of another config of the entity."""
 
     code = 40
 
@@ -234,7 +234,7 @@ class DuplicateResourceError(ProblemError):
 
 
 class InvalidUpdateVersionError(ProblemError):
-    """Another writer changed the entity meanwhile, or does so now."""
+    """Another writer changed the entity in the meantime, or is changing it now."""
 
     code = 95
 
@@ -277,6 +277,6 @@ def _type_of(body: Mapping[str, Any]) -> str | None:
 
 
 def _member(body: Mapping[str, Any], name: str, kind: type[V]) -> V | None:
-    """Return a member of a problem; None where it has another type, since a server in between may answer anything."""
+    """Return a member of a problem; None if it has another type, since a server in between may answer anything."""
     value = body.get(name)
     return value if isinstance(value, kind) else None

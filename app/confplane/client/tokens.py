@@ -1,4 +1,4 @@
-"""Bearer tokens: fixed, or read anew for each request from a file or a function, since tokens are rotated."""
+"""Bearer tokens: fixed, or read again for each request from a file or a function, since tokens are rotated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Keyed fingerprints: they show whether two values of a config are equal, without showing either.
 
 A fingerprint is the start of an HMAC under a key that is derived from a broker's encoder secret. The fingerprint stays
-the same when a password is encoded anew, and changes when the secret does; without the secret it allows no guesses.
+the same when a password is encoded again, and changes when the secret does; without the secret it allows no guesses.
 """
 
 from __future__ import annotations

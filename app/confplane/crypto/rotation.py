@@ -1,4 +1,4 @@
-"""Replacement of an encoder secret: the values of a broker's stored map to encode anew, and the resulting map.
+"""Replacement of an encoder secret: the values of a broker's stored map to encode again, and the resulting map.
 
 Pure, and a function of the stored map: values under the current secret are left as they are, so a rotation that was
 killed is resumed by another run, and a complete one changes nothing. A broker does the same to its own node when it
@@ -29,19 +29,19 @@ class KafkaRotator:
         self._encoded = encoded
 
     def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
-        """Encode anew; see ``ports.Rotator``."""
+        """Encode values under the current secret; see ``ports.Rotator``."""
         if not any(map(self._encoded, stored)):
             return Rotation(dict(stored))
         return plan_rotation(stored, self._encoded, self._keyring.secret_for(broker_id))
 
 
 def plan_rotation(stored: Mapping[str, str], encoded: Callable[[str], bool], secrets: BrokerSecrets) -> Rotation:
-    """Encode anew, under the current secret, the values that are not under it yet.
+    """Encode the values that are not under the current secret yet.
 
     Args:
         stored: A broker's stored map.
         encoded: Decides by key whether a value is stored encoded.
-        secrets: The broker's secrets; without an old secret only values in unreadable ciphers are encoded anew.
+        secrets: The broker's secrets; without an old secret only values in unreadable ciphers are encoded again.
     """
     config = dict(stored)
     reencoded, current, undecodable = [], [], []

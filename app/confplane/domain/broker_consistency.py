@@ -1,4 +1,4 @@
-"""Broker configs as a whole: the merged values of one broker must fit together, and be reachable from its current ones.
+"""Consistency of one broker's merged configs: they must fit together, and be reachable from the current ones.
 
 A rule about a value of the broker's unknown file gives a warning, never an error.
 

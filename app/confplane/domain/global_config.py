@@ -89,7 +89,7 @@ class LegacyEntry:
     """The value as it would be stored; None where it must not be shown, or is not text."""
     decision: ImportDecision
     reason: str | None = None
-    """The reason, where the fate alone does not give it."""
+    """The reason, if the decision alone does not give it."""
 
 
 def parse_legacy(data: bytes) -> dict[str, str | None]:

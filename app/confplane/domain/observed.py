@@ -35,7 +35,7 @@ _MANAGED: Final = "min.insync.replicas"
 
 
 class Observation(NamedTuple):
-    """One entity's declared configs, as the cluster shows them."""
+    """One entity's declared configs, as observed in the cluster."""
 
     config: Mapping[str, str]
     hidden: frozenset[str]
@@ -106,9 +106,9 @@ class ObservedRules:
         return entity
 
     def reconcile(self, entity: Entity, stored: Mapping[str, str], observation: Observation) -> dict[str, str]:
-        """Return a stored map as it has to be, to be that of the cluster; an equal map where nothing differs.
+        """Return a stored map with the observed configs of the cluster; an equal map if nothing differs.
 
-        A value that differs in its spelling alone keeps the stored spelling. References to config providers are never
+        A value that differs only in its spelling keeps the stored spelling. References to config providers are never
         compared, only their presence.
         """
         after = {

@@ -54,7 +54,7 @@ ConfigOps = tuple["Resource", "Mapping[str, str | None]"]
 
 @dataclass(frozen=True, slots=True)
 class AlterEntryResult:
-    """The answer to one entry."""
+    """The result of one entry."""
 
     code: int
     said: str | None
@@ -96,7 +96,7 @@ class AlterSender(Generic[N_contra, V_contra]):
         *,
         validate_only: bool = False,
     ) -> list[AlterOutcome]:
-        """Alter entities, each of which is named once; return the ends in the same order.
+        """Alter entities, each of which is named once; return the outcomes in the same order.
 
         Args:
             entries: The entities with their keys.
@@ -104,7 +104,7 @@ class AlterSender(Generic[N_contra, V_contra]):
             validate_only: Have the cluster check the entries, and change nothing.
 
         Raises:
-            KraftError: There is no connection, and nothing was sent. Entities behind those of a request are held then.
+            KraftError: There is no connection, and nothing was sent. Entities of later requests are retriable then.
         """
         outcomes: list[AlterOutcome] = []
         async with self._turn:
@@ -128,7 +128,7 @@ class AlterSender(Generic[N_contra, V_contra]):
             entries: The entities.
             by: As of :meth:`alter`.
             validate_only: As of :meth:`alter`.
-            unsent: Makes the ends where there is no connection; None: that is an error.
+            unsent: Makes the outcomes if there is no connection. None if that is an error.
         """
         try:
             connection = await self._connect(by())
@@ -213,7 +213,7 @@ def _is_refused_whole(answers: Iterable[AlterEntryResult | None]) -> bool:
 
 
 def _outcome_of(answer: AlterEntryResult | None) -> AlterOutcome:
-    """Return the end of an entry; None: the answer left it out."""
+    """Return the outcome of an entry. None means that the answer left it out."""
     if answer is None:
         return AlterUnknown("The answer of the broker left the entity out")
     code, said = answer.code, answer.said

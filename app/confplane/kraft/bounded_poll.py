@@ -1,8 +1,8 @@
-"""Looks between two metadata offsets of the brokers that are asked.
+"""Polls between two metadata offsets of the brokers that are asked.
 
-A broker names a metadata offset before it has brought the records up to there into the configs of brokers, groups and
-client metrics that it describes; with its next offset it has (BrokerMetadataPublisher). A look at these is **settled**:
-it begins once the broker has passed the offset that bounds it.
+A broker reports a metadata offset before it has applied the records up to there to the configs of brokers, groups and
+client metrics that it describes. It has applied them when it reports its next offset (BrokerMetadataPublisher). A poll
+of these is **settled**: it begins after the broker has passed the offset that bounds it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ async def poll_bounded(
     *,
     settled: bool = False,
 ) -> Snapshot:
-    """Look between two offsets of the same brokers; a look amid a change of brokers is taken again.
+    """Poll between two offsets of the same brokers. A poll during a change of brokers is repeated.
 
     Args:
         client: The cluster.
-        look: Takes the look, and returns the addresses of the brokers that were asked.
+        take_snapshot: Takes the snapshot, and returns it with the addresses of the brokers that were asked.
         brokers: Brokers that are asked for their own configs.
         by: Returns the deadline of one request.
-        settled: Begin behind the next offset, half a second later at most.
+        settled: Begin after the next offset, half a second later at most.
 
     Raises:
         KraftError: The broker that is asked for all else is away, or refuses the login.
-        UnavailableError: The brokers changed amid each look.
+        UnavailableError: The brokers changed during each poll.
     """
     for _ in range(_ATTEMPTS):
         at_ms = int(time.time() * 1000)
@@ -59,7 +59,7 @@ async def poll_bounded(
             await _settle(client, before, by)
         found, sources = await take_snapshot()
         after = await _offsets(client, brokers, by)
-        # A broker that went or was back amid the look counts by none of its offsets.
+        # The offsets of a broker that went away or came back during the poll do not count.
         known = [each for each in before.keys() & after.keys() if before[each][0] == after[each][0]]
         if None in known and sources <= {None, *(before[each][0] for each in known)}:
             first, last = min(before[each][1] for each in known), max(after[each][1] for each in known)
@@ -78,7 +78,7 @@ async def _offsets(
         except errors.UnreachableError:
             if broker is None:
                 raise
-            return None  # it is left out of the look as well
+            return None  # it is left out of the poll as well
         if features.offset < 0:
             raise UnavailableError(f"The broker at {features.source} names no metadata offset: it uses ZooKeeper")
         return features.source, features.offset

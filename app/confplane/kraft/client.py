@@ -94,7 +94,7 @@ class KraftClient:
     ) -> AlterSender[Resource, str]:
         """Return the alters of one broker's own configs, by its number; None: of all other configs.
 
-        Each has one request at a time, and those of different lanes do not wait for each other.
+        Each has one request at a time. Those of different partitions do not wait for each other.
         """
         connect = self._pool.any if broker is None else partial(self._pool.broker, broker)
         return self._config_alters.setdefault(

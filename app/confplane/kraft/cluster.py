@@ -114,15 +114,15 @@ class KraftCluster:
 
     @property
     def keeps_eligible_replicas(self) -> bool:
-        """True under eligible leader replicas (KIP-966), as the last look found; before the first one, too.
+        """True under eligible leader replicas (KIP-966), as the last poll found, and before the first poll.
 
-        Every look asks its brokers for the finalized features in any case, for their offsets.
+        Every poll asks its brokers for the finalized features anyway, for their offsets.
         """
         levels = None if self._made is None else self._made[1].finalized
         return levels is None or levels.get(_ELIGIBLE_REPLICAS, 0) > 0
 
     async def barrier(self, deadline: float) -> int:
-        """Return a metadata offset behind all acknowledged changes; see the port."""
+        """Return a metadata offset after all acknowledged changes; see the port."""
         with translate_errors():
             client = await self._client()
             try:
@@ -168,7 +168,7 @@ class KraftCluster:
     # -- quotas
 
     async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
-        """Look at all client quotas; see the port."""
+        """Describe all client quotas; see the port."""
         with translate_errors():
             client = await self._client()
 
@@ -189,7 +189,7 @@ class KraftCluster:
         return self._converter.quotas(entry.entity, entry.values.items())
 
     async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        """Look at the quotas of some entities; see the port."""
+        """Describe the quotas of some entities; see the port."""
         with translate_errors():
             client = await self._client()
 
@@ -259,7 +259,7 @@ class KraftCluster:
                 return [AlterRetriable(str(error))]
 
     async def names(self, entity_type: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
-        """Return the entities of an area that may have declared configs; see the port."""
+        """Return the entities of a type that may have declared configs; see the port."""
         with translate_errors():
             client = await self._client()
             if entity_type is KraftEntityType.BROKERS:
@@ -276,7 +276,7 @@ class KraftCluster:
         ]
 
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        """Look at the declared configs of some entities; see the port."""
+        """Describe the declared configs of some entities; see the port."""
         ids = await self.topics(deadline) if any(each.types[0] is EntityType.TOPIC for each in entities) else {}
         resources = [resource_of(each) for each in entities]
         own = {int(each.name) for each in resources if each.type is ConfigResourceType.BROKER and each.name}

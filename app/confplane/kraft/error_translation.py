@@ -1,4 +1,4 @@
-"""Errors of the wire as the services know them."""
+"""Translates errors of the wire protocol to those of the port."""
 
 from __future__ import annotations
 

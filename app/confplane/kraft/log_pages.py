@@ -1,7 +1,7 @@
 """The metadata log as the services know it: pages of changes, out of the records that the controllers wrote.
 
 A record of a topic's removal has the topic's id alone. Names are known from the records of topics, and from a list of
-all topics at the begin; where a name is not known, the page asks for a look behind its changes.
+all topics at the begin; where a name is not known, the page is incomplete, and a poll must follow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogPages:
     """Makes the pages of one iteration over the log.
 
     Args:
-        sights: The conversion of names and values.
+        converter: The conversion of names and values.
         topics: The ids of the cluster's topics by name, as of an offset at the begin of the log or later.
     """
 

@@ -39,7 +39,7 @@ _RIGHTS: Final = {
     KraftEntityType.GROUPS: "DESCRIBE_CONFIGS on CLUSTER and on GROUP",
     KraftEntityType.CLIENT_METRICS: "DESCRIBE_CONFIGS on CLUSTER",
 }
-"""The rights of each area in Kafka's words (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
+"""The rights of each entity type in Kafka's words (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
 _ALTER_RIGHTS: Final = {
     KraftEntityType.QUOTAS: "ALTER_CONFIGS on CLUSTER",
     KraftEntityType.TOPICS: "ALTER_CONFIGS on TOPIC",
@@ -51,7 +51,7 @@ _ALTER_RIGHTS: Final = {
 
 
 class PermissionProbe:
-    """Tries the describes of each area, and the alters.
+    """Tries the describes of each entity type, and the alters.
 
     Args:
         client: The cluster.
@@ -65,7 +65,7 @@ class PermissionProbe:
     async def probe(
         self, deadline: float, *, alters: bool = False
     ) -> dict[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Return the permission for each area, and a sentence on what is missing.
+        """Return the permission for each entity type, and a sentence on what is missing.
 
         Args:
             deadline: On ``time.monotonic()``'s clock.
@@ -99,7 +99,7 @@ class PermissionProbe:
     async def _probe_alters(
         self, entity_type: KraftEntityType, remark: str, deadline: float
     ) -> tuple[EntityTypePermission, str]:
-        """Return the permission for an area that may be described, with the remark on its describe."""
+        """Return the permission for an entity type that may be described, with the remark on its describe."""
         for each in await self._try_alters(entity_type, deadline):
             if isinstance(each, AlterRetriable):
                 return (
@@ -111,7 +111,7 @@ class PermissionProbe:
         return EntityTypePermission.FULL, remark
 
     async def _try_alters(self, entity_type: KraftEntityType, deadline: float) -> list[AlterOutcome]:
-        """Alter no key of each entity of an area, or of one that nobody has."""
+        """Alter no key of each entity of a type, or of an entity that does not exist."""
         by = partial(self._by, deadline)
         if entity_type is KraftEntityType.QUOTAS:
             return await self._client.quota_alters.alter([((("user", _NOBODY),), {})], by, validate_only=True)

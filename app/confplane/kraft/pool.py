@@ -35,7 +35,7 @@ _CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
 
 
 class ConnectionPartition(IntEnum):
-    """Connections of their own, since a node answers the requests of one connection one after the other."""
+    """Separate connections to a node, because a node answers the requests of one connection one after the other."""
 
     SHORT = 0
     LONG = 1
@@ -70,7 +70,7 @@ class _Slot:
 
 
 class ConnectionPool:
-    """Connections to the brokers, or to the controllers, of one cluster; one for each address and lane.
+    """Connections to the brokers, or to the controllers, of one cluster; one for each address and partition.
 
     Args:
         bootstrap: Addresses to begin with.
@@ -252,6 +252,6 @@ class ConnectionPool:
 
 
 def _retrieve_error(opening: asyncio.Task[KraftConnection]) -> None:
-    """Take note of an end that no caller may be there for any more."""
+    """Retrieve the error, because every caller may be gone."""
     if not opening.cancelled():
         opening.exception()

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 UNREADABLE: Final = ""
-"""The subject that is used where a certificate can't be read: nobody's."""
+"""The subject of a certificate that can't be read. It belongs to no principal."""
 _MAX_BYTES: Final = 32 * 1024
 _CACHE_SIZE: Final = 1024
 _PEM: Final = b"-----BEGIN"
 
 
 def subject_of_peer(transport: asyncio.BaseTransport) -> str | None:
-    """Return the subject of the certificate that a client gave in its handshake; None where it gave none."""
+    """Return the subject of the certificate that a client sent in its handshake, or None if it sent no certificate."""
     connection = transport.get_extra_info("ssl_object")
     certificate = None if connection is None else connection.getpeercert(binary_form=True)
     return None if certificate is None else _subject(certificate)

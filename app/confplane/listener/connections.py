@@ -1,7 +1,7 @@
 """The open connections of a process: their number, the wait of each, and the bounds of both.
 
-Each connection stands in at most one line, by the event that it waits for. All connections of a line have the same time
-limit, so a line is in the order of its deadlines, and one sweep checks the first of each line: no connection has a
+Each connection is in at most one wait queue, according to the event that it waits for. All connections of a queue have
+the same time limit, so the queue is ordered by deadline and a sweep only checks its first entries. No connection has a
 timer of its own.
 """
 
@@ -54,12 +54,12 @@ class ConnectionLimits:
 
 
 class ClientConnection(Protocol):
-    """A connection as the lines see it."""
+    """A connection as the wait queues see it."""
 
     queue: WaitQueue | None
 
     def overdue(self, queue: WaitQueue) -> None:
-        """End the wait: answer or close, so that the connection leaves its line, or waits anew in it."""
+        """End the wait: answer or close, so that the connection leaves its queue, or restart the wait."""
 
     def drop(self) -> None:
         """Close at once, without an answer."""
@@ -80,7 +80,7 @@ class WaitQueue:
 
 
 class Connections:
-    """All open connections. Their clock stops while the loop is held, so that no connection is closed for our delay.
+    """All open connections. Their clock stops while the event loop is blocked, so our own delays close no connection.
 
     Args:
         limits: The limits of number, bytes and time.
@@ -113,7 +113,7 @@ class Connections:
             self._timer.cancel()
 
     def add(self, connection: ClientConnection) -> None:
-        """Take a new connection; at the cap drop the connection that has waited longest for a complete head.
+        """Add a new connection. At the limit, drop the connection that has waited longest for a complete head.
 
         Refused connections that still send have no head either, and are dropped first.
         """
@@ -123,7 +123,7 @@ class Connections:
             self._drop_first(self.closing if self.closing.waiting else self.heads)
 
     def admits(self) -> bool:
-        """Return True where a request on a new connection is served; at the cap an idle connection makes room."""
+        """Return True if a request on a new connection is served. At the limit, an idle connection is closed for it."""
         if self._served() < self.limits.connections:
             return True
         if self.idle.waiting:
@@ -138,7 +138,7 @@ class Connections:
         self.move(connection, None)
 
     def move(self, connection: ClientConnection, queue: WaitQueue | None) -> None:
-        """Move a connection to the end of a line, or out of all lines while it waits for nothing but us."""
+        """Move a connection to the end of a queue, or out of all queues while it only waits for us."""
         if connection.queue is not None:
             del connection.queue.waiting[connection]
         connection.queue = queue

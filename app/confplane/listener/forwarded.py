@@ -40,7 +40,7 @@ class ForwardedForMiddleware:
     """Replaces the peer of a request by the client for whom trusted proxies sent it.
 
     Each proxy adds the address of its own client at the end of ``X-Forwarded-For``. The header is read from its end:
-    the first address outside the trusted networks is the client's. Reading stops at the first entry that is no
+    the first address outside the trusted networks is the client's. Reading stops at the first entry that is not an
     address, so that no other text can become a client. The header of any other peer is ignored.
 
     Args:

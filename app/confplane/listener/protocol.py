@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     RenderedError = tuple[int, list[tuple[bytes, bytes]], bytes]
     ErrorRenderer = Callable[[ConfplaneError, bytes | None], RenderedError]
-    """Renders an error; takes the header Origin of the request besides, as far as it was read."""
-    """Renders an error as an answer: its status, headers and body."""
+    """Renders an error as status, headers and body. The second argument is the Origin header, if it was read."""
 
 ALWAYS_ANSWERED: Final = frozenset({"/livez"})
 """Paths that are answered above the cap of connections."""
@@ -52,9 +51,9 @@ class ListenerConfig(uvicorn.Config):
 class BoundedProtocol(HttpToolsProtocol):
     """A connection with bounds on its client.
 
-    Bytes are counted by ``_quiet``: those read since the parser last reported a complete head, a piece of a body or the
+    ``_unreported_bytes`` counts the bytes read since the parser last reported a complete head, a piece of a body or the
     end of a request. So one bound holds for heads, trailers and the extensions of chunks, and costs a short request one
-    addition. The bound is exact for a head that begins with a read; for a head behind another request it begins with
+    addition. The bound is exact for a head that begins with a read; for a head after another request it begins with
     the next read.
 
     No connection is upgraded: a request for an upgrade is answered as an ordinary one (RFC 9110, section 7.8). Java's
@@ -79,7 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._upgrade = False
         self._discarding = False
-        """True where nothing more is read from the client; its further bytes are dropped."""
+        """True if nothing more is read from the client. Its further bytes are dropped."""
         self._half_closed = False
         self._lost = False
         self._pending_error: ConfplaneError | None = None
@@ -137,8 +136,8 @@ class BoundedProtocol(HttpToolsProtocol):
             )
         if len(self.url) > self._max_head_bytes // 2:
             return TargetTooLongError(
-                f"The request's head is larger than {self._max_head_bytes} bytes, most of it the URL; ask for less at once, or "
-                "by the operation that takes a body"
+                f"The request's head is larger than {self._max_head_bytes} bytes, most of it the URL; ask for less at "
+                "once, or by the operation that takes a body"
             )
         return HeadTooLargeError(
             f"The request's head is larger than {self._max_head_bytes} bytes; send fewer or shorter headers"
@@ -164,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.queue is self._connections.heads and not self._connections.admits():
             self.app = _app_above_cap(self.config.loaded_app, self.config.render_error)
         super().on_headers_complete()
-        # Fields behind the body are trailers, not headers.
+        # Fields after the body are trailers, not headers.
         self._sent, self.headers = self.headers, []
         if len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(
@@ -186,7 +185,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _continue_without_upgrade(self, rest: bytes) -> None:
-        """Parse a request again without its offer to upgrade, and the bytes behind its head."""
+        """Parse a request again without its offer to upgrade, and then the bytes after its head."""
         method, self._upgrade = self.parser.get_method(), False
         if method == b"CONNECT":
             self._refuse(InvalidRequestError("CONNECT is for proxies, and this is none"), CloseReason.MALFORMED)
@@ -274,7 +273,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _update_queue(self) -> None:
-        """Move the connection to the line of its current wait."""
+        """Move the connection to the queue of its current wait."""
         if self._lost:
             return
         connections = self._connections
@@ -286,7 +285,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._latest is None:
             queue = connections.heads
         elif self._in_body:
-            # A body behind another request is not read yet.
+            # A body after another request is not read yet.
             queue = None if self.pipeline or self._discarding else connections.bodies
         elif not self.cycle.response_complete:
             queue = None
@@ -346,7 +345,7 @@ def _origin(headers: Iterable[tuple[bytes, bytes]] | None) -> bytes | None:
 
 
 def _app_above_cap(app: ASGIApp, render_error: ErrorRenderer) -> ASGIApp:
-    """Return the application above the cap of connections: the process is alive, and serves no more."""
+    """Return the application for requests above the connection limit: only liveness is answered."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in ALWAYS_ANSWERED:

@@ -72,7 +72,7 @@ def serve(
         app: The application.
         settings: The listener's settings.
         connections: The process's connections, with their limits.
-        refuse: Renders the errors of bytes that never become a request.
+        render_error: Renders the errors of bytes that never become a request.
         readiness: Set to stopping at the begin of a stop.
         tls: The TLS of connections; None for plain HTTP.
     """

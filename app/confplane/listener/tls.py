@@ -18,7 +18,7 @@ _MODES: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required
 class ListenerTls:
     """The TLS of new connections.
 
-    The listener keeps one context; each handshake goes on with the newest. Connections that are open keep theirs.
+    The listener keeps one context; each handshake continues with the newest. Connections that are open keep theirs.
 
     Args:
         settings: The settings.

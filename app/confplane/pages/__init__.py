@@ -1,4 +1,4 @@
-"""HTML pages, made from the templates beside this module. Every value in a page is escaped."""
+"""HTML pages, made from the templates in this package. Every value in a page is escaped."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ClassArchive:
 
     Attributes:
         path: The archive; where ``is_made`` is false, the file that Java writes to make one.
-        is_made: True where there is an archive.
+        is_made: True if there is an archive.
     """
 
     path: Path
@@ -56,9 +56,9 @@ class ClassArchive:
             java: The ``java`` that runs Spark.
 
         Returns:
-            None where the user has no cache directory, or none that belongs to the user alone: whoever may write an
-            archive decides which code Java runs. None, too, where there is neither an archive nor room for one, and
-            where the path has a colon, at which Java would divide it.
+            None if the user has no cache directory that belongs to the user alone: a user who can write an archive
+            decides which code Java runs. Also None if there is neither an archive nor space for one, or if the path has
+            a colon, at which Java would divide it.
         """
         home = os.environ.get("HOME")
         cache = os.environ.get("XDG_CACHE_HOME") or (home and Path(home, ".cache"))

@@ -18,7 +18,7 @@ _LOW: Final = {"changes": "created_at", "registration_events": "id"}
 
 @dataclass(frozen=True, slots=True)
 class FileFrames:
-    """The frames; see :class:`confplane.rollups.reading.Frames`.
+    """The frames of files; see :class:`confplane.rollups.reading.Frames`.
 
     Attributes:
         read: (frame, columns, low) -> the frame with these columns at least, and with rows below ``low`` maybe. Raises

@@ -94,7 +94,7 @@ def fold_changes(
         begin: The revision of the first change of the trail.
         carried: The fold of an earlier run, whose revision is not above ``floor``; None for none.
         settled: The revision of the fold that is handed on, not above ``floor``; None for none.
-        newest_version: The highest version of any znode; None where it is not known. Where it is that of a single
+        newest_version: The highest version of any znode; None if it is not known. Where it is that of a single
             range, the changes are not divided.
 
     Returns:

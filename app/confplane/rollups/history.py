@@ -1,4 +1,4 @@
-"""The history of a cluster's changes in Postgres: short looks by its indexes, from the driver."""
+"""The history of a cluster's changes in Postgres: short index queries, run by the driver."""
 
 from __future__ import annotations
 

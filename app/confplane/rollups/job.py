@@ -40,7 +40,7 @@ OPTIONS: Final = frozenset(
 ``as_of``
     ``datetime``, aware: the moment that the run describes; nothing that was recorded after it is in the frames.
 ``begin``
-    ``int`` or None: the revision of the first change of the trail that committed; None where there is none.
+    ``int`` or None: the revision of the first change of the trail that committed; None if there is none.
 ``capacity``
     ``Mapping[str, float]``: quota key -> the capacity of one broker, in the quota's unit; empty when not given.
 ``ceiling``
@@ -53,14 +53,14 @@ OPTIONS: Final = frozenset(
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``. Below
     ``floor`` only where the run reads a standby that is behind its primary.
 ``newest_version``
-    ``int`` or None: the highest version of any znode in ``znodes``; None where it is not known.
+    ``int`` or None: the highest version of any znode in ``znodes``; None if it is not known.
 ``other``
     ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
 ``other_release``
     ``str``: the release of the other side's Kafka.
 ``recorded_since``
     ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had a
-    state of every entity (``watermarks.since``). None where ``watermark`` is None, and where the revision was not
+    state of every entity (``watermarks.since``). None if ``watermark`` is None, and where the revision was not
     noted.
 ``release``
     ``str``: the release of the cluster's Kafka, "3.9" or "4.4", whose catalog defines the configs of ``znodes``.
@@ -68,13 +68,13 @@ OPTIONS: Final = frozenset(
     ``Teams`` or None (:mod:`confplane.domain.teams`): the teams of principals; None when not given.
 ``watermark``
     ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
-    of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.
+    of every entity (``watermarks``, where ``complete``); None if it never ran or is not that far.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The fold of a job: its changes up to a revision, summed up in few rows, which a run hands to the next.
+    """The fold of a job: its changes up to a revision, summarized in a few rows, which each run passes to the next.
 
     Attributes:
         schema: The schema of its rows.
@@ -87,7 +87,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class CarriedFold:
-    """The fold of an earlier run.
+    """The fold of the previous run, on which the current run builds.
 
     Attributes:
         rows: Its rows.
@@ -122,9 +122,10 @@ class Job:
             returned are all rows, those kept of ``previous`` included.
         lookback_days: Of an incremental job: ``changes`` begins that many days before ``since``.
         options: Names of :data:`OPTIONS`.
-        fold: The fold that runs hand on. The transform then takes ``carried`` too, the :class:`CarriedFold` fold of the run
-            before, or None for a run that reads all changes; and ``settled``, the revision up to which it folds the
-            changes for the next run, ``floor`` at most, or None. It returns the rows and that fold, or None.
+        fold: The fold that each run passes to the next. The transform then takes two more arguments: ``carried``, the
+            :class:`CarriedFold` of the previous run, or None for a run that reads all changes; and ``settled``, the
+            revision up to which it folds the changes for the next run, ``floor`` at most, or None. It returns the rows
+            and that fold, or None.
     """
 
     name: str

@@ -124,7 +124,7 @@ def deciding_entries(clients: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def by_key(decided: DataFrame) -> DataFrame:
-    """Return the result of :func:`deciding_entries` with one row per client and key: ``config_key, level, source, stored``.
+    """Return the deciding entries as one row per client and key: ``config_key, level, source, stored``.
 
     ``has_user`` and ``has_client`` say whether ``of_user`` and ``of_client`` set the key.
     """

@@ -1,4 +1,4 @@
-"""The rows of a rollup that say most: the largest and the strangest of any number of rows, found in one pass."""
+"""The most notable rows of a rollup: the largest and the most unusual of any number of rows, found in one pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _KINDS: Final = {kind: place for place, kind in enumerate(ROLLUPS["integrity"].k
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The order of a rollup's rows by how much they say.
+    """The order of a rollup's rows by how notable they are.
 
     Attributes:
-        weight: Row -> numbers, larger where it says more.
-        says: The order, in words.
+        weight: Row -> numbers, larger for more notable rows.
+        description: The order, in words.
         group: The column whose values are in units of their own, so that each has its share of the rows.
     """
 
@@ -64,7 +64,7 @@ def _or_less(value: float | None) -> float:
 
 
 class NotableRows:
-    """Keeps the rows of a rollup that say most.
+    """Keeps the most notable rows of a rollup.
 
     Args:
         name: The rollup.
@@ -83,12 +83,12 @@ class NotableRows:
         return self._order.description
 
     def passing(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """Pass rows on, and keep those that say most."""
+        """Yield all rows, and keep the most notable ones."""
         for row in rows:
             self._seen += 1
             group = "" if self._order.group is None else row[self._order.group]
             heap = self._heaps.setdefault(group, [])
-            # Of rows that say as much the first are kept.
+            # Of equally notable rows the first ones are kept.
             entry = (self._order.weight(row), -self._seen, row)
             if len(heap) < self._most:
                 heapq.heappush(heap, entry)
@@ -97,7 +97,7 @@ class NotableRows:
             yield row
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return the rows that were kept, the one that says most first, and groups one after the other."""
+        """Return the kept rows group by group, the most notable row of each group first."""
         each = max(1, self._most // max(1, len(self._heaps)))
         found = [heapq.nlargest(each, heap) for _, heap in sorted(self._heaps.items())]
         return [row for heap in found for _, _, row in heap]

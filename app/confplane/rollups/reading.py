@@ -30,7 +30,7 @@ class NotInReadingError(ValueError):
 
 
 class History(Protocol):
-    """Looks into the changes of a reading, without their contents."""
+    """Queries about the changes of a reading, without their contents."""
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
         """Return the least ``created_at`` of the changes with an intent or an outcome recorded then or later."""
@@ -93,9 +93,10 @@ class Reading:
             previous: The position of a run that the job may build on.
 
         Returns:
-            The frames, and the begin of the changes in a run that builds on the one before (``since`` of an incremental
-            :class:`Job`, or that of :class:`confplane.rollups.job.CarriedFold`). It is None for a run from the beginning:
-            the job always begins there, there is no run before, or its rows or its fold are not of this history.
+            The frames, and the start of the changes in a run that builds on the previous one (``since`` of an
+            incremental :class:`Job`, or of :class:`confplane.rollups.job.CarriedFold`). The start is None for a run
+            from the beginning: the job never builds on earlier runs, there is no earlier run, or the rows or the fold
+            of that run are not of this history.
 
         Raises:
             NotInReadingError: The job needs frames that this reading lacks.
@@ -130,14 +131,14 @@ class Reading:
         return self._frames.frame(name, columns, low)
 
     def settled(self) -> int | None:
-        """Return the revision up to which a run of now folds the changes for the next run; None where there is none."""
+        """Return the revision up to which a run of now folds the changes for the next run; None if there is none."""
         last, floor = self._frames.history.last_until(self.as_of - UNSETTLED), self.options.get("floor")
         return None if last is None or floor is None else min(last, floor)
 
     def _unfolded(self, previous: Mapping[str, Any]) -> datetime | None:
         """Return the time of the first change that the fold of an earlier run lacks.
 
-        None where it is no fold of this trail: changes of lower revisions were recorded since, the trail begins at
+        None if it is no fold of this trail: changes of lower revisions were recorded since, the trail begins at
         another revision, or ZooKeeper went back.
         """
         fold, then = previous.get("fold"), datetime.fromisoformat(previous["as_of"])

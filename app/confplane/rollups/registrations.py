@@ -27,8 +27,8 @@ def current_registrations(events: DataFrame, previous: DataFrame | None = None) 
         Their columns are entity_id, software_name, software_version, supported_configs (sorted), first_seen and
         last_seen. Entities are ``user=`` or ``user=,client-id=``.
 
-    Costs one pass over the events, which are kept in Spark's cache meanwhile, and one shuffle of the seen ones by
-    entity; clearings are few, and joined by broadcast.
+    Costs one pass over the events, which stay in Spark's cache during the run, and one shuffle of the ``seen`` events
+    by entity. Clearings are few, and are joined by broadcast.
     """
     events = events.persist()
     seen = events.where("event = 'seen'").select(

@@ -43,12 +43,12 @@ class RollupResult:
         question: The question that the rollup answers.
         rows: The rows, each with the columns by name, in the order in which they are listed. They are read once, in any
             number.
-        as_of: The moment that the rows describe; None where the rollup never ran.
+        as_of: The moment that the rows describe; None if the rollup never ran.
         run_id: The id of the run.
         count: The number of rows.
         pending: Of ``integrity``, the number of mismatches that may go away by themselves.
         failure: The end of the last run in words, where it was not complete; empty otherwise.
-        age: The age of the moment; None where the rollup never ran.
+        age: The age of the moment; None if the rollup never ran.
     """
 
     name: str
@@ -86,7 +86,7 @@ class RollupResult:
 
     @property
     def status_class(self) -> str:
-        """The colour of the line: ``good`` or ``bad`` of ``integrity``, ``plain`` of results that are neither.
+        """The CSS class of the line: ``good`` or ``bad`` for ``integrity``, ``plain`` for all other results.
 
         A failed last run of any rollup is ``bad``. Mismatches that may go away are neither, as for the gate and the
         alert; nor is an old result ``good``.

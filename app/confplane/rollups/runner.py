@@ -48,7 +48,7 @@ class RunOptions:
     Attributes:
         principal: The caller.
         full: Begin at the beginning, also where a job could continue from its current run.
-        since: A UTC midnight: an incremental job counts anew from this time on, at least.
+        since: A UTC midnight: an incremental job counts again from this time on, at least.
         capacity: Quota key -> the capacity of one broker.
         teams: The teams of principals; None for none.
         output: The path for Parquet files too, on any file system of Hadoop; None for none.

@@ -80,12 +80,12 @@ def _keep_classes(spark: SparkSession) -> None:
 
 
 def is_running() -> bool:
-    """Return True where this process has started Java already."""
+    """Return True if this process has started Java already."""
     return SparkSession.getActiveSession() is not None
 
 
 def submitted() -> bool:
-    """Return True where spark-submit runs this process, in any deploy mode: it has started Java, and knows the master.
+    """Return True if spark-submit runs this process, in any deploy mode: it has started Java, and knows the master.
 
     Java names the port by which Python reaches it.
     """

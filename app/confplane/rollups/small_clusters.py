@@ -1,4 +1,4 @@
-"""Small clusters: settings under which Java starts, plans and ends sooner, for runs that hardly have rows.
+"""Small clusters: settings with which Java starts, plans and ends faster, for runs that have few rows.
 
 On a small cluster a run's time is Java's start and the planning and compiling of queries. There the JVM's quick
 compiler and its serial collector do, plans are interpreted in place of being compiled, and one part of each shuffle is

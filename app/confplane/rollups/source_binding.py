@@ -1,8 +1,8 @@
-"""Data sources that carry values to the workers inside their class, and so leave nothing behind on any disk.
+"""Binds secret values to the class of a Spark data source, so that they are never written to disk.
 
-Spark hands a data source nothing but options, which stand in plans, event logs and web pages, and a class, which it
-keeps in memory and sends to the Python processes that plan and read. So a connection string travels in the class: as
-that of Spark's own JDBC source does, within the serialized task.
+Spark passes a data source its options and its class. Options appear in plans, event logs and web pages. The class stays
+in memory and is sent to the Python processes that plan and read. So a connection string is an attribute of the class,
+and part of the serialized task, as with Spark's own JDBC source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def bind_values(source: type[DataSource], **values: Any) -> type[DataSource]:
-    """Return a data source that has values as attributes of its class, and a name of its own.
+    """Return a subclass of a data source with values as class attributes and a unique name.
 
     Args:
         source: The data source; its attributes of these names are declared and have no value.
@@ -28,7 +28,7 @@ def bind_values(source: type[DataSource], **values: Any) -> type[DataSource]:
 
 
 def register(spark: SparkSession, source: type[DataSource], **values: Any) -> str:
-    """Register a data source that carries values, and return the name to read or write it by.
+    """Register a data source with bound values, and return the name to read or write it by.
 
     Args:
         spark: The session, which keeps the values for as long as it lasts.

@@ -35,10 +35,10 @@ def standby_dsn(given: str, primary: SecretStr) -> SecretStr:
 
 
 def wait_for_replay(standby: SecretStr, primary: SecretStr) -> datetime | None:
-    """Wait until a standby has all that its primary has now, for :data:`WAIT_S` at most.
+    """Wait until a standby has replayed everything that its primary has now, for :data:`WAIT_S` at most.
 
     Returns:
-        None where it has; else the time of the last commit that it has, aware.
+        None if it has; otherwise the time of the last commit that it replayed, aware.
 
     Raises:
         UnavailableError: One of the two is away, or the standby has replayed no commit since its start.

@@ -32,11 +32,11 @@ class AdminToken:
         return cls(_first_line(path))
 
     def reload(self, path: Path) -> None:
-        """Take the token that a file has now; the earlier one is no longer valid.
+        """Read the token from the file again. The earlier token is no longer valid.
 
         Raises:
-            OSError: The file can't be read, and the earlier token stays.
-            ValueError: The token is too short, and the earlier one stays.
+            OSError: The file can't be read; the earlier token remains valid.
+            ValueError: The token is too short; the earlier token remains valid.
         """
         self._digest = _checked(_first_line(path))
 

@@ -1,4 +1,4 @@
-"""The entrance: all sources of identities, as the settings name them, and their work in the background."""
+"""Authentication setup: builds the sources of identities from the settings, with their background work."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class AuthenticationSetup:
-    """The sources of identities of a process.
+    """Builds the authenticator of a process.
 
     Args:
         settings: The settings.
         api_tokens: Authenticates API tokens.
-        control: Makes the access of an identity.
-        files: Files of other parts that are read again when they change.
+        control: Returns the access of an identity.
+        files: Files of other parts that are reloaded when they change.
 
     Attributes:
-        door: Admits requests.
+        authenticator: Authenticates requests.
         background: Work to start and stop with the process.
 
     Raises:

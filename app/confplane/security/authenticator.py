@@ -1,4 +1,4 @@
-"""The door: the one way from a request's credentials to its access."""
+"""The authenticator: turns the credentials of a request into its access. There is no other way."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LONGEST: Final = 1_024
 
 
 class Authenticator:
-    """Admits requests. Nothing here waits: all that a decision needs is in memory.
+    """Authenticates requests. It never waits: everything that it needs is in memory.
 
     Args:
-        authenticators: The kinds of bearer tokens, in the order in which they are tried.
-        control: Makes the access of an identity.
-        certificates: Makes identities of client certificates; None where none are accepted.
+        authenticators: One authenticator for each kind of bearer token, in the order in which they are tried.
+        control: Returns the access of an identity.
+        certificates: Returns the identities of client certificates. None if certificates are not accepted.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Authenticator:
             request_id: The id of the request.
 
         Raises:
-            UnauthenticatedError: There are no credentials, or they are not valid. The text never repeats them.
-            UnavailableError: It is not known now whether they are valid.
-            InvalidRequestError: The header with the user to act for names none that can be.
+            UnauthenticatedError: The credentials are missing or not valid. The message never repeats them.
+            UnavailableError: Their validity cannot be checked at the moment.
+            InvalidRequestError: The header with the user to act for is not valid.
             ForbiddenError: The caller may not act for the user that it names.
         """
         identity = self._identify(credentials)

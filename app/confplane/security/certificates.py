@@ -1,4 +1,4 @@
-"""Identities of client certificates: the principals that Kafka makes of their subjects."""
+"""Identities of client certificates: the principals that Kafka derives from their subjects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Certificates:
 
     Args:
         mapper: The rules of the brokers.
-        others: The prefixes of the issuers of access tokens, none of whose principals a certificate may make.
+        reserved_prefixes: Prefixes of the issuers of access tokens, which no principal of a certificate can have.
     """
 
     def __init__(self, mapper: PrincipalMapper, reserved_prefixes: Collection[str] = ()) -> None:
@@ -34,10 +34,10 @@ class Certificates:
         self._identities = lru_cache(maxsize=_CACHE_SIZE)(self._identity)
 
     def identify(self, subject: str) -> Identity:
-        """Return the identity of a subject; the empty subject is that of a certificate that can't be read.
+        """Return the identity of a subject. An empty subject stands for a certificate that can't be read.
 
         Raises:
-            UnauthenticatedError: No principal is made of it.
+            UnauthenticatedError: The subject has no valid principal.
         """
         return self._identities(subject)
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from confplane.domain.access.identities import Identity
 
 CERTIFICATE: Final = "confplane.certificate"
-"""Key of a request's scope with the subject of its verified client certificate; absent where there is none."""
+"""Scope key of the subject of a verified client certificate. Absent if the client has no certificate."""
 
 
 class Credentials(NamedTuple):
@@ -17,18 +17,18 @@ class Credentials(NamedTuple):
     authorization: bytes | None = None
     """The header ``Authorization``."""
     certificate: str | None = None
-    """The subject of a verified client certificate, as RFC 2253 writes it; empty where it can't be read."""
+    """The subject of a verified client certificate, in the form of RFC 2253. Empty if it can't be read."""
     behalf_of: bytes | None = None
     """The header ``Confplane-On-Behalf-Of``."""
 
 
 class TokenAuthenticator(Protocol):
-    """Turns one kind of bearer token into an identity. Each kind is an implementation; none of them waits."""
+    """Turns one kind of bearer token into an identity. Implementations never wait."""
 
     def authenticate(self, given: bytes) -> Identity | None:
-        """Return the identity of a bearer token; None where the token is of another kind.
+        """Return the identity of a bearer token, or None if the token is of another kind.
 
         Raises:
-            UnauthenticatedError: The token is of this kind, and not valid. The text never repeats it.
-            UnavailableError: It is not known now whether the token is valid.
+            UnauthenticatedError: The token is of this kind and not valid. The message never repeats it.
+            UnavailableError: The token's validity cannot be checked at the moment.
         """

@@ -1,4 +1,4 @@
-"""Security events: refusals for want of a grant, refused credentials, uses of the admin token.
+"""Security events: requests without the needed grant, refused credentials, uses of the admin token.
 
 Each event is counted, is a line of JSON in the log, and is part of a sum in the history of tokens and grants: one row
 for each kind, principal, source, subject and minute. A flood fills neither: of one kind, principal and source only so
@@ -45,13 +45,13 @@ KINDS: Final = (DENIED, UNAUTHENTICATED, ADMIN_TOKEN_USED)
 NOBODY: Final = "User:ANONYMOUS"
 """The principal of callers without a valid credential, as Kafka names them."""
 OVERFLOW: Final = "*"
-"""The principal, source and subject of the sum of events beyond the bound of sums."""
+"""Principal, source and subject of the sum that takes all events above the limit of sums."""
 LINES: Final = 10
-"""Lines of the log in a minute for one kind, principal and source; further events are counted alone."""
+"""Log lines per minute for one kind, principal and source. Further events are only counted."""
 SUMS: Final = 1_000
 """Sums of one minute; further events share one sum for each kind. It bounds the rows in the history, too."""
 BACKLOG: Final = 10_000
-"""Rows that wait for Postgres; of more, the oldest are dropped, which a line of the log says."""
+"""Rows that wait for Postgres. Above this limit the oldest rows are dropped, with a log line."""
 _MINUTE_S: Final = 60.0
 _LENGTH: Final = 200
 """Characters of a name in the log and in a sum."""
@@ -62,7 +62,7 @@ _Key = tuple[str, str, str, str]
 
 
 class EventLog(BackgroundService):
-    """Takes note of security events. Implements :class:`confplane.services.ports.access.SecurityEvents`; nothing waits.
+    """Records security events. Implements :class:`confplane.services.ports.access.SecurityEvents` and never waits.
 
     Args:
         store: The history that the sums are added to.
@@ -80,9 +80,9 @@ class EventLog(BackgroundService):
         self._sums: dict[_Key, int] = {}
         self._lines: Counter[tuple[str, str, str]] = Counter()
         self._quiet_sources: set[str] = set()
-        """Sources whose further uses of the admin token are in no line of this minute."""
+        """Sources whose further uses of the admin token are not logged in this minute."""
         self._suppressed = 0
-        """Events of the minute that are in no line."""
+        """Events of the minute that are not logged."""
         self._minute_ends = clock() + _MINUTE_S
         self._waiting: list[AccessChange] = []
         self._adding = asyncio.Lock()
@@ -94,9 +94,9 @@ class EventLog(BackgroundService):
         await self.flush()
 
     def denied(self, identity: Identity, source: str, request_id: str, operation: Operation, resource: str) -> None:
-        """Note a refusal for want of a grant.
+        """Record a request without the needed grant.
 
-        The sum is by operation and type of resource, the line of the log has the resource itself.
+        The sum is per operation and resource type. The log line has the resource itself.
         """
         self._record(
             (DENIED, identity.principal, source, f"{operation} {resource.partition('=')[0].partition(',')[0]}"),
@@ -107,12 +107,12 @@ class EventLog(BackgroundService):
         )
 
     def unauthenticated(self, kind: str, source: str, request_id: str) -> None:
-        """Note a refused credential."""
+        """Record a refused credential."""
         self._record((UNAUTHENTICATED, NOBODY, source, kind), request_id, reason=kind)
 
     def admitted_admin(self, source: str, request_id: str) -> None:
-        """Note a use of the admin token."""
-        # Every request with the admin token comes here: one that adds to a sum, and to no line, is only counted.
+        """Record a use of the admin token."""
+        # Called for every request with the admin token, so a request that is not logged takes this short path.
         key = (ADMIN_TOKEN_USED, ADMIN, source, "admin-token")
         if source in self._quiet_sources and key in self._sums and self._clock() < self._minute_ends:
             self._counts[ADMIN_TOKEN_USED] += 1

@@ -69,7 +69,7 @@ class PrincipalMapper:
         """Return the name of a subject.
 
         Raises:
-            UnmappedError: There is none.
+            UnmappedError: No rule applies.
         """
         if not _LINE_ENDS.isdisjoint(subject):
             raise UnmappedError("the subject has a line break")
@@ -106,7 +106,7 @@ def _check_syntax(pattern: str) -> None:
     """Refuse all that Java and Python read differently.
 
     Raises:
-        ValueError: There is such a part.
+        ValueError: The pattern has such a part.
     """
     at, in_class = 0, False
     while at < len(pattern):
@@ -155,7 +155,7 @@ def _with_literals(replacement: str, groups: int) -> str:
 
 
 def _replaced(pattern: re.Pattern[str], template: str, subject: str) -> str:
-    """Replace every match that Java's ``replaceAll`` finds: behind an empty one it takes the next character."""
+    """Replace every match that Java's ``replaceAll`` finds: after an empty match, it skips one character."""
     found: list[str] = []
     at = copied = 0
     while at <= len(subject) and (match := pattern.search(subject, at)) is not None:

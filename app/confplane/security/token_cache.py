@@ -1,8 +1,9 @@
-"""The book: tokens and grants in memory, kept true to the tables in Postgres.
+"""The token cache: tokens and grants in memory, refreshed from Postgres.
 
-One number in Postgres is raised by every change of a token or grant. The book asks for it twice a second, and loads the
-rows behind its own number; so a revocation is known to every process within two seconds. While Postgres is away the
-book stands, until it is too old: then no credential is decided any more, known or not.
+Every change to a token or grant increments a version number in Postgres. The cache polls this version twice a second
+and loads the rows that changed since its own version, so every process learns of a revocation within two seconds. While
+Postgres is unavailable, the cache remains in use until it is too old. After that, every credential except the admin
+token is refused, cached or not.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ _log: Final = logging.getLogger(__name__)
 
 _PREFIX: Final = api_tokens.PREFIX.encode()
 INTERVAL_S: Final = 0.5
-"""Seconds between two looks at the version."""
+"""Seconds between two polls of the version."""
 USES_S: Final = 30.0
-"""Seconds between two notes of the last use of tokens."""
+"""Seconds between two updates of the tokens' last use."""
 _STALE_WARNING_S: Final = 10.0
-"""Seconds of age from which the book is a warning."""
+"""Age in seconds above which the cache reports a warning."""
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
 
 
 class TokenCache(BackgroundService):
-    """Tokens and grants as of a moment not long ago.
+    """A recent copy of all tokens and grants.
 
     Args:
         store: The tables.
-        max_age_s: Seconds for which the book may be used without a look at the tables.
+        max_age_s: Seconds for which the cache may be used without a successful refresh.
     """
 
     def __init__(self, store: AccessStore, max_age_s: float) -> None:
@@ -56,25 +57,25 @@ class TokenCache(BackgroundService):
         self._identities: dict[bytes, Identity] = {}
         """By the SHA-256 of the token's text."""
         self._expiry_times: dict[UUID, float] = {}
-        """The ends of tokens in seconds of Unix time; 0 for a revoked one."""
+        """Expiry of each token in Unix seconds; 0 for a revoked token."""
         self._grants: dict[UUID, Grant] = {}
         self._by_principal: dict[str, dict[UUID, Grant]] = {}
         self._confirmed_at: float | None = None
         self._valid_until = -math.inf
         self._needs_full_load = False
-        """True after a loss of Postgres, which may have been restored: its rows are loaded whole."""
+        """True after a loss of Postgres, which may have been restored from a backup: the next load is complete."""
         self._unrecorded_uses: dict[UUID, float] = {}
-        """The last uses that are not noted yet, in seconds of Unix time."""
+        """Last uses that are not stored yet, in Unix seconds."""
         self._refresh_lock = asyncio.Lock()
         self._background = BackgroundTask(self._run, name="look at tokens and grants")
         self.version = 0
 
     async def stop(self) -> None:
-        """Stop, after a last note of the uses of tokens."""
+        """Stop, after storing the last uses of tokens."""
         await self._background.stop()
         await self._record_uses()
 
-    # -- what the book says
+    # -- lookups
 
     def grants_of(self, identity: Identity) -> Sequence[Grant]:
         """Return the grants to a caller's principal, to its groups and to everybody."""
@@ -93,11 +94,11 @@ class TokenCache(BackgroundService):
             self._unrecorded_uses[identity.token_id] = now
 
     def authenticate(self, given: bytes) -> Identity | None:
-        """Return the identity of an API token; None for a text that is no API token.
+        """Return the identity of an API token, or None if the text is not an API token.
 
         Raises:
             UnauthenticatedError: There is no such token.
-            UnavailableError: The book is missing or too old to decide.
+            UnavailableError: The cache is empty or too old to decide.
         """
         if not given.startswith(_PREFIX):
             return None
@@ -108,7 +109,7 @@ class TokenCache(BackgroundService):
         return identity
 
     def age_s(self) -> float | None:
-        """Return the seconds since the last look at the tables; None before the first."""
+        """Return the seconds since the last successful refresh, or None before the first."""
         return None if self._confirmed_at is None else time.monotonic() - self._confirmed_at
 
     def _too_old(self) -> UnavailableError:
@@ -119,10 +120,10 @@ class TokenCache(BackgroundService):
             retry_after_s=2,
         )
 
-    # -- the look at the tables
+    # -- refresh
 
     async def refresh(self) -> None:
-        """Look at the tables now, so that a change made by this process is known to it.
+        """Refresh now, so that this process sees a change that it just made.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -141,7 +142,7 @@ class TokenCache(BackgroundService):
             self._valid_until = asked_at + self._max_age_s
 
     def _apply(self, loaded: AccessDelta) -> None:
-        """Take changes in, without a pause: no caller sees a half of them."""
+        """Apply changes without yielding to the event loop, so that no caller sees a part of them."""
         if loaded.whole:
             self._identities, self._expiry_times, self._grants, self._by_principal = {}, {}, {}, {}
         for digest, token in loaded.tokens.items():
@@ -171,7 +172,7 @@ class TokenCache(BackgroundService):
                 await self.refresh()
             except UnavailableError as error:
                 _log.debug("%s; tokens and grants stay as they are", error.detail)
-            except Exception:  # noqa: BLE001 - a look that failed must not be the last
+            except Exception:  # noqa: BLE001 - a failed refresh must not be the last
                 _log.exception("Tokens and grants could not be read; they stay as they are")
             if time.monotonic() - noted_at >= USES_S:
                 noted_at = time.monotonic()
@@ -189,7 +190,7 @@ class TokenCache(BackgroundService):
     # -- for operators
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return a notice while the book is missing or old."""
+        """Return a warning while the cache is empty or old."""
         age = self.age_s()
         if age is None:
             return [OperatorWarning("Tokens and grants were not read yet: only the admin token is decided")]

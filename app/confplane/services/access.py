@@ -1,4 +1,4 @@
-"""The authorization port: asked at the draft of a change and at the collection of a read, and by no handler.
+"""Authorization: checked when a change is drafted and when a read selects a cluster facet, never by a handler.
 
 ``Rights`` are a caller's ranges of names, made from the grants once and kept until tokens or grants change. ``Access``
 is the rights of one request; it alone refuses.
@@ -41,7 +41,7 @@ class Rights:
     def __init__(self, identity: Identity, copy: AccessCopy) -> None:
         self.identity = identity
         self.unlimited = identity.is_admin and identity.narrowing is None and identity.behalf_of is None
-        """True where every operation on every resource is allowed, now and later."""
+        """True if every operation on every resource is allowed, now and later."""
         self._copy = copy
         self._behalf = None if identity.behalf_of is None else Rights(identity.behalf_of, copy)
         self._made: dict[tuple[str | None, Operation], NameRanges] = {}
@@ -114,7 +114,7 @@ class Access:
 
     @property
     def unlimited(self) -> bool:
-        """True where every operation on every resource is allowed, now and later."""
+        """True if every operation on every resource is allowed, now and later."""
         return self.rights.unlimited
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ class Access:
         return self.rights.allowed(cluster, operation)
 
     def allows(self, cluster: str | None, operation: Operation, spelling: str) -> bool:
-        """Return True where the caller may do something with a resource.
+        """Return True if the caller may do something with a resource.
 
         Args:
             cluster: The cluster; None: all clusters together.

@@ -1,7 +1,7 @@
-"""A collection: one facet of one cluster, with the tree that holds its keys.
+"""One facet of one cluster, with the tree that holds its keys.
 
-A collection that is bound to an access (:meth:`ClusterFacet.visible_to`) reads what the caller may describe, and nothing
-else: it refuses a hidden entity before any look-up, and its walks leave hidden entities out without a visit.
+A cluster facet that is bound to an access (:meth:`ClusterFacet.visible_to`) reads only what the caller may describe: it
+refuses a hidden entity before reading it, and its scans skip hidden entities.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class ClusterFacet:
     laid_out: bool = False
     """True for client configs: the cluster's layout names the tree."""
     layout_chosen: bool = True
-    """True where the settings name a layout."""
+    """True if the settings name a layout."""
     layout: LayoutCheck | None = None
-    """The layout that the collection's writes rest on; see :meth:`placed`."""
+    """The layout that the writes depend on; see :meth:`placed`."""
     access: Access | None = None
     """The access that bounds the reads; None: everything is read."""
     unbound: ClusterFacet | None = None
-    """The collection without bounds, of a bound one."""
+    """The cluster facet without bounds, if this one is bound to an access."""
 
     @property
     def name(self) -> FacetName:
@@ -92,7 +92,7 @@ class ClusterFacet:
     # -- the bounds of a caller's access
 
     def visible_to(self, access: Access) -> ClusterFacet:
-        """Return the collection as a caller may read it: itself where the caller needs no grant."""
+        """Return the cluster facet as a caller may read it: itself if the caller needs no grant."""
         if access.unlimited:
             return self
         # By position: each read of a caller with grants makes one, and replace() takes twice the time.
@@ -101,7 +101,7 @@ class ClusterFacet:
 
     @property
     def whole(self) -> ClusterFacet:
-        """The collection without bounds. Whatever is kept for later requests is kept by this one."""
+        """The cluster facet without bounds. Caches for later requests use it as their key."""
         return self if self.unbound is None else self.unbound
 
     @property
@@ -110,7 +110,7 @@ class ClusterFacet:
         return None if self.access is None else self.access.allowed(self.store.name, _DESCRIBE)
 
     def around(self, entity: Entity) -> ClusterFacet:
-        """Return the collection without bounds, for the effective values of one entity.
+        """Return the cluster facet without bounds, for the effective values of one entity.
 
         These are shown with all of their levels, defaults too. Client configs need only the right to resolve the
         entity, which an application has on itself.
@@ -145,7 +145,7 @@ class ClusterFacet:
         return moved if self._has_keys(moved) else node
 
     def _has_keys(self, node: Node | None) -> bool:
-        """Return True where a node has keys of this facet, or may have: its content can't be read."""
+        """Return True if a node has keys of this facet, or may have them because its content can't be read."""
         if node is None:
             return False
         entity = Entity.from_id(node.id)
@@ -174,7 +174,7 @@ class ClusterFacet:
         return _merged(store.with_keys(tree, facet, after=after, prefix=prefix, within=visible) for tree in trees)
 
     async def moment(self, *, prefix: str = "") -> list[Node]:
-        """Return the nodes of :meth:`with_keys` as they were at one moment; other tasks run meanwhile."""
+        """Return the nodes of :meth:`with_keys` as of one moment; other tasks run in the meantime."""
         store, facet, visible = self.store, self.name.value, self.visible
         if not self.laid_out or (place := store.place()).source is None:
             return await store.moment(self.tree, facet, prefix=prefix, within=visible)
@@ -208,7 +208,7 @@ class ClusterFacet:
     def tagged(
         self, entity: Entity, config: Mapping[str, str], node: Node | None
     ) -> tuple[dict[str, JsonValue], str | None]:
-        """Return the result of :meth:`declared` and its ETag: None where nothing is declared.
+        """Return the result of :meth:`declared` and its ETag, None if nothing is declared.
 
         Secrets are None in the result. In the ETag a secret is represented by the transaction that wrote the node: the
         ETag changes whenever the secret may have changed, and allows no guesses.
@@ -225,7 +225,7 @@ class ClusterFacet:
     async def fingerprints(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None] | None:
         """Return a keyed fingerprint of each secret of a stored map; None for a secret whose fingerprint is unknown.
 
-        The whole result is None where the facet has no secrets at all.
+        Returns None if the facet has no secrets.
         """
         fingerprinter = self.fingerprinter
         if fingerprinter is None:
@@ -237,7 +237,7 @@ class ClusterFacet:
         return await asyncio.to_thread(fingerprinter.fingerprints, None if broker is None else int(broker), secrets)
 
     def placed(self) -> ClusterFacet:
-        """Return the collection for one change: its current tree, and the check of the layout for its transaction.
+        """Return the cluster facet for one change: its current tree, and the check of the layout for its transaction.
 
         Raises:
             LayoutMovingError: The client configs are being moved.

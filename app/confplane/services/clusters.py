@@ -1,4 +1,4 @@
-"""The clusters of a process, each with its store and its collections."""
+"""The clusters of a process, each with its store and its facets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClusterRegistry:
         return iter(self._clusters.values())
 
     def find(self, name: str) -> Cluster | None:
-        """Return a cluster, or None where this service has no cluster of that name."""
+        """Return a cluster, or None if this service has no cluster of that name."""
         return self._clusters.get(name)
 
     def get(self, name: str) -> Cluster:

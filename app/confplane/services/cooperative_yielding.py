@@ -1,4 +1,4 @@
-"""Long work in slices: the event loop serves other tasks between two slices."""
+"""Cooperative yielding: long work runs in time slices, and the event loop serves other tasks between them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ R = TypeVar("R")
 SLICE_S: Final = 0.005
 """Seconds of work between two pauses."""
 _SHORT_S: Final = 0.001
-"""Seconds of work behind which no pause is worth its cost."""
+"""A slice shorter than this is not worth a pause."""
 PIECE: Final = 500
-"""Objects freed between two looks at the time."""
+"""Objects freed between two checks of the time."""
 
 
 class TimeSlice:
@@ -28,7 +28,7 @@ class TimeSlice:
 
     @property
     def due(self) -> bool:
-        """True once the slice has used its time."""
+        """True once the slice has used up its time."""
         return time.monotonic() >= self._since + SLICE_S
 
     async def pause(self) -> None:

@@ -43,7 +43,7 @@ class Precondition:
 
     @property
     def demands(self) -> bool:
-        """True where either half demands something."""
+        """True if either half demands something."""
         return self.if_match is not None or self.if_none_match is not None
 
     def check(self, etag: str | None) -> None:

@@ -1,7 +1,7 @@
-"""Limits of pace for each principal and class of operation: token buckets with a burst, in the memory of one process.
+"""Rate limits for each principal and class of operation: token buckets with a burst, in the memory of one process.
 
 A request is admitted while its bucket holds one unit or more. It pays one unit then, and the rest once that is known:
-the entries of an alter before they are run, the items of an answer behind it. So a bucket may be overdrawn, and the
+the entries of an alter before they run, the items of a response after it. So a bucket may be overdrawn, and the
 next request waits until it is filled again.
 """
 
@@ -62,7 +62,7 @@ _UNITS: Final[Mapping[LimitClass, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The pace of one class: units a second, and the most that may be used at once after a pause."""
+    """The rate limit of one class: units per second, and the burst that may be used at once after a pause."""
 
     per_second: float
     burst: int
@@ -95,7 +95,7 @@ class Bucket:
 
     Args:
         kind: The class.
-        limit: Its pace.
+        limit: Its rate limit.
     """
 
     __slots__ = ("_full_at", "_headers", "_interval", "_patience", "_price_s", "_shown", "kind", "limit")
@@ -171,7 +171,7 @@ class Allowance:
         self._buckets: dict[LimitClass, Bucket] = {}
 
     def bucket(self, kind: LimitClass) -> Bucket | None:
-        """Return the bucket of a class; None where it has no limit."""
+        """Return the bucket of a class; None if it has no limit."""
         found = self._buckets.get(kind)
         if found is None and kind in self._limits.classes:
             found = self._buckets[kind] = Bucket(kind, self._limits.classes[kind])
@@ -194,7 +194,7 @@ class Allowance:
             bucket.charge(self._clock(), units)
 
     def throttle_ms(self, kind: LimitClass) -> int:
-        """Return the milliseconds to wait before the next request of a class; 0 where there is no need."""
+        """Return the milliseconds to wait before the next request of a class; 0 if there is no need."""
         bucket = self._buckets.get(kind)
         return 0 if bucket is None else math.ceil(bucket.wait_s(self._clock()) * 1000)
 
@@ -235,7 +235,7 @@ class Allowance:
                 made.charge(now, bucket.missing(now))
 
     def is_idle(self) -> bool:
-        """Return True where a new allowance would be the same."""
+        """Return True if a new allowance would be the same."""
         now = self._clock()
         return not self.waiting and not any(bucket.missing(now) for bucket in self._buckets.values())
 
@@ -278,7 +278,7 @@ class Limiter:
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
     def of(self, identity: Identity) -> Allowance | None:
-        """Return the allowance of a caller; None where the caller has no limits.
+        """Return the allowance of a caller; None if the caller has no limits.
 
         The principal of the credential pays, also where it acts for a user. The admin token and commands have limits
         only where there is an override for ``User:admin``.
@@ -324,7 +324,7 @@ class Limiter:
 
 
 def _headers(kind: LimitClass, limit: RateLimit, missing: int, missing_s: int) -> Headers:
-    """Return the headers of a bucket by the units that are missing, and the seconds until none is."""
+    """Return the headers of a bucket by the missing units, and the seconds until it is full."""
     left = max(0, limit.burst - missing)
     return _policy(kind, limit), (b"ratelimit", b'"%s";r=%d;t=%d' % (kind.encode(), left, missing_s))
 

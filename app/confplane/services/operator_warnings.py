@@ -1,7 +1,7 @@
-"""Notices for operators, each as one sentence in two forms: without names, and with them.
+"""Warnings for operators, each as one sentence in two forms: without names, and with names.
 
 ``/readyz`` is open to all, so that probes need no token. A caller with a valid token also sees the names of entities,
-topics, znodes and people. Both forms are written where the notice is made; no form is derived from the other.
+topics, znodes and people. Both forms are written where the warning is created; no form is derived from the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OperatorWarning:
-    """A notice in both forms.
+    """A warning in both forms.
 
     Attributes:
         public: The form for everybody: no name of an entity, a topic, a znode or a person, and nothing stored.
@@ -26,7 +26,7 @@ class OperatorWarning:
         return self.detailed if named and self.detailed is not None else self.public
 
     def about(self, cluster: str) -> OperatorWarning:
-        """Return the notice with the name of its cluster in front."""
+        """Return the warning prefixed with the name of its cluster."""
         detailed = None if self.detailed is None else f"{cluster}: {self.detailed}"
         return OperatorWarning(f"{cluster}: {self.public}", detailed)
 

@@ -1,9 +1,9 @@
-"""The member ``altered`` of a config znode: the keys that callers altered since the config was last followed.
+"""Pending keys: the member ``altered`` of a config znode, the keys that clients altered since it last followed Kafka.
 
-In the mode ``adopt`` callers write the quotas and configs of a Kafka cluster here first. Their write adds its keys to
-the member, in the transaction of the write itself. So every later leader finds what the cluster has not taken yet,
-whatever became of the process that wrote. A change that follows the cluster drops the member. The states in Postgres
-know which of the keys the cluster has taken (:mod:`confplane.services.ports.applying`).
+In the mode ``adopt`` clients write the quotas and configs of a Kafka cluster here first. A write adds its keys to the
+member in its own transaction. So every later leader finds the changes that the cluster has not taken yet, even if the
+process that wrote them is gone. A change that follows the cluster drops the member. The states in Postgres record which
+of the keys the cluster has taken (:mod:`confplane.services.ports.applying`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 PENDING_KEYS: Final = "altered"
 TOPIC_ID: Final = "topic_id"
-"""The member with the id of the topic whose configs these are."""
+"""The name of the member with the id of the topic whose configs these are."""
 
 
 @lru_cache(4096)
 def pending_keys(extra: bytes | None) -> tuple[str, ...]:
-    """Return the keys in a znode's foreign members, in order; a member of another form names none."""
+    """Return the pending keys in a znode's metadata, in order; none if the member has another form."""
     if extra is None:
         return ()
     match json.loads(extra).get(PENDING_KEYS):
@@ -32,14 +32,14 @@ def pending_keys(extra: bytes | None) -> tuple[str, ...]:
 
 
 def with_pending_keys(extra: bytes | None, keys: Iterable[str], topic_id: str | None = None) -> bytes:
-    """Return a znode's foreign members with more altered keys.
+    """Return a znode's metadata with more pending keys.
 
     Args:
-        extra: The members as they are.
-        keys: The keys.
-        topic_id: The id of the topic, as the cluster named it before the write; None of other entities, and where the
-            cluster did not name it. It is noted where the znode names no topic yet. Beside altered keys without an id
-            it is left out, because these may have been written for an earlier topic of the name.
+        extra: The current metadata.
+        keys: The keys to add.
+        topic_id: The id of the topic that the cluster returned before the write; None for other entities, or if the
+            cluster returned none. It is stored if the znode has no topic id yet. If the znode already has pending keys
+            without an id, it is left out, because they may have been written for an earlier topic of the same name.
     """
     members = {} if extra is None else json.loads(extra)
     before = pending_keys(extra)

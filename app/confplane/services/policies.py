@@ -45,7 +45,7 @@ class Policies:
         )
 
     def __bool__(self) -> bool:
-        """Return True where the cluster has policies; otherwise no request need be built."""
+        """Return True if the cluster has policies; otherwise no request need be built."""
         return bool(self._checks)
 
     @property

@@ -1,4 +1,4 @@
-"""Redaction of a znode's config for the trail, whoever wrote it: values of known keys stay, those of secrets go."""
+"""Redaction of a znode's config for the trail, regardless of its author: it keeps only known keys without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of a cluster's store, and the states of its session and its mirror."""
+"""Metrics of a cluster's store: its transactions, its session and its mirror."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _RESULTS: Final[dict[type, str]] = {
 
 
 class TransactionMetrics:
-    """Counts the submitted transactions by their ends."""
+    """Counts and times submitted transactions by result."""
 
     def __init__(self) -> None:
         self._durations = {result: Histogram(SECONDS) for result in (*_RESULTS.values(), _UNKNOWN)}
 
     def record(self, result: transactions.TransactionResult | None, seconds: float) -> None:
-        """Count the end of a transaction; None is a lost reply."""
+        """Record the result of a transaction; None is a lost reply."""
         self._durations[_RESULTS.get(type(result), _UNKNOWN)].add(seconds)
 
     def metrics(self) -> Iterator[Sample]:

@@ -53,15 +53,15 @@ class StoreRecording:
         return tuple(self._follower.loaded().trees)
 
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
-        """Return nodes of a tree in the order of their ids; see the port."""
+        """Return nodes of a tree in the order of their ids."""
         return self._follower.loaded().trees[tree].page(after, size)
 
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
-        """Return True where a node exists that this service may not read."""
+        """Return True if a node exists that this service may not read."""
         return znodes.path_of(tree, entity) in self._follower.loaded().forbidden
 
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
-        """Return a revision at which ZooKeeper has no node for an entity; see the port."""
+        """Return a revision at which ZooKeeper has no node for an entity."""
         session = self._session_manager.current
         async with zookeeper_calls(self._name, deadline):
             touched = session.touch()
@@ -79,18 +79,18 @@ class StoreRecording:
             return None
 
     def keep_notifications(self, above: int | None, seconds: float) -> None:
-        """Have the purge keep notifications; see the port."""
+        """Have the purge keep notifications."""
         self._purger.keep(above, seconds)
 
     async def markers(self) -> list[UUID]:
-        """Return the changes that have markers; see the port."""
+        """Return the changes that have markers."""
         change_ids, _ = await self._markers.found(time.monotonic() + _CALL_S)
         return change_ids
 
     async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
-        """Read the markers of commits; see the port."""
+        """Read the markers of commits."""
         return await self._markers.commits(change_ids, time.monotonic() + _CALL_S)
 
     async def notify_unnotified(self, held: Callable[[], bool]) -> int:
-        """Write the notifications that are missing; see the port."""
+        """Write the notifications that are missing."""
         return await self._unnotified.notify(held)

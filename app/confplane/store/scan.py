@@ -43,7 +43,7 @@ ENTITY_PARENTS: Final = tuple((tree, kind) for tree in Tree for kind in znodes.C
 
 
 class EntityZnode(NamedTuple):
-    """A znode of an entity."""
+    """The znode of an entity."""
 
     tree: Tree
     path: str

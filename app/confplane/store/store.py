@@ -229,34 +229,34 @@ class ZooKeeperStore:
         yield Sample("notifications_purged", self._purger.purged)
 
     def freshness(self) -> tuple[int, int | None] | None:
-        """Return the mirror's revision and staleness; see the port."""
+        """Return the mirror's revision and staleness."""
         follower = self._follower
         return None if follower.mirror is None else (follower.revision, follower.stale_ms)
 
     def get(self, tree: Tree, entity_id: str) -> Node | None:
-        """Return an entity's node from the mirror; see the port."""
+        """Return an entity's node from the mirror."""
         return self._follower.loaded().trees[tree].nodes.get(entity_id)
 
     def with_keys(
         self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
     ) -> Iterator[Node]:
-        """Iterate over the nodes with keys of a facet; see the port."""
+        """Iterate over the nodes with keys of a facet."""
         return self._follower.loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
     async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
-        """Return the nodes with keys of a facet as they were when the call began; see the port."""
+        """Return the nodes with keys of a facet as they were when the call began."""
         return await self._follower.loaded().trees[tree].moment(facet, prefix=prefix, within=within)
 
     def place(self) -> Place:
-        """Return the place of the client configs; see the port."""
+        """Return the place of the client configs."""
         return self._layout.place
 
     def kafka_release(self) -> str:
-        """Return the release of an observed cluster, or the last release that runs on ZooKeeper; see the port."""
+        """Return the release of an observed cluster, or the last release that runs on ZooKeeper."""
         return ON_ZOOKEEPER if self._guard.target is None else self._observation.release
 
     def topic_exists(self, name: str) -> bool | None:
-        """Say whether the cluster has a topic, as followed; see the port."""
+        """Say whether the cluster has a topic, as followed."""
         self._follower.loaded()
         names = self._follower.metadata.names
         return None if names is None else name in names
@@ -264,13 +264,13 @@ class ZooKeeperStore:
     def with_client_id(
         self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
     ) -> list[Node]:
-        """Return the nodes whose client-id has this name; see the port."""
+        """Return the nodes whose client-id has this name."""
         return self._follower.loaded().trees[tree].with_client_id(facet, client_id, within=within)
 
     # -- ZooKeeper itself
 
     async def catch_up(self, deadline: float) -> int:
-        """Bring the mirror to the moment of the call; see the port. Concurrent calls share one pass."""
+        """Bring the mirror to the moment of the call. Concurrent calls share one pass."""
         revision = await self._follower.catch_up(deadline)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -280,15 +280,15 @@ class ZooKeeperStore:
         return revision
 
     async def wait_for(self, revision: int, deadline: float) -> None:
-        """Wait until the mirror is at a revision; see the port."""
+        """Wait until the mirror is at a revision."""
         await self._follower.wait_for(revision, deadline)
 
     def writer(self) -> str:
-        """Return the current session's writer; see the port."""
+        """Return the current session's writer."""
         return self._session_manager.current.writer
 
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
-        """Read one node from ZooKeeper, behind all writes committed before the call; see the port.
+        """Read one node from ZooKeeper, behind all writes committed before the call.
 
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline, or the node may not be read; nothing was
@@ -302,7 +302,7 @@ class ZooKeeperStore:
     async def read_many(
         self, tree: Tree, entities: Sequence[Entity], deadline: float
     ) -> list[Node | UnavailableError | None]:
-        """Read nodes from ZooKeeper, behind all writes committed before the call; see the port.
+        """Read nodes from ZooKeeper, behind all writes committed before the call.
 
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline; nothing was changed.
@@ -336,7 +336,7 @@ class ZooKeeperStore:
         return None if value is None else znodes.node_of(entity.id, *value)
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
-        """Read any znode; see the port."""
+        """Read any znode."""
         found = await self._read(self._session_manager.current, path, deadline)
         return None if found is None else found[0] or b""
 
@@ -366,7 +366,7 @@ class ZooKeeperStore:
         *,
         layout: LayoutCheck | None = None,
     ) -> int | None:
-        """Prove that nodes are at the versions read, or absent; see the port.
+        """Prove that nodes are at the versions read, or absent.
 
         Versions hold at the revision itself; an absence was seen right after it.
         """
@@ -404,11 +404,11 @@ class ZooKeeperStore:
     async def check_admission(
         self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
     ) -> None:
-        """Refuse writes that may not be tried now; see the port."""
+        """Refuse writes that may not be tried now."""
         await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
-        """Run the transaction; see the port.
+        """Run the transaction.
 
         Raises:
             UnavailableError: Nothing was submitted, or ZooKeeper refused for reasons of its own (rights, quotas).
@@ -434,40 +434,40 @@ class ZooKeeperStore:
         return result
 
     async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:
-        """Read the freeze, the layout or the target; see the port."""
+        """Read the freeze, the layout or the target."""
         [found] = await self._owned([_PATHS[kind]], deadline)
         return _stored(kind, *found)
 
     def target(self) -> Target | None:
-        """Return the target as followed; see the port."""
+        """Return the target as followed."""
         return self._guard.target
 
     async def read_target_and_freeze(self, deadline: float) -> tuple[StoredState[Target], StoredState[Freeze]]:
-        """Read both with one write to ZooKeeper; see the port."""
+        """Read both with one write to ZooKeeper."""
         target, freeze = await self._owned([znodes.TARGET, znodes.FREEZE], deadline)
         return _stored(Target, *target), _stored(Freeze, *freeze)
 
     def observation(self) -> bytes | None:
-        """Return the leader's report as followed; see the port."""
+        """Return the leader's report as followed."""
         return self._observation.report
 
     async def publish_observation(self, report: bytes, deadline: float) -> None:
-        """Write the report for all processes; see the port."""
+        """Write the report for all processes."""
         await self._publish(znodes.OBSERVATION, report, deadline)
 
     def applied_revision(self) -> int | None:
-        """Return the revision up to which all changes are applied, as followed; see the port."""
+        """Return the revision up to which all changes are applied, as followed."""
         target, applied = self._guard.target, self._applied.revision
         if target is None or not target.applies or applied is None:
             return None
         return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
 
     def on_applied(self, call: Callable[[], None]) -> None:
-        """Call a function after each end of a change in the Kafka cluster; see the port."""
+        """Call a function after each end of a change in the Kafka cluster."""
         self._applied.callbacks.append(call)
 
     async def publish_applied(self, revision: int, deadline: float) -> None:
-        """Write the revision up to which all changes are applied; see the port."""
+        """Write the revision up to which all changes are applied."""
         await self._publish(znodes.APPLIED, b"%d" % revision, deadline)
 
     async def _publish(self, path: str, data: bytes, deadline: float) -> None:
@@ -476,7 +476,7 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused {path} with {type(result).__name__}")
 
     async def _owned(self, paths: Sequence[str], deadline: float) -> list[tuple[bytes | None, Any]]:
-        """Read nodes of this service, behind one write; every session makes them anew where they are absent."""
+        """Read nodes of this service, behind one write; every session recreates them if they are absent."""
         session = self._session_manager.current
         found = []
         for path, each in zip(paths, await self._read_some(session, paths, deadline), strict=True):
@@ -502,7 +502,7 @@ class ZooKeeperStore:
             return await compaction.find_removals(session, tree, Entity.from_id(entity_id), age_s)
 
     async def _run(self, session: Session, made: transactions.Operations, deadline: float) -> CommitResult:
-        """Submit a transaction and wait for its end."""
+        """Submit a transaction and wait for its result."""
         if time.monotonic() >= deadline:
             raise unavailable(f"Cluster {self.name}: the deadline passed before anything was submitted")
         reply = session.multi(made.operations)
@@ -550,7 +550,7 @@ class ZooKeeperStore:
             return Conflict()
         if isinstance(result, transactions.TransactionRefused):
             if result.change_id is not None:
-                return Conflict(result.change_id)  # alone it is told why
+                return Conflict(result.change_id)  # sent alone, it gets the reason
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused the transaction: {result.reason}")
         return result or TransactionUnknown()
 
@@ -580,7 +580,7 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
 
     def new_change_id(self) -> UUID:
-        """Return the id of a new change; see the port."""
+        """Return the id of a new change."""
         return self._session_manager.clock.new_id()
 
 

@@ -23,7 +23,7 @@ _NAMED: Final = 5
 
 
 def mirror_warnings(follower: MirrorFollower) -> Iterator[OperatorWarning]:
-    """Return the warnings about what a follower has seen."""
+    """Return the warnings about the znodes that a mirror has read."""
     if follower.anomalies.strays:
         strays = f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
         yield _counted(f"{strays} changes", follower.anomalies.strays)
@@ -55,7 +55,7 @@ def mirror_warnings(follower: MirrorFollower) -> Iterator[OperatorWarning]:
 
 
 def list_size_warnings(mirror: Mirror, limit: int) -> Iterator[OperatorWarning]:
-    """Return a notice for each list of names that brokers soon can't read any more.
+    """Return a warning for each list of names that is close to the limit of brokers.
 
     Args:
         mirror: The mirror.
@@ -78,7 +78,7 @@ def list_size_warnings(mirror: Mirror, limit: int) -> Iterator[OperatorWarning]:
 
 
 def _counted(what: str, names: Collection[str]) -> OperatorWarning:
-    """Return a notice with the number of names, and the first names in its detailed form."""
+    """Return a warning with the number of names, and the first names in its detailed form."""
     return OperatorWarning(f"{what}: {len(names)} of them", f"{what}: {abbreviate(names)}")
 
 

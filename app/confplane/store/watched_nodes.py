@@ -1,7 +1,7 @@
-"""The leader's words on a target, as processes follow them.
+"""Znodes in which the leader publishes the state of a Kafka 4 cluster, as watched by every process.
 
-The znode ``/confplane/observation`` has the report on its observation, and ``/confplane/applied`` the revision up to
-which callers' changes are applied to the Kafka cluster.
+The znode ``/confplane/observation`` holds the observation report. The znode ``/confplane/applied`` holds the applied
+watermark: the revision up to which clients' changes are applied to the Kafka cluster.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def release_in(report: bytes | None) -> str | None:
-    """Return the release of the Kafka cluster by a report; None where it names none."""
+    """Return the Kafka release that a report names, or None."""
     found = parse(report)
     return None if found is None else found.release or None
 
 
 class _WatchedNode:
-    """A process's copy of a znode that each session follows.
+    """A process's copy of a znode, kept up to date by a watch in each session.
 
     Args:
         path: The path.
@@ -60,12 +60,12 @@ class _WatchedNode:
 
 
 class ObservationReportNode(_WatchedNode):
-    """A process's copy of the report."""
+    """A process's copy of the observation report."""
 
     def __init__(self) -> None:
         super().__init__(znodes.OBSERVATION)
         self.report: bytes | None = None
-        """The latest report; None where there is none."""
+        """The latest report, or None before the first."""
         self.release = newest()
         """The release of the Kafka cluster by that report; the newest one before the first report."""
 
@@ -75,13 +75,13 @@ class ObservationReportNode(_WatchedNode):
 
 
 class AppliedWatermarkNode(_WatchedNode):
-    """A process's copy of the revision up to which callers' changes are applied."""
+    """A process's copy of the applied watermark."""
 
     def __init__(self) -> None:
         super().__init__(znodes.APPLIED)
         self.revision: int | None = None
-        """The revision; None before the first one. A leader that lost the lead may write a lower one, which is true
-        too."""
+        """The watermark; None before the first one. A leader that lost the leadership may write a lower one, which is
+        also valid."""
         self.callbacks: list[Callable[[], None]] = []
         """Called after each write of the node."""
 

@@ -87,8 +87,8 @@ class Runner:
     """Plays requests to both sides.
 
     Args:
-        kafka: The judge.
-        confplane: What is judged.
+        kafka: The reference.
+        confplane: The implementation under test.
     """
 
     def __init__(self, kafka: Kafka, confplane: Confplane) -> None:
@@ -157,7 +157,7 @@ class Runner:
         return theirs, ours
 
     async def play(self, step: Step) -> Played:
-        """Send one request to both sides and judge what comes of it."""
+        """Send one request to both sides and compare the results."""
         if not step.method.alters:
             theirs, ours = await self._ask(step)
             return Played(theirs, ours, compare_describe(step, theirs, ours, self._kafka.znodes.walk()))

@@ -1,4 +1,4 @@
-"""A service that adopted a cluster, and Kafka's own client: both are asked for verdicts on the same cases."""
+"""A service that adopted a cluster, and Kafka's own client: both decide the same cases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Result:
     """Cases that several faults explain, with the codes: 0 is Kafka's, 1 the service's, 2 that of its own rules."""
 
     def note(self, case: Case, theirs: int, ours: int, alone: int) -> None:
-        """Judge one case."""
+        """Compare the decisions on one case."""
         self.cases += 1
         self.refused += theirs != 0
         rows = _explained(case, theirs, ours, MEANT), _explained(case, theirs, alone, (*MEANT, *UNASKED))
@@ -78,10 +78,10 @@ class BothSides:
     """Both sides, running.
 
     Args:
-        kafka: The verdict of the cluster.
-        confplane: The verdict of the service.
+        kafka: Decides by the cluster.
+        confplane: Decides by the service.
         client: Sends requests to the service.
-        writer: Writes to the cluster as others do.
+        writer: Writes to the cluster as an external client.
     """
 
     def __init__(self, kafka: Kafka, confplane: Confplane, client: httpx.AsyncClient, writer: KraftWriter) -> None:
@@ -92,7 +92,7 @@ class BothSides:
         self._there: Mapping[tuple[int, str], Mapping[str, str]] = {}
 
     async def compare(self, seed: int, count: int) -> Result:
-        """Judge a seed's first cases, and the rare ones."""
+        """Compare the decisions on a seed's first cases, and on the rare ones."""
         cases, result = Cases(seed), Result()
         while result.cases < count:
             await self._have(cases.present())

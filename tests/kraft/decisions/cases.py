@@ -1,4 +1,4 @@
-"""Makes alters of a Kafka 4 cluster from a seed, sound ones and others, and the configs that they meet."""
+"""Makes valid and invalid alters of a Kafka 4 cluster from a seed, and the configs that they meet."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One part of an alter, to be judged by itself."""
+    """One part of an alter, to be decided by itself."""
 
     method: Method
     part: dict[str, Any]
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def shares(self) -> bool:
-        """True where the case may share a request with others: it can't have the whole request refused."""
+        """True if the case may share a request with other cases: it can't have the whole request refused."""
         if self.quotas:
             return not alone(self.part) and len({op["key"] for op in self.part["ops"]}) == len(self.part["ops"])
         ops = self.part["configs"]

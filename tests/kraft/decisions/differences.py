@@ -1,4 +1,4 @@
-"""The differences of verdicts that are meant: each names its row of docs/kafka4.md, and says exactly when it applies.
+"""The intended differences of decisions: each names its row of docs/kafka4.md, and says exactly when it applies.
 
 A difference that none of these explains is a failure. So is, in the first long run, one of these that is never met.
 """
@@ -147,7 +147,7 @@ MEANT: Final = (
         _codes(*((one, other) for one in (-1, 3, 17, 40, 42) for other in (3, 40, 42) if one != other)),
     ),
 )
-"""Differences of verdicts, whether the cluster is asked or not."""
+"""Differences of decisions, whether the cluster is asked or not."""
 
 
 def _absent_topic(case: Case) -> bool:

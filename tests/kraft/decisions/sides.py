@@ -1,4 +1,4 @@
-"""The two verdicts on a case: the cluster's ``validate_only``, and that of a service in front of it."""
+"""The two decisions on a case: that of the cluster by ``validate_only``, and that of a service in front of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AT_ONCE: Final = 25
 
 
 class Kafka:
-    """The verdict of a broker.
+    """The decisions of a broker.
 
     Args:
         rpc: The running ``Rpc.java``.
@@ -42,7 +42,7 @@ class Kafka:
 
 
 class Confplane:
-    """The verdict of a service.
+    """The decisions of a service.
 
     Args:
         client: Sends requests to it, with the credentials of its administrator.
@@ -61,7 +61,7 @@ class Confplane:
                 content=json.dumps(step.body).encode(),
                 headers={"Content-Type": "application/json"},
             )
-            # A busy broker may not answer in time: such a verdict is the service's own alone.
+            # A busy broker may not answer in time: such a decision is the service's alone.
             return None if b"The Kafka cluster was not asked" in answer.content else json.loads(answer.content)
 
         return answers.our_codes(step, await until(answered))

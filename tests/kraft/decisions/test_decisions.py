@@ -1,4 +1,4 @@
-"""Verdicts before a commit beside those of a real Kafka 4: the same alters are refused, but for what the page lists."""
+"""Decisions before a commit, compared with a real Kafka 4: both refuse the same alters, but for the listed ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "kafka4.md"
 SHORT = 300
 LONG = 5_000
 SEED = 1
-"""Of the short run; the long runs have those behind it."""
+"""Of the short run; the long runs have those after it."""
 
 
 def test_the_differences_are_the_rows_of_the_page() -> None:

@@ -1,7 +1,8 @@
-"""Callers and others who write the same keys of a cluster at once, each with values of their own.
+"""Clients and external writers of the same keys of a cluster at once, each with values of their own.
 
-A value says who wrote it, and none is written twice. A key is removed by callers alone, or by others alone, or by
-nobody, so that removals say it too. Callers write through Confplane; others by Kafka's AdminClient, and by the wire.
+A value says who wrote it, and none is written twice. A key is removed by clients alone, externally alone, or by
+nobody, so that removals say it too. Clients write through Confplane; external
+writers by Kafka's AdminClient and by the wire protocol.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _OTHERS_FROM: Final = 2_000_000
 _GROUPS: Final = (45_000, 53_000, 60_000)
-"""The first value of callers, the first one of others, and the one behind them: brokers bound the key."""
+"""The first value of clients, the first external one, and the one after them: brokers bound the key."""
 _REMOVALS: Final = 0.25
 _GROUP_KEY: Final = "consumer.session.timeout.ms"
 _TYPES: Final = {"topic": "TOPIC", "group": "GROUP", "client-metrics": "CLIENT_METRICS", "broker": "BROKER"}
@@ -249,7 +250,7 @@ class Callers:
 
 
 class ExternalWriters:
-    """Writers of others to the cluster: one by Kafka's AdminClient, one by the wire.
+    """External writers to the cluster: one by Kafka's AdminClient, one by the wire protocol.
 
     Args:
         admin: The AdminClient.
@@ -331,7 +332,7 @@ async def _by_wire(writer: KraftWriter, key: Key, value: int | None) -> None:
 async def _until(stopped: asyncio.Event, dice: random.Random, step: Callable[[random.Random], Awaitable[None]]) -> None:
     while not stopped.is_set():
         await step(dice)
-        # Often close together, sometimes with looks in between.
+        # Often close together, sometimes with polls in between.
         await asyncio.sleep(dice.choice((0.0, 0.1, 0.3, 0.8)))
 
 

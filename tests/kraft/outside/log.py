@@ -1,4 +1,4 @@
-"""The metadata log of a test's cluster for the judge, read by Kafka's own classes from the files of a node."""
+"""The metadata log of a test's cluster for the check of the trail, read by Kafka's own classes from the files of a node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def records(class_path: str, nodes: Sequence[KraftNode]) -> list[list[dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The last write of a test, which all others are in front of."""
+    """The last write of a test, which comes after all other writes."""
 
     entity: str
     key: str
@@ -63,7 +63,7 @@ def mark(admin: Admin) -> Mark:
     value = float(time.time_ns() // 1000)
     end = time.monotonic() + _MARKED_S
     while (outcome := admin.alter_quotas(({"user": _MARK}, [(_MARK_KEY, value)]))[0])["code"]:
-        # Behind a failover the cluster may refuse for a moment.
+        # After a failover the cluster may refuse for a moment.
         assert time.monotonic() < end, outcome
         time.sleep(0.2)
     return Mark(Entity.of(user=_MARK).id, _MARK_KEY, str(value))
@@ -78,7 +78,7 @@ def log_up_to(
     beyond: Collection[str] = (),
     unshown: Collection[str] = (),
 ) -> list[Happening]:
-    """Return what happened up to a mark, behind another one if given, on which all nodes have to agree.
+    """Return what happened up to a mark, after another one if given, on which all nodes have to agree.
 
     ``beyond`` and ``unshown`` are those of :func:`happenings`.
     """
@@ -101,7 +101,7 @@ def offset_of(found: Iterable[Happening], made: Mark) -> int:
 
 
 def _position_after(found: Sequence[Happening], made: Mark) -> int:
-    """Return the place behind a mark; 0 where it is not there yet."""
+    """Return the position after a mark; 0 if it is not there yet."""
     return next((at for at, each in enumerate(found, 1) if (each.entity, each.key, each.value) == _written(made)), 0)
 
 

@@ -1,6 +1,6 @@
-"""The judge of a trail where callers write and others write too, on the metadata log: whose records are whose.
+"""Checks a trail of client and external writes against the metadata log: whose records are whose.
 
-The values say who wrote them, and each value is written once. So a record of the log belongs to a caller or to others,
+The values say who wrote them, and each value is written once. So a record of the log belongs to a client or is external,
 and a row of the trail names the record that it stands for. Of each key the records of others come in runs between
 records of this service. A run is in rows up to its last record; or the records behind those of its rows left the value
 as the rows have it; or a caller's change replaced them; or, under ``enforce``, what put back the rows' records replaced them too, or
@@ -33,7 +33,7 @@ _IN_THE_TREE: Final = {"import", "change", "observed"}
 
 @dataclass(slots=True)
 class Shares:
-    """The faults, in sentences, and the numbers of records of others by what became of them."""
+    """The faults, in sentences, and the numbers of external records by what became of them."""
 
     faults: list[str] = field(default_factory=list)
     named: int = 0
@@ -43,13 +43,13 @@ class Shares:
     undone: int = 0
     """Writes that left the value as it was."""
     overwritten: int = 0
-    """A caller's change replaced them before a look, or what put others back that were in front of them."""
+    """A caller's change replaced them before a poll, or what reverted earlier external records."""
     repeated: int = 0
     """A value without a known end was sent again over them."""
     left: int = 0
     """The key was never set here, and they are left alone."""
     shown: int = 0
-    """Each was there when everything was looked at."""
+    """Each was there when everything was polled."""
     ours: int = 0
     """Records of this service."""
 
@@ -65,17 +65,17 @@ def check_shared_trail(
     repeats: int = 0,
     shown: Collection[int] = (),
 ) -> Shares:
-    """Judge a trail and the tree at its end.
+    """Check a trail and the tree at its end.
 
     Args:
         happenings: The log in its order, without topics that are made again.
         rows: The trail in its order; rows that are no versions at any place.
         tree: The configs of the znodes by entity; those without keys may be left out.
-        keys: The keys that were written, by entity; others are not judged, and no row may alter them.
+        keys: The keys that were written, by entity; other keys are not checked, and no row may alter them.
         is_ours: Says of an entity, a key and its value whether a caller wrote it; of None whether a caller removed it.
-        enforced: What others change is put back; it is followed otherwise.
+        enforced: External changes are reverted; otherwise they are followed.
         repeats: How often a value of a key may have been sent again since its end was not known.
-        shown: Offsets at which everything was looked at while nothing was under way.
+        shown: Offsets at which everything was polled while nothing was under way.
     """
     happened: dict[tuple[str, str], list[Happening]] = {}
     for each in happenings:
@@ -115,7 +115,7 @@ def _value(text: str | None) -> object:
 
 
 class _Key:
-    """One key of one entity: its records behind the import, and the rows that altered it."""
+    """One key of one entity: its records after the import, and the rows that altered it."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _Key:
         self._sent_before: set[object] = back
 
     def _fault(self, text: str, *, at: int = 1 << 62) -> None:
-        """Note a fault, with the records up to an offset, and a few behind it."""
+        """Note a fault, with the records up to an offset, and a few after it."""
         near = [
             (each.offset, "ours" if ours else "theirs", _text(each))
             for each, ours in zip(self._records, self._ours, strict=True)
@@ -205,7 +205,7 @@ class _Key:
         return named
 
     def _shown(self, named: Collection[int], offsets: Iterable[int]) -> None:
-        """Expect a row of each value of others that was there at some offset."""
+        """Expect a row of each external value that was there at some offset."""
         for offset in offsets:
             at = bisect_right(self._records, offset, key=lambda each: each.offset) - 1
             # A removal may have found nothing.
@@ -235,7 +235,7 @@ class _Key:
                 self._fault(f"{value} of {one.name} was never sent, and {two.name} replaced it")
 
     def _runs(self, named: Collection[int], *, left: bool, repeats: int) -> None:
-        """Expect each run of others' records to be in rows, undone, replaced by a caller, or left alone."""
+        """Expect each run of external records to be in rows, undone, replaced by a caller, or left alone."""
         shares = self._shares
         # A removal says nothing of the change that it was sent for.
         removals = sum(row.kind == "change" and self._key not in row.after for row in self._rows)
@@ -261,7 +261,7 @@ class _Key:
                 else:
                     self._fault(f"the records from {self._records[behind].offset} on are in no row")
             elif (self._enforced and places) or (self._values[end] is not None and self._values[end] not in sent):
-                # Some were written between the look whose row they follow and what put it back.
+                # Some were written between the poll whose row they follow and what reverted it.
                 shares.overwritten += rest
             elif self._values[end] is None and removals:
                 removals -= 1

@@ -1,8 +1,8 @@
-"""The judge of a trail: the metadata log that it follows, record by record, beside the rows and the final tree.
+"""Checks a trail: the metadata log that it follows, record by record, against the rows and the final tree.
 
 Each entity has its happenings in the order of the log, and its rows in the order of their commits. The rows are laid
 over the happenings one after another: a row takes the next ones, its ``before`` is the state in front of the first, its
-``after`` the state behind the last, and all of them are within its bounds. A row that was read from the log counts
+``after`` the state after the last, and all of them are within its bounds. A row that was read from the log counts
 them exactly. Happenings between two rows are in no row; they may only be undone by each other, and where every single
 write is promised there may be none. If no way of laying the rows satisfies all of this, the entity has a fault.
 
@@ -63,7 +63,7 @@ class Row:
     before: Mapping[str, str]
     after: Mapping[str, str]
     lower: int | None
-    """The offset behind which the writes were; None of a caller's change too."""
+    """The offset after which the writes were; also None for a change by a client."""
     until: int
     at_ms: int
     exact: bool
@@ -87,9 +87,9 @@ class Findings:
     exact: int = 0
     """Records in rows that were read from the log."""
     seen: int = 0
-    """Records in rows of looks."""
+    """Records in rows of polls."""
     undone: int = 0
-    """Records in no row, undone between two looks."""
+    """Records in no row, undone between two polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +122,13 @@ def check_trail(
     *,
     every_write_after: float = float("inf"),
 ) -> Findings:
-    """Judge a trail and the tree at its end.
+    """Check a trail and the tree at its end.
 
     Args:
         happenings: The log in its order.
         rows: The trail in its order.
         tree: The configs of the znodes by entity; those without keys may be left out.
-        every_write_behind: The offset behind which each record has to be in a row.
+        every_write_after: The offset after which each record has to be in a row.
     """
     happened: dict[str, list[Happening]] = {}
     for each in happenings:
@@ -150,7 +150,7 @@ class _Entity:
     Args:
         name: Its id.
         happened: In the order of the log.
-        strict: The offset behind which each record has to be in a row.
+        strict: The offset after which each record has to be in a row.
     """
 
     def __init__(self, name: str, happened: Sequence[Happening], strict: float) -> None:

@@ -151,7 +151,7 @@ class Writers:
             while not self._stopped.is_set():
                 step(admin, dice)
                 self.written += 1
-                # Often right behind each other, sometimes seconds apart.
+                # Often one right after another, sometimes seconds apart.
                 self._stopped.wait(dice.choice((0.0, 0.0, 0.0, 0.05, 0.2, 0.5)))
         except BaseException as fault:  # noqa: BLE001 - it belongs to the test, not to this thread
             self._faults.append(fault)
@@ -159,7 +159,7 @@ class Writers:
     # -- the end
 
     def mark(self) -> Mark:
-        """Make a last write, which all others are in front of."""
+        """Make a last write, after all other writes."""
         return mark(self._admins[0])
 
     def described(self, tree: Collection[str]) -> dict[str, dict[str, str]]:
@@ -202,7 +202,7 @@ class Writers:
                 admin.call("deleteTopics", name=name)
             case 1:
                 admin.call("createTopics", names=[name], configs=_some("TOPIC", name, dice))
-            case 2:  # made anew under the same name at once
+            case 2:  # recreated under the same name at once
                 admin.call("deleteTopics", name=name)
                 admin.call("createTopics", names=[name], configs=_some("TOPIC", name, dice))
             case _:

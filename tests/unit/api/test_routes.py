@@ -1,4 +1,4 @@
-"""One way to a handler: what it is given, how it fails, and that the look-up leads where the router would."""
+"""One way to a handler: what it is given, how it fails, and that the lookup matches the router."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_nothing_else_gets_out_than_a_value_or_a_refusal(body: bytes) -> None:
         value = strict_json.loads(body)
     except InvalidRequestError:
         return
-    # What is let in can be written again as UTF-8, so nothing behind this door stumbles over it.
+    # What is let in can be written again as UTF-8, so no later step fails on it.
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""Looks between two metadata offsets: settled ones, brokers that change, brokers that stand still."""
+"""Snapshots between two metadata offsets: settled ones, brokers that change, brokers that stand still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting for people at the door: who may act for whom, what is allowed then, and headers that name nobody."""
+"""Acting on behalf of people: who may act for whom, what is allowed then, and headers that name nobody."""
 
 from __future__ import annotations
 

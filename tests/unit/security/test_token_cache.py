@@ -1,4 +1,4 @@
-"""The book of tokens and grants: what it says, and for how long."""
+"""The cache of tokens and grants: what it returns, and for how long."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def admitted(of: TokenCache, text: bytes) -> Identity:
 
 
 async def loaded(of: TokenCache, tables: Tables, **more: Any) -> None:
-    """Have the book read these changes."""
+    """Have the cache read these changes."""
     tables.next = AccessDelta(**{"version": (of._version or 0) + 1, **more})
     await of.refresh()
 

@@ -1,4 +1,4 @@
-"""Collections as a caller may read them, against a plain filter over all nodes."""
+"""Facets of a cluster as a caller may read them, compared with a plain filter over all nodes."""
 
 from __future__ import annotations
 

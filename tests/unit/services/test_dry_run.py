@@ -1,4 +1,4 @@
-"""Questions before a commit: shared requests, each entity once in each, and nobody left without an answer."""
+"""Dry runs before a commit: shared requests, each entity once in each, and every caller gets an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times of looks at topics: as often as a fiftieth of a core allows, and rarely beside the log."""
+"""The times of polls of topics: as often as a fiftieth of a core allows, and rarely if the log is followed."""
 
 from __future__ import annotations
 

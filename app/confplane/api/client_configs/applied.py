@@ -1,4 +1,4 @@
-"""Applied status: the reports of running clients on their client configs, and the counts of these reports."""
+"""Applied status: the reports of running clients about their client configs, and the counts of these reports."""
 
 import re
 from collections.abc import Awaitable, Callable

@@ -70,7 +70,7 @@ def _answer(call: Call, found: FreezeResult, quiesce_result: QuiesceResult | Non
         else {"rested": quiesce_result.rested, "pending": quiesce_result.pending},
     }
     headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
-    # The header has the revision of the mirror as ever: a freeze writes no config that a mirror would wait for.
+    # The header has the revision of the mirror as usual: a freeze writes no config that a mirror would wait for.
     return json_response(call.request, body, headers=headers)
 
 

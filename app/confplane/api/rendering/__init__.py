@@ -1,1 +1,1 @@
-"""JSON that is rendered once for each node, and kept."""
+"""JSON that is rendered once for each node and then cached."""

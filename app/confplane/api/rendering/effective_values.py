@@ -1,4 +1,4 @@
-"""The effective values of one client, as the applications poll them, rendered once for the nodes that decide them."""
+"""The effective values of one client, as applications poll them, rendered once for the nodes that decide them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_BYTES: Final = 32 << 20
-"""Most bytes that the kept answers of one form take."""
+"""Maximum bytes of the cached responses of one form."""
 _OVERHEAD_BYTES: Final = 500
-"""Bytes that an answer takes besides its own: its key, its nodes, its places in the order."""
+"""Overhead of a cached response in bytes: its key, its nodes, its entries in the ordered dict."""
 _LONG: Final = 4_096
-"""Most bytes of an answer that is kept: some thirty configs."""
+"""Maximum bytes of a response that is cached: about thirty configs."""
 
 
 class EffectiveValueRenderer:
-    """Answers requests for the effective values of one client, and keeps the answers. Only the event loop touches it.
+    """Renders the effective values of one client and caches the responses. Used by the event loop only.
 
-    Nodes never change, so an answer is good for as long as the nodes of its levels are the same.
+    Nodes never change, so a response is valid as long as the nodes of its levels are the same.
     """
 
     def __init__(self, describe: DescribeService) -> None:
@@ -73,7 +73,7 @@ class EffectiveValueRenderer:
 
 
 class _ResponseCache(Generic[T]):
-    """The answers of one form, each with the nodes that it was made from; the oldest ones give room to new ones."""
+    """The responses of one form, each with the nodes that it was made from. The oldest are evicted first."""
 
     def __init__(self) -> None:
         # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
@@ -81,14 +81,14 @@ class _ResponseCache(Generic[T]):
         self._bytes = 0
 
     def find(self, cluster_facet: ClusterFacet, entity: Entity, nodes: tuple[Node | None, ...]) -> T | None:
-        """Return the answer that was made from these nodes; None where there is none."""
+        """Return the response that was made from these nodes, or None if it is not cached."""
         found = self._answers.get((cluster_facet.store.name, cluster_facet.name, entity.id))
         return found[1] if found is not None and found[0] == nodes else None
 
     def keep(
         self, cluster_facet: ClusterFacet, entity: Entity, nodes: tuple[Node | None, ...], answer: T, length: int
     ) -> None:
-        """Keep an answer of a length in bytes, unless the entity's name or the answer is long."""
+        """Cache a response of a length in bytes, unless the entity's name or the response is long."""
         key = cluster_facet.store.name, cluster_facet.name, entity.id
         if (replaced := self._answers.pop(key, None)) is not None:
             self._bytes -= replaced[2]

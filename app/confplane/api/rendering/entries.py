@@ -1,7 +1,7 @@
-"""The entries of describes as JSON, kept per node.
+"""The entries of describes as JSON, cached per node.
 
 Nodes never change, so an entity's declared values are rendered once and then reused as bytes: a describe of 100,000
-entities is a walk over them and one join. A kept entry costs some 350 bytes for each entity that was ever described.
+entities is a walk over them and one join. A cached entry costs about 350 bytes for each entity that was ever described.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DESCRIBED: Final = b'{"throttleTimeMs":%d,"errorCode":0,"errorMessage":null,"en
 _UNDELAYED: Final = _DESCRIBED % 0
 _NOBODY: Final = b',"entityCompatibility":[]}'
 _SLACK: Final = 10_000
-"""The number of kept entries of removed entities that starts a clean-up."""
+"""Number of cached entries of removed entities that starts a cleanup."""
 
 
 class RenderedEntries(NamedTuple):
@@ -41,7 +41,7 @@ class RenderedEntries(NamedTuple):
 
 
 class EntryRenderer:
-    """Renders entries and keeps them. Only the event loop touches it."""
+    """Renders entries and caches them. Not thread-safe: used by the event loop only."""
 
     def __init__(self, describe: DescribeService) -> None:
         self._describe = describe
@@ -55,10 +55,10 @@ class EntryRenderer:
         An entity that declares nothing has an entry only where clients are registered.
 
         Args:
-            cluster_facet: The collection.
+            cluster_facet: The facet of the cluster.
             selected: The entities, in slices.
-            everything: The selected entities are all that the caller may see of the collection. Where these are all
-                there are, kept entries of others may be dropped.
+            everything: The selected entities are all that the caller may see of the facet. If these are all entities,
+                other cached entries may be dropped.
         """
         key = cluster_facet.store.name, cluster_facet.name.value
         kept = self._cache.setdefault(key, {})
@@ -96,7 +96,7 @@ class EntryRenderer:
                 yield entity_id, ready + _NOBODY if with_clients else ready
 
     def _ready(self, cluster_facet: ClusterFacet, entity_id: str, node: Node | None) -> bytes | None:
-        """Return an entry to keep: None where nothing is declared; still open in a facet whose entries list clients.
+        """Return an entry to cache, or None if nothing is declared. It is left open if the facet lists clients.
 
         Raises:
             CorruptZnodeError: The node can't be read.
@@ -124,7 +124,7 @@ def described(entries: Iterable[bytes], skipped: Sequence[str], *, throttle_ms: 
 
 
 def delayed(answer: bytes, throttle_ms: int) -> bytes:
-    """Return the answer of a describe that is kept, with the milliseconds that its caller ought to wait."""
+    """Return a cached answer of a describe, with the milliseconds that the caller should wait."""
     return answer if throttle_ms == 0 else _DESCRIBED % throttle_ms + answer.removeprefix(_UNDELAYED)
 
 

@@ -1,4 +1,4 @@
-"""The answer to a polled read, rendered."""
+"""The rendered response to a polled read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PolledResponse(NamedTuple):
-    """The answer to a polled read, but for the headers of consistency."""
+    """The response to a polled read, without the consistency headers."""
 
     body: bytes
     etag: str

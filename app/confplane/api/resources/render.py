@@ -33,8 +33,8 @@ async def full_resource(
 ) -> dict[str, Any]:
     """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned.
 
-    ``looked_at`` is the time of the request's own look at an observed Kafka cluster, milliseconds since the epoch;
-    ``applied`` the member with the entity's standing there, empty where there is none.
+    ``refreshed_at`` is the time of the request's own refresh of an observed Kafka cluster, in milliseconds since the
+    epoch. ``applied`` is the member with the entity's apply status there, or empty.
     """
     entity = Entity.from_id(entity_id)
     observed = None if cluster_facet.laid_out else refreshed_at or observed_at(cluster_facet.store, entity)

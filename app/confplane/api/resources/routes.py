@@ -43,7 +43,7 @@ Resolve = Callable[[Call, Entity], Awaitable[PolledResponse]]
 
 @dataclass(frozen=True, slots=True)
 class ResourceModels:
-    """The forms of one facet's resources, for the specification."""
+    """The models of one facet's resources, for the specification."""
 
     noun: str
     """The end of operation ids."""
@@ -58,11 +58,11 @@ class ResourceModels:
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
-    """A filter that the list of one facet alone has, by what is true now."""
+    """An additional filter of one facet's list. It selects by the current state."""
 
     name: str
     annotation: Any
-    """Its type in the query; None where it is absent."""
+    """Its type in the query. The value is None if the filter is absent."""
     wanted: Callable[[Call, ClusterFacet, Any], Callable[[Entity], Awaitable[bool]]]
     """Makes the test of an entity from a value of the filter."""
 
@@ -89,9 +89,9 @@ class ResourceHandlers:
         """Return the routes.
 
         Args:
-            forms: The forms of the resources.
-            ahead: Adds the routes of this facet alone, ahead of paths that end with any id.
-            narrowing: A further filter of the list.
+            models: The models of the resources.
+            extra_routes: Adds routes of this facet only, before the paths that end with an id.
+            list_filter: An additional filter of the list.
         """
         name, noun, path = self._name.value, models.noun, "/{id:path}"
         entity = entity_in_path(models.id_pattern, models.example_id)
@@ -274,7 +274,7 @@ def _rendered(
     describe: DescribeService, cluster_facet: ClusterFacet, node: Node, catalog: Catalog | None
 ) -> PolledResponse:
     """Return the default view of a node. Nodes never change, so a polled node is rendered once for each catalog."""
-    del catalog  # the key alone: the collection reads by the catalog of this moment
+    del catalog  # only part of the key: the facet reads by its current catalog
     declared, etag = describe.content(cluster_facet, node)
     return PolledResponse.of(resource(cluster_facet, node.id, declared), etag)
 

@@ -1,7 +1,7 @@
 """The arguments of a handler, found in a request by the parameters that the handler declares to FastAPI.
 
-FastAPI reads the declarations, describes them in the specification, and validates each value sent. The injection of
-FastAPI itself costs several times as much as the answer to a poll. Here nearly all of the work is done once for each
+FastAPI reads the declarations, describes them in the specification, and validates each value sent. FastAPI's own
+injection costs several times as much as the response to a poll. Here nearly all of the work is done once for each
 route, and a request pays for the parameters that it sends.
 
 A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
@@ -126,7 +126,7 @@ class _InjectedCallable:
         self.needs_request = bool(self._request or self._path)
 
     def is_sent(self, query: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
-        """Return True where a request has one of the optional parameters."""
+        """Return True if a request has one of the optional parameters."""
         return not (self.queries.keys().isdisjoint(query) and self.headers.keys().isdisjoint(headers))
 
     def unsent(self, request: Request) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Request bodies: read within limits, parsed by :mod:`confplane.api.routing.strict_json`, validated by their models.
 
-A large body is parsed and validated in slices, so that other requests are served meanwhile.
+A large body is parsed and validated in slices, so that other requests are served in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BODY: Final = "confplane.body"
 """Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
 _CACHE_SIZE: Final = 8_192
 _SHORT: Final = 512
-"""Bytes of the longest body that is kept: one that names a client or two."""
+"""Bytes of the longest body that is cached: one that names a client or two."""
 
 
 class BodyReader:

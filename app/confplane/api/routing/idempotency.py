@@ -41,7 +41,7 @@ _Key = Annotated[
     ),
 ]
 _STORED_HEADERS: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
-"""Headers that belong to an answer, at any time of answering."""
+"""Headers that are stored with a response and replayed."""
 _SUCCESS: Final = 300
 
 

@@ -1,8 +1,8 @@
-"""The look-up of a route by its path, ahead of the router: with the router's result, for a fraction of the cost.
+"""Route lookup by path, before the router: the same result for a fraction of the cost.
 
-Thousands of applications poll one entity every few minutes; matching one route after the other would cost as much as
-these answers themselves. Most paths are known whole; in paths of single entities the cluster and the id differ. All
-other paths, and requests that reach no route, are left to the router.
+Thousands of applications poll one entity every few minutes. Matching one route after the other would cost as much as
+the responses themselves. Most paths are fixed; in paths of single entities the cluster and the id differ. All other
+paths, and requests that match no route, are left to the router.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
 _ID: Final = "{id:path}"
 _SUFFIXES: Final = ("/effective", "/history", "/diff", "/status", ":revert")
-"""The ends of paths behind an entity id."""
+"""The ends of paths after an entity id."""
 _INSTANCES: Final = "/instances/"
 _INSTANCE: Final = "{instanceId}"
-"""The end of a path behind an entity id that has a name: that of a running client."""
+"""The end of a path after an entity id that names a running client."""
 _CACHE_SIZE: Final = 4_096
-"""Paths whose routes are kept: applications poll the same few thousand."""
+"""Paths whose routes are cached: applications poll the same few thousand."""
 
 
 class Lookup:
@@ -44,9 +44,9 @@ class Lookup:
         self._whole: dict[tuple[str, str], StrictRoute] = {}
         """Routes by method and path."""
         self._of_cluster: dict[tuple[str, str], StrictRoute] = {}
-        """Routes by method and the path behind the cluster."""
+        """Routes by method and the path after the cluster."""
         self._of_entity: dict[tuple[str, str, str], StrictRoute] = {}
-        """Routes by method, the part of the path before the id, and the part behind it."""
+        """Routes by method, the part of the path before the id, and the part after it."""
         for route in app.routes:
             if isinstance(route, StrictRoute):
                 self._add(route)
@@ -74,9 +74,9 @@ class Lookup:
         await response(scope, receive, send)
 
     def find(self, scope: Scope) -> StrictRoute | None:
-        """Return the route of a request, and set the path's parameters; None for a request that the router has."""
+        """Return the route of a request, and set the path's parameters. None if the router has to decide."""
         method, path, root = scope["method"], scope["path"], scope.get("root_path", "")
-        # Long paths would take much room.
+        # Long paths would need too much memory.
         found = (self._kept if len(path) <= CACHED_LENGTH else self._find)(method, path, root)
         if found is None:
             return None

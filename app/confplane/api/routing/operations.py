@@ -1,4 +1,4 @@
-"""The operations of this API: the facts that each declares beside its route.
+"""The operations of this API: the facts that each declares with its route.
 
 The route acts on them, and the specification is made from them.
 """
@@ -44,22 +44,22 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
-    """One answer without a problem."""
+    """The description of one successful response."""
 
     model: type[BaseModel] | None = None
-    """The form of its JSON; None where it has none."""
+    """The model of its JSON. None if it has no JSON."""
     description: str = "Successful Response"
     content: Mapping[str, Any] = field(default_factory=dict)
     """The forms of other media types."""
 
     def described(self) -> dict[str, Any]:
-        """Return it as FastAPI takes it."""
+        """Return it in FastAPI's form."""
         parts = {"model": self.model, "description": self.description, "content": dict(self.content)}
         return {name: part for name, part in parts.items() if part}
 
     @classmethod
     def text(cls, description: str, *media_types: str, model: type[BaseModel] | None = None) -> ResponseSpec:
-        """Return an answer that may be text of these types."""
+        """Return a response that may be text of these types."""
         return cls(model, description, {kind: {"schema": {"type": "string"}} for kind in media_types})
 
 

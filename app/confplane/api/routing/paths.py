@@ -50,7 +50,7 @@ def entity_of(scope: Scope, *, suffix: str = "") -> Entity:
 
     Args:
         scope: The ASGI scope; its raw path is read.
-        suffix: The text behind the id, e.g. ``/effective``. With a slash at its end, a name follows.
+        suffix: The text after the id, for example ``/effective``. If it ends with a slash, a name follows.
 
     Raises:
         InvalidEntityIdError: Not an entity id, or not its one spelling.

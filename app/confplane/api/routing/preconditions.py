@@ -102,7 +102,7 @@ def etag_field(value: str, *, pointer: str) -> tuple[str, ...]:
 
 
 def not_modified(given: str | None, etag: str) -> bool:
-    """Return True where a read with this If-None-Match may be answered 304 (weak comparison, as in RFC 9110)."""
+    """Return True if a read with this If-None-Match may be answered 304 (weak comparison, as in RFC 9110)."""
     if given is None:
         return False
     if given == etag:  # the header of a poller

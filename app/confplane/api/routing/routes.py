@@ -103,7 +103,7 @@ class StrictRoute(APIRoute):
             allowance: Allowance | None = request.scope[REQUEST_CONTEXT].allowance
             try:
                 if allowance is not None and limit is not None:
-                    allowance.take(limit)  # ahead of all work
+                    allowance.take(limit)  # before any other work
                 if unconditional:
                     refuse_conditions(request)
                 response = await handler(**await bind(request))

@@ -64,7 +64,7 @@ async def openapi(request: Request) -> Response:
     state = request.app.state
     rendering: asyncio.Task[bytes] | None = getattr(state, _SPECIFICATION, None)
     if rendering is None:
-        # Rendering takes a second or so, once; in a thread, so that other requests are answered meanwhile.
+        # Rendering takes a second or so, once; in a thread, so that other requests are not blocked.
         rendering = asyncio.create_task(asyncio.to_thread(lambda: orjson.dumps(request.app.openapi())))
         setattr(state, _SPECIFICATION, rendering)
     return PreparedResponse(await asyncio.shield(rendering), [JSON])
@@ -91,7 +91,7 @@ async def style() -> Response:
 async def _file(name: str, media_type: str) -> Response:
     content = _compressed.get(name)
     if content is None:
-        # In a thread, once: other requests are answered meanwhile.
+        # In a thread, once, so that other requests are not blocked.
         content = _compressed[name] = await asyncio.to_thread(_compress, name)
     return PreparedResponse(content, encoded({"content-type": f"{media_type}; charset=utf-8", **_FILE_HEADERS}))
 

@@ -79,7 +79,7 @@ def _names(names: ListedNames, *, named: bool) -> dict[str, Any]:
 
 
 def _problem(text: str, *, named: bool) -> str | None:
-    """Return a text that may have names in it; None where there is none."""
+    """Return a text that may have names in it, or None if it is empty."""
     if not text:
         return None
     return text if named else "Only callers who may describe the whole cluster see the reason"

@@ -1,4 +1,4 @@
-"""The Kafka 4 cluster's word on changes, where a command waited for it (``--wait-applied``)."""
+"""Apply results of changes in a Kafka 4 cluster, for commands that wait for them (``--wait-applied``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def report_one(result: Mapping[str, Any]) -> int:
-    """Say what became of one change, by its result; return the exit code."""
+    """Print the apply result of one change, and return the exit code."""
     applied = result.get("applied")
     if applied is not None:
         typer.echo(_sentence(applied), err=True)
@@ -21,7 +21,7 @@ def report_one(result: Mapping[str, Any]) -> int:
 
 
 def report_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
-    """Say which changes the cluster has not taken, and how many it has; return the exit code.
+    """Print which changes are not applied, and how many are; return the exit code.
 
     Args:
         results: Ids of entities, each with its result.

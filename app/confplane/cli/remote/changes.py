@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from confplane.cli.remote.entities import facets_of
-from confplane.client import Change as Altered
-from confplane.client import ClientChange
+from confplane.client import Change, ClientChange
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -30,7 +29,7 @@ _WHOLE: Final = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """Conditions of a change, and what the trail keeps beside it."""
+    """Options of a change: conditions, and the reason and ticket for the trail."""
 
     validate_only: bool = False
     reason: str | None = None
@@ -38,10 +37,10 @@ class ChangeOptions:
     quotas_etag: str | None = None
     configs_etag: str | None = None
     wait_applied_ms: int | None = None
-    """The longest wait for a Kafka 4 cluster to take the change; None: no wait."""
+    """The longest wait until the change is applied to a Kafka 4 cluster; None for no wait."""
 
     def client_kwargs(self) -> dict[str, Any]:
-        """Return all but the ETags as the client library takes them."""
+        """Return all options except the ETags as arguments of the client library."""
         return {
             "validate_only": self.validate_only,
             "reason": self.reason,
@@ -83,7 +82,7 @@ class EntityUpdate:
         options = options or ChangeOptions()
         result: Any
         if facets_of(self.entity) == (FacetName.CONFIGS,):
-            change = Altered(self.entity, self.configs, options.configs_etag)
+            change = Change(self.entity, self.configs, options.configs_etag)
             [result] = (await client.configs.alter([change], **options.client_kwargs())).body["responses"]
         else:
             both = ClientChange(self.entity, self.quotas, self.configs, options.quotas_etag, options.configs_etag)

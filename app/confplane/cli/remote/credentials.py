@@ -23,7 +23,7 @@ _COMMAND_S: Final = 60
 
 
 def token_of(profile: Profile) -> str | None:
-    """Return the token of a profile, read now; None where the profile has no token.
+    """Return the token of a profile, read now; None if the profile has no token.
 
     Raises:
         ProfileError: The file or the command gave no token, or there is no login. The text has no part of a token.

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 _UNSEEN: Final = "(not seen)"
-"""The place of a value in a cluster that did not answer."""
+"""Printed instead of a value of a cluster that did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftOptions:
-    """The entities of which the drift is decided, and the terms."""
+    """The entities whose drift is decided, and the options of the request."""
 
     entities: tuple[str, ...]
     keys: tuple[str, ...]
-    """The keys; none: all that differ."""
+    """The keys; empty for all that differ."""
     validate_only: bool
     reason: str | None = None
     ticket: str | None = None
 
     def request_arguments(self) -> dict[str, Any]:
-        """Return the entities and the terms as the client library takes them.
+        """Return the entities and the options as arguments of the client library.
 
         Raises:
             InvalidRequestError: No entity can have a name.
@@ -47,7 +47,7 @@ class DriftOptions:
 
 
 async def adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
-    """Take over the cluster's values, print the differences, and return the exit code."""
+    """Adopt the cluster's values, print the differences, and return the exit code."""
     answer = await client.drift.adopt(**options.request_arguments())
     results = answer.body["results"]
     if as_json:
@@ -65,7 +65,7 @@ async def adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool)
 
 
 async def reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
-    """Have values sent again, print their keys, and return the exit code."""
+    """Send values again, print their keys, and return the exit code."""
     answer = await client.drift.reapply(**options.request_arguments())
     if as_json:
         print_json(answer.body)

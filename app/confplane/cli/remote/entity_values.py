@@ -21,7 +21,7 @@ _NOT_SET: Final = 91
 async def read_entity_values(
     client: AsyncConfplane, entity: Entity, moment: str | None = None
 ) -> dict[FacetName, Answer[Any]]:
-    """Return the answers of the facets that have keys of an entity, now or at a moment of the past."""
+    """Return the answer for each facet in which keys of an entity are set, now or at a time in the past."""
     facets = facets_of(entity)
     answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))
     return {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}

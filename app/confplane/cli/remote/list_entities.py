@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def list_entities(client: AsyncConfplane, selection: EntitySelection, *, as_json: bool) -> int:
-    """Print the entities with their keys, by id, and return the exit code: 1 where one can't be read.
+    """Print the entities with their keys, by id, and return the exit code: 1 if one can't be read.
 
     A table of entities that set a key shows nothing else of them.
     """

@@ -106,7 +106,7 @@ def _checked(path: Path, stream: BinaryIO) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _EntityLoader:
-    """Requests that set entities."""
+    """Sends the requests that set entities."""
 
     client: AsyncConfplane
     options: ChangeOptions

@@ -79,7 +79,7 @@ def _texts(stream: BinaryIO) -> Iterator[str]:
 
 
 def _blank(line: str) -> bool:
-    """Say whether a line in front of all entities has nothing to read; ``[]`` is the list of none."""
+    """Return True if a line before all entities has nothing to read; ``[]`` is the list of none."""
     return not line.strip() or line.startswith("#") or line.strip() in {"---", "[]"}
 
 

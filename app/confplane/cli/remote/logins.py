@@ -62,7 +62,7 @@ def file_of(profile: Profile) -> Path:
 
 
 def read(profile: Profile) -> StoredLogin | None:
-    """Return the login of a profile; None where there is none, or the file is of another service or client."""
+    """Return the login of a profile; None if there is none, or the file is of another service or client."""
     try:
         login = StoredLogin(**json.loads(file_of(profile).read_text("utf-8")))
     except (OSError, ValueError, TypeError):

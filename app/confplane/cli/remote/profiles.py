@@ -67,7 +67,7 @@ class Profile:
     certificate_file: Path | None = None
     key_file: Path | None = None
     name: str | None = field(default=None, compare=False)
-    """The name in the file; None where the profile is of the environment or of ``confplane dev``."""
+    """The name in the file; None if the profile is of the environment or of ``confplane dev``."""
 
     @property
     def token_source(self) -> str:

@@ -31,7 +31,7 @@ _Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RevertTarget:
-    """The words that select what is reverted."""
+    """The arguments that select what to revert."""
 
     entity: str | None
     to: str | None
@@ -45,16 +45,16 @@ class RevertTarget:
 
 @dataclass(frozen=True, slots=True)
 class RevertOptions:
-    """Conditions of a revert, and what the trail keeps beside it."""
+    """Options of a revert: conditions, and the reason and ticket for the trail."""
 
     force: bool
     reason: str | None
     ticket: str | None
     wait_applied_ms: int | None = None
-    """The longest wait for a Kafka 4 cluster to take the changes; None: no wait."""
+    """The longest wait until the changes are applied to a Kafka 4 cluster; None for no wait."""
 
     def client_kwargs(self, *, validate_only: bool) -> dict[str, Any]:
-        """Return the terms as the client library takes them."""
+        """Return the options as arguments of the client library."""
         return {
             "force": self.force,
             "reason": self.reason,
@@ -66,7 +66,7 @@ class RevertOptions:
 
 @dataclass(frozen=True, slots=True)
 class RevertMode:
-    """Ways of the command: without a question, without a write, without tables."""
+    """Modes of the command: without confirmation, without a write, without tables."""
 
     yes: bool
     validate_only: bool
@@ -74,7 +74,7 @@ class RevertMode:
 
 
 class _RevertRequest(Protocol):
-    """A revert that can be tried, and made."""
+    """A revert that can be validated and sent."""
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
         """Try the revert, or make it."""

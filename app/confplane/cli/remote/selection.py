@@ -1,4 +1,4 @@
-"""The entities of a list or of an export: the filters that choose them, and their reading page by page."""
+"""The entities of a list or of an export: the filters that select them, and a reader that reads them page by page."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class EntitySelection:
 
 @dataclass(slots=True)
 class EntityReader:
-    """The selected entities of a cluster, and counts of those that were read."""
+    """Reads the selected entities of a cluster, and counts them."""
 
     client: AsyncConfplane
     selection: EntitySelection

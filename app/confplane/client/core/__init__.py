@@ -1,1 +1,1 @@
-"""The part of the clients that the blocking and the asynchronous one share: all but the sending itself."""
+"""The code that the blocking and the asynchronous client share: everything except the senders."""

@@ -47,19 +47,19 @@ class ApiCall(Generic[T]):
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
-    """True where a second sending does no more than the first one, so that it may follow a lost answer."""
+    """True if the request is idempotent, so that it may be repeated after a lost answer."""
     keyed: bool = False
     """True for writes that take an Idempotency-Key, and are repeatable with one."""
     text: bool = False
-    """True where the answer is a text and no JSON."""
+    """True if the answer is a text and no JSON."""
     reads: bool = False
-    """True where nothing is written."""
+    """True if nothing is written."""
     once: bool = False
-    """True where a failure is the answer, so that the call is sent once."""
+    """True if a failure is the answer, so that the call is sent once."""
 
     @property
     def conditional(self) -> bool:
-        """True where the answer may be 304."""
+        """True if the answer may be 304."""
         return self.method == "GET" and "If-None-Match" in self.headers
 
     def with_key(self) -> ApiCall[T]:
@@ -70,7 +70,7 @@ class ApiCall(Generic[T]):
 
 
 class ReadOptions(TypedDict, total=False):
-    """Bounds on the age of the state that a read shows."""
+    """Options of a read: bounds on the age of the state that it returns."""
 
     min_revision: int
     """The revision that the answer has to include, from an earlier :class:`Answer`."""
@@ -81,7 +81,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class CommonWriteOptions(TypedDict, total=False):
-    """The terms of a write that is given its reason otherwise."""
+    """Options of every write."""
 
     validate_only: bool
     """Go the whole way up to the write, and write nothing."""
@@ -90,14 +90,14 @@ class CommonWriteOptions(TypedDict, total=False):
 
 
 class FreezeOptions(CommonWriteOptions, total=False):
-    """The terms of a freeze or a thaw, which is given its reason."""
+    """Options of a freeze or a thaw, whose reason is an argument."""
 
     idempotency_key: str
     """As of :class:`WriteOptions`."""
 
 
 class UnkeyedWriteOptions(CommonWriteOptions, total=False):
-    """The terms of a write that takes no Idempotency-Key."""
+    """Options of a write without an Idempotency-Key."""
 
     reason: str
     """The reason, for the trail."""
@@ -112,7 +112,7 @@ class IfMatch(UnkeyedWriteOptions, total=False):
 
 
 class WriteOptions(UnkeyedWriteOptions, total=False):
-    """The terms of a write that takes an Idempotency-Key."""
+    """Options of a write with an Idempotency-Key."""
 
     idempotency_key: str
     """The key under which the write is done once; a new one for each call unless given."""
@@ -122,7 +122,7 @@ class WriteOptions(UnkeyedWriteOptions, total=False):
 
 
 class ConditionalWriteOptions(WriteOptions, total=False):
-    """The terms of a write of one resource."""
+    """Options of a conditional write of one resource."""
 
     if_match: str | None
     """As of :class:`IfMatch`."""
@@ -131,7 +131,7 @@ class ConditionalWriteOptions(WriteOptions, total=False):
 
 
 class CallTraits(TypedDict, total=False):
-    """The facts by which a request is repeated and its answer read, as of :class:`ApiCall`."""
+    """Properties of a request that determine its retries and how its answer is read; see :class:`ApiCall`."""
 
     repeatable: bool
     keyed: bool
@@ -201,12 +201,12 @@ def with_etag(call: ApiCall[T], etag: str | None) -> ApiCall[T | None]:
 
 
 def drop_none(**members: Any) -> dict[str, Any]:
-    """Return the members of a body that are not None."""
+    """Return the members of a body, without those that are None."""
     return {name: value for name, value in members.items() if value is not None}
 
 
 def id_of(entity: Entity | str) -> str:
-    """Return the id of an entity as it stands in URLs."""
+    """Return the id of an entity as used in URLs."""
     return entity.id if isinstance(entity, Entity) else entity
 
 

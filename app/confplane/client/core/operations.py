@@ -7,8 +7,8 @@ several steps, and sends nothing. A decorator of this module makes the method th
         @operation
         def get(self, cluster: str) -> Call[ClusterDetails]: ...
 
-    Clusters(Blocking(...)).get("payments")  # an Answer[ClusterDetails]
-    await Clusters(Awaiting(...)).get("payments")  # the same
+    Clusters(BlockingSender(...)).get("payments")  # an Answer[ClusterDetails]
+    await Clusters(AsyncSender(...)).get("payments")  # the same
 
 The parameters are those of the method, for a type checker and an editor as well.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 S = TypeVar("S", bound=BlockingSender | AsyncSender)
-"""The way of sending."""
+"""The sender."""
 T = TypeVar("T")
 PageT = TypeVar("PageT")
 ItemT = TypeVar("ItemT")
@@ -39,7 +39,7 @@ class Family(Generic[S]):
     """Operations on one kind of resource.
 
     Args:
-        sender: The way of sending.
+        sender: The sender.
         cluster: Name of the cluster.
     """
 
@@ -49,7 +49,7 @@ class Family(Generic[S]):
 
 
 class _OperationDescriptor(Generic[P, T]):
-    """A method that describes what is to be sent; a descriptor, so that its kind depends on the family's sender."""
+    """A method that describes a request. It is a descriptor, so that its type depends on the family's sender."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], T]) -> None:
         self.describe = describe

@@ -42,7 +42,7 @@ class _Position:
         self.etag: str | None = None
         """The ETag of the last page that was read; None of a list without ETags."""
         self.unchanged = False
-        """True where the list still has the ETag of its ``if_none_match``: then no item was read."""
+        """True if the list still has the ETag of its ``if_none_match``: then no item was read."""
 
     def _read(self, call: ApiCall[Any], answer: Answer[Any]) -> bool:
         """Take over the token of a page, and say whether another page follows."""
@@ -61,7 +61,7 @@ class Pages(_Position, Generic[PageT, ItemT]):
         self._paged, self._send = paged, send
 
     def pages(self) -> Iterator[PageT]:
-        """Iterate over the pages, for members beside the items such as ``skipped``."""
+        """Iterate over the pages, for members other than the items, such as ``skipped``."""
         more = True
         while more:
             call = self._paged.page(self.next_token)
@@ -85,7 +85,7 @@ class AsyncPages(_Position, Generic[PageT, ItemT]):
         self._paged, self._send = paged, send
 
     async def pages(self) -> AsyncIterator[PageT]:
-        """Iterate over the pages, for members beside the items such as ``skipped``."""
+        """Iterate over the pages, for members other than the items, such as ``skipped``."""
         more = True
         while more:
             call = self._paged.page(self.next_token)

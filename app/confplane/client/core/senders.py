@@ -1,4 +1,4 @@
-"""The two ways of sending: all that differs between the blocking and the asynchronous client."""
+"""The blocking and the asynchronous sender: the only difference between the two clients."""
 
 from __future__ import annotations
 

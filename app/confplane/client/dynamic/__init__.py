@@ -5,8 +5,8 @@
 | ``names.py`` | the libraries: names and types of their settings |
 | ``rules.py`` | the dynamic values that a client takes over, and those that it drops |
 | ``source.py`` | the source of updates, and the poll |
-| ``kept.py`` | the file of last known good values |
-| ``follower.py`` | the settings of one client as updates arrive |
+| ``last_known_good.py`` | the file of last known good values |
+| ``config_follower.py`` | the settings of one client as updates arrive |
 | ``reconfigurable.py`` | objects that take changed settings over |
 | ``reports.py`` | the client's reports on what it has taken over |
 | ``config.py`` | all of it together, run by a thread or a task |

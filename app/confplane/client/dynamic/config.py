@@ -124,11 +124,11 @@ class DynamicConfig:
         in_java = library.in_java(own)
         self._enabled = enabled(in_java)
         entity = _entity(service.user, in_java.get(CLIENT_ID), warn=self._enabled)
-        kept = None
+        file = None
         if last_known_good is not None:
-            kept = LastKnownGoodFile(Path(last_known_good), (service.url, service.cluster, entity.id))
+            file = LastKnownGoodFile(Path(last_known_good), (service.url, service.cluster, entity.id))
         self._label = f"{self.kind} {entity.id}"
-        self._follower = ConfigFollower(self.kind, own, library, label=self._label, file=kept)
+        self._follower = ConfigFollower(self.kind, own, library, label=self._label, file=file)
         self._max_age_s = max_age_s(in_java) or DEFAULT_MAX_AGE_MS / 1000
         if self._enabled and max_age_s(in_java) is None:
             _log.warning("%s: polls every five minutes, as %s is no number above 0", self._label, METADATA_MAX_AGE)

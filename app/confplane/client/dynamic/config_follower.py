@@ -27,7 +27,7 @@ class ConfigFollower:
         own: The user's own settings, as the library takes them.
         library: The library.
         label: The client's name in the log.
-        kept: The file of last known good values; None for none.
+        file: The file of last known good values; None for none.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ConfigFollower:
         """The revision of the last answer; 0 before the first."""
 
     def take(self, update: Update) -> None:
-        """Take an update. Where the first one brings no values, the last known good ones are taken instead."""
+        """Take an update. If the first one has no values, the last known good values are used instead."""
         begins, self._begun = not self._begun, True
         match update:
             case DynamicValues(configs, revision):
@@ -72,11 +72,11 @@ class ConfigFollower:
 
     @property
     def unsaved(self) -> bool:
-        """True where :meth:`save` is to be called, in a thread that may wait for a disk."""
+        """True if :meth:`save` has to be called, in a thread that may block on a disk."""
         return self._file is not None and self._values != self._stored
 
     def save(self) -> None:
-        """Keep the values as the last known good ones. After a failure, which is logged once, they are still unkept."""
+        """Save the values as the last known good ones. After a failure, which is logged once, they remain unsaved."""
         values = self._values
         if self._file is None or values is None:
             return

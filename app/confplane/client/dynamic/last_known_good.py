@@ -26,7 +26,7 @@ class LastKnownGoodFile:
     bound_to: tuple[str, str, str]
 
     def load(self) -> dict[str, str] | None:
-        """Return the values; None where the file is absent, or is none of this client."""
+        """Return the values, or None if the file does not exist or belongs to another client."""
         try:
             content = json.loads(self.path.read_bytes())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Kafka's client libraries: the names and types of their settings, beside those of the Java client.
+"""Kafka's client libraries: the names and types of their settings, compared with those of the Java client.
 
 The rules of KIP-649 speak of Java's names and of texts. kafka-python and aiokafka have the same names with underscores,
 and take numbers; librdkafka, below confluent-kafka, has Java's names and takes texts, with some names of its own.
@@ -30,7 +30,7 @@ _READ: Final = frozenset(
         *(ENABLE_IDEMPOTENCE, GROUP_PROTOCOL, MAX_POLL_INTERVAL, METADATA_MAX_AGE, TRANSACTIONAL_ID),
     }
 )
-"""The settings that the rules look at."""
+"""The settings that the rules check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Library:
         return name.replace(".", "_") if self.underscores else name
 
     def in_java(self, settings: Mapping[str, Any]) -> dict[str, str]:
-        """Return the settings that the rules look at, as Java has them; None counts as not set."""
+        """Return the settings that the rules check, as Java has them; None counts as not set."""
         names = {self.spelled(name): name for name in _READ} | {alias: name for name, alias in self.aliases.items()}
         return {names[key]: _text(value) for key, value in settings.items() if key in names and value is not None}
 

@@ -33,7 +33,7 @@ class Reconfigurable(Protocol):
 
 
 class ReconfigurableState:
-    """A reconfigurable, the settings it has, and the settings it refused, with the reason."""
+    """A reconfigurable, the settings that it runs with, and the settings that it refused, with the reason."""
 
     def __init__(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any]) -> None:
         self._reconfigurable = reconfigurable
@@ -42,7 +42,7 @@ class ReconfigurableState:
         self._reason = ""
 
     def needs_offer(self, settings: Mapping[str, Any]) -> bool:
-        """Say whether settings are to be offered."""
+        """Return True if settings have to be offered."""
         return settings not in (self.applied, self._refused)
 
     def refusal(self, settings: Mapping[str, Any]) -> str | None:

@@ -40,7 +40,7 @@ _UNSAID: Final = "refused by the application, whose log has the reason"
 
 
 class ConfigsInUse(NamedTuple):
-    """The dynamic configs that a client runs with, as it says."""
+    """The dynamic configs that a client reports to run with."""
 
     revision: int = 0
     """The revision of the answer that has them; 0 for the values of no answer."""
@@ -98,7 +98,7 @@ class Reporter:
 
     def wake(self) -> None:
         """Have a report sent soon, unless the last one is fresh and says the same but for the revision. Thread-safe."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has ended in the meantime
             self._loop.call_soon_threadsafe(self._due.set)
 
     async def _run(self) -> None:
@@ -146,17 +146,17 @@ class Reporter:
 
 
 def is_report_due(*, changed: bool, since_s: float | None) -> bool:
-    """Say whether an answered poll is to be followed by a report.
+    """Return True if a report has to follow a successful poll.
 
     Args:
         changed: The values taken over, or the refusals, are others than those of the last report.
-        since_s: Seconds since the last report that the service took; None where it took none, or not the last one.
+        since_s: Seconds since the last report that the service took; None if it took none, or not the last one.
     """
     return changed or since_s is None or since_s >= FRESH_S
 
 
 def redact_reason(reason: str, own: Iterable[str]) -> str:
-    """Return an application's reason for the eyes of others: withheld where it quotes a value of its settings.
+    """Return an application's reason as others may read it: withheld if it quotes a value of its settings.
 
     Args:
         reason: The text of its exception.

@@ -2,7 +2,7 @@
 
 A poll begins with KIP-649's describe, which registers the client's software and the configs that it supports. The polls
 after it are reads of the effective values with the ETag of the last answer, so an unchanged answer has no body. Once a
-day a poll registers anew, since the service counts as seen what registered that day.
+day a poll registers again, since the service counts clients by the day on which they registered last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DynamicValues:
 
     configs: Mapping[str, str]
     revision: int | None = None
-    """The revision of the answer that has them; None where the source has none."""
+    """The revision of the answer that has them; None if the source has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,19 @@ class UnchangedValues:
     """The values are those of the last answer."""
 
     revision: int | None = None
-    """The revision of this answer; None where the source has none."""
+    """The revision of this answer; None if the source has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceUnavailable:
-    """No values this time; the next may be different."""
+    """The service could not be read this time. A later poll may succeed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SourceUnsupported:
-    """The service does not have the feature: nothing will ever come."""
+    """The service does not support the feature. No update will follow."""
 
     reason: str
 
@@ -67,16 +67,16 @@ Update = DynamicValues | UnchangedValues | SourceUnavailable | SourceUnsupported
 
 
 class UpdateSource(Protocol):
-    """The way by which changes arrive."""
+    """A source of updates."""
 
     async def next(self) -> Update:
-        """Wait for the next update; the first comes as soon as it can be had."""
+        """Wait for the next update. The first one arrives as soon as it is available."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SoftwareRegistration:
-    """The facts that a client registers."""
+    """The software of a client and the configs that it supports, as the client registers them."""
 
     software_name: str
     software_version: str
@@ -84,7 +84,7 @@ class SoftwareRegistration:
 
 
 def is_unsupported(status: int, code: int | None) -> bool:
-    """Say whether an error means that the service does not have the feature, by its HTTP status and Kafka's code."""
+    """Return True if an error means that the service does not support the feature, by HTTP status and Kafka code."""
     return status in _LACKING_STATUSES or code in _LACKING_CODES
 
 
@@ -107,7 +107,7 @@ def pause_s(max_age_s: float, failures: int, retry_after_s: float | None, share:
 
 
 class PollingSource:
-    """Asks the service again and again.
+    """Polls the service.
 
     Args:
         client: A client of the cluster, whose event loop is the one of :meth:`next`.

@@ -62,7 +62,7 @@ class SwappedProducer(ProducerSteps[C]):
         self._uses: Final = threading.local()
         self._holder: threading.Thread | None = None
         self._called_back = False
-        """True where a callback has used the producer in the library's thread since uses were held up."""
+        """True if a callback has used the producer in the library's thread since uses were held up."""
         run(self._start())
 
     @contextmanager

@@ -113,7 +113,7 @@ class Grants(Family[S]):
 
 
 class AccessQueries(Family[S]):
-    """Questions who may do what in the cluster, and who changed it."""
+    """Queries: who may do what in the cluster, and who changed it."""
 
     @operation
     def get(

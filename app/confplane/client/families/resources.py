@@ -151,7 +151,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         Args:
             entity: The entity.
             to: A revision, or a time as RFC 3339.
-            force: Also where others change the entity meanwhile.
+            force: Revert even if the entity changed in the meantime.
             **terms: The terms of the write.
         """
         body = {"to": str(to), "force": force}
@@ -161,7 +161,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
     def update(
         self, entity: Entity | str, change: Callable[[dict[str, V]], Mapping[str, V]], **terms: Unpack[WriteOptions]
     ) -> Steps[Answer[ResourceT]]:
-        """Read an entity, change its values, and write them unless others changed the entity meanwhile.
+        """Read an entity, change its values, and write them unless the entity changed in the meantime.
 
         After such a change by others all of it is done again, five times at most: after a growing pause with a random
         part, on the state that ZooKeeper has then.

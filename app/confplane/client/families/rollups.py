@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class RollupReadOptions(TypedDict, total=False):
-    """The way in which the rows of a rollup are read."""
+    """Options of a read of a rollup's rows."""
 
     page_size: int
     """Rows of a page, 1000 at most."""

@@ -1,4 +1,4 @@
-"""Grants, and the rules that the grants of one caller make."""
+"""Grants, and the rules that result from the grants of one caller."""
 
 from __future__ import annotations
 

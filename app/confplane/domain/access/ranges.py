@@ -1,4 +1,4 @@
-"""Sets of names as ranges of their spellings: a check is a search, and a list walks the visible ranges alone.
+"""Sets of names as ranges of their spellings: a check is a search, and a list walks only the visible ranges.
 
 A resource is spelled as an entity id is: ``user=alice``, ``tokens=User~3Aalice``, and a type alone for the default
 entity and for resources without names: ``user``, ``cluster``. Spellings are ASCII, and sort as bytes.

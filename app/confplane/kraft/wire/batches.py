@@ -26,7 +26,7 @@ _COMPRESSION: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _CONTROL: Final = 0x20
 _PIECE: Final = 128 * 1024
-"""Bytes that are checked between two looks at the clock."""
+"""Bytes that are checked between two reads of the clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 =========================  ==========================================================================================
 :class:`UnreachableError`  no connection, a lost connection, or no answer in time: try again, elsewhere, or later
 :class:`UntrustedError`    the broker's certificate is not trusted
-:class:`KraftLoginError`        the broker refuses the login
+:class:`KraftLoginError`   the broker refuses the login
 :class:`RightsError`       the broker refuses a request for want of a right
 :class:`UnsupportedError`  the broker has no version of an API that this client speaks
 :class:`WrongClusterError` the broker belongs to another cluster; nothing but its cluster's id was asked of it

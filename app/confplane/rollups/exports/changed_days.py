@@ -2,7 +2,7 @@
 
 Rows commit in another order than that of their ids and times. An export notes the oldest transaction that was not
 ended by its snapshot. Each row that the snapshot did not see is of that transaction or a later one; so the next export
-looks at the transaction of each row, which Postgres keeps with it (``xmin``), and at no time alone.
+checks the transaction of each row, which Postgres keeps with it (``xmin``), and at no time alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def changed_days(
         open_days: Days with changes that had no outcome then; no other change gets one.
 
     Returns:
-        The days, UTC; None where Postgres was restored to an earlier state, and all days have to be exported.
+        The days, UTC; None if Postgres was restored to an earlier state, and all days have to be exported.
     """
     name, horizon = literal(cluster), literal(int(since["horizon"]))
     [(next_transaction,)] = postgres.rows(f"SELECT {_NEXT}")

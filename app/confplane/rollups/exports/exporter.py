@@ -6,7 +6,7 @@
     OUTPUT/_exports/payments.json            the manifest, replaced last
     OUTPUT/_schemas/export=trail/1.json      the columns by version, as JSON Schema
 
-An export writes each day that has changed anew and whole, in a directory of its own, so that a day is always one set of
+An export rewrites each changed day as a whole, in a directory of its own, so that a day is always one set of
 sorted files, however many exports wrote rows of it. The manifest then names the new directories in place of the old,
 which stay for a day for readers that found them before. Files of an export that was killed are removed by the next.
 
@@ -76,7 +76,7 @@ def exclusive_export(dsn: SecretStr, cluster: str) -> Iterator[None]:
 
 
 class Exporter:
-    """Exports a moment, while :func:`exclusive_export`.
+    """Exports a moment, within a block of :func:`exclusive_export`.
 
     Args:
         spark: The session.

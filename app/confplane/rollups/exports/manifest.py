@@ -53,7 +53,7 @@ class Dataset:
     without: tuple[str, ...]
     """Columns that were left out."""
     pseudonyms: str | None
-    """The name of the key that principals are replaced by; None where they are in clear."""
+    """The name of the key that principals are replaced by; None if they are in clear."""
     days: tuple[Day, ...]
     version: int = VERSION
 
@@ -106,7 +106,7 @@ def path_of(root: str, cluster: str) -> str:
 
 
 def read(files: Files, root: str, cluster: str) -> Manifest | None:
-    """Return the manifest of a cluster; None where nothing was exported.
+    """Return the manifest of a cluster; None if nothing was exported.
 
     Raises:
         UnreadableLakeError: Another release wrote it.

@@ -19,7 +19,7 @@ One row per UTC day, principal, kind of change, entity type, config key and erro
                  Values that the trail does not have (secrets) are never a revert.
 ================ ======================================================================================================
 
-Incremental: the days from ``since`` on are counted anew from the changes of these days and of the window before them,
+Incremental: the days from ``since`` on are counted again from the changes of these days and of the window before them,
 and all earlier days are kept. So changes that are recorded late, or settled late, are counted on the right day. The
 teams of all days are those of this run.
 

@@ -18,7 +18,7 @@ Incremental and exact: ids of events are in the order of their commits, and firs
 can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all. Reports are
 those of the moment: nothing of them is continued.
 
-Costs one pass over the new events, which are kept in Spark's cache meanwhile, one over the earlier rows and one over
+Costs one pass over the new events, which stay in Spark's cache during the run, one over the earlier rows and one over
 the reports; and two shuffles by entity.
 """
 

@@ -19,8 +19,8 @@ One row per default and config key.
 Brokers are those with an entry of their own. Values in their files are below the dynamic default, so they hide nothing.
 Topics that set nothing themselves follow their brokers; see ``drift``.
 
-Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and a row per client and default that it falls under,
-counted by default. The znodes, and the deciding entries of each client, are kept in Spark's cache meanwhile.
+Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and one row per client and default that applies to
+it, counted by default. The znodes and the deciding entries of each client stay in Spark's cache during the run.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
 
 
 def _counted_revision(floor: int, ceiling: int) -> Column:
-    """Return the revision up to which changes count for a znode; for an absent one, all that ZooKeeper has reached."""
+    """Return the revision up to which changes count for a znode; for an absent znode, the ``ceiling``."""
     node = F.col("node")
     return F.when(node.isNull(), F.lit(ceiling)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
 

@@ -20,8 +20,8 @@ broker.
 ``share``        ``value / capacity``; above 1 the quotas exceed the capacity
 ================ ======================================================================================================
 
-Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and one shuffle of a row per budget. The entries, and the
-deciding entry of each client, are kept in Spark's cache meanwhile.
+Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and one shuffle of a row per budget. The entries and
+the deciding entry of each client stay in Spark's cache during the run.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ time and client, as of several brokers, the largest counts.
 
 Clients of one budget are added up where they were measured at the same times, as by one exporter.
 
-Costs two shuffles of the measurements, the joins of :func:`confplane.rollups.levels.deciding_entries` for the clients measured,
-and memory for the different values of one budget at a time, for its percentile.
+Costs two shuffles of the measurements, the joins of :func:`confplane.rollups.levels.deciding_entries` for the measured
+clients, and memory for the distinct values of one budget at a time, for its percentile.
 """
 
 from __future__ import annotations

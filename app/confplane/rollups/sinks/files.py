@@ -35,7 +35,7 @@ class Files:
         self._scheme = str(self._system.getUri().getScheme())
 
     def exists(self, path: str) -> bool:
-        """Return True where there is a file or a directory."""
+        """Return True if there is a file or a directory."""
         return bool(self._system.exists(self._path(path)))
 
     def names(self, path: str) -> list[str]:
@@ -81,7 +81,7 @@ class Files:
             self.delete(path)
 
     def read(self, path: str) -> str | None:
-        """Return the text of a small file; None where there is no file."""
+        """Return the text of a small file; None if there is no file."""
         try:
             stream = self._system.open(self._path(path))
         except Py4JJavaError as error:

@@ -69,9 +69,9 @@ class RunStore:
         """Write the rows of a run, each of the frame's partitions as a part.
 
         Args:
-            frame: The rows, :func:`sort_rows`.
+            frame: The rows, as :func:`sort_rows` returns them.
             job: The job of the rows.
-            entity: The column by which rows of an entity are found; None where the job has none.
+            entity: The column by which rows of an entity are found; None if the job has none.
             run_id: A run that is begun and held (:class:`confplane.audit.rollup_runs.RollupRuns`).
             attempt: The attempt at the run.
         """
@@ -103,7 +103,7 @@ class RunStore:
 class RunSource(DataSource):
     """The rows of one run, or of its fold: written as ``entity_id`` and ``item``, read as ``item``.
 
-    Its class carries ``dsn``, a connection string (rollups/source_binding.py). Options: ``under``, the id of the rows;
+    Its class has ``dsn``, a connection string (rollups/source_binding.py). Options: ``under``, the id of the rows;
     to write, ``run``, ``attempt`` and ``partition``; to read, ``parts``, a JSON array of arrays: the parts that a task
     reads in turn.
     """
@@ -112,7 +112,7 @@ class RunSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the source, before it carries anything."""
+        """Return the name of the source, without bound values."""
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> _RunWriter:  # noqa: FBT001 - Spark's signature

@@ -1,4 +1,4 @@
-"""Parts put together, so that fewer tasks read them, each several in turn."""
+"""Groups of parts, so that fewer tasks read them, each several in turn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def group_parts(parts: Sequence[T], most: int | None) -> list[list[T]]:
-    """Return neighbours together, as so many lists of even length at most; one list a part where ``most`` is None."""
+    """Group neighbouring parts into at most ``most`` lists of even length; one list per part if ``most`` is None."""
     count = len(parts) if most is None else min(most, len(parts))
     return [[*parts[len(parts) * at // count : len(parts) * (at + 1) // count]] for at in range(count)]

@@ -2,7 +2,7 @@
 
 The driver keeps a read-only transaction open and exports its snapshot; each task imports it. So all frames of a run
 agree with each other, and a task that runs twice reads the same. During a run, vacuum can't remove rows that are
-deleted meanwhile, which in these tables are few.
+deleted in the meantime, which are few in these tables.
 
 All tasks must reach one and the same server, without a pooler in between that hands out connections per transaction.
 """

@@ -25,11 +25,11 @@ _TIME_BITS, _OTHER_BITS = 48, 80
 
 @dataclass(frozen=True, slots=True)
 class TableScope:
-    """The part of the tables that a run reads."""
+    """The rows of the tables that a run reads."""
 
     cluster: str
     as_of: datetime | None
-    """The moment after which rows are left out; None where the snapshot alone decides."""
+    """The moment after which rows are left out; None if the snapshot alone decides."""
     last_registration: int
     """The id of the last event that is read."""
     reported_since: datetime

@@ -40,7 +40,7 @@ sampled pages."""
 PAGES: Final = 64
 """Pages sampled for each part. With so many, parts are even also where pages are in an order of their own."""
 STRETCH_SAMPLE: Final = 256
-"""Pages sampled of each stretch of a table where only rows from a key on are read."""
+"""Pages to sample first in each stretch of a table, if only rows from a key on are read."""
 _ROWS_OF_A_PAGE: Final = 100
 """Rows of a page, rarely exceeded. Gives the number of parts before any row is read."""
 
@@ -56,22 +56,23 @@ class KeyPages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PostgresSnapshot:
-    """A snapshot of Postgres and the part of it that is read."""
+    """An exported snapshot of Postgres, and the scope of the run."""
 
     snapshot: str
     scope: TableScope
 
     def as_options(self) -> dict[str, str]:
-        """Return the moment as a data source's options, which anybody may see."""
+        """Return the snapshot as options of a data source. Options are not secret."""
         as_of = "" if self.scope.as_of is None else self.scope.as_of.isoformat()
         return {
             "snapshot": self.snapshot, "cluster": self.scope.cluster, "as_of": as_of,
-            "last_registration": str(self.scope.last_registration), "reported_since": self.scope.reported_since.isoformat(),
+            "last_registration": str(self.scope.last_registration),
+            "reported_since": self.scope.reported_since.isoformat(),
         }  # fmt: skip
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> PostgresSnapshot:
-        """Read a moment back."""
+        """Parse the options of :meth:`as_options`."""
         as_of = datetime.fromisoformat(options["as_of"]) if options["as_of"] else None
         since = datetime.fromisoformat(options["reported_since"])
         return cls(options["snapshot"], TableScope(options["cluster"], as_of, int(options["last_registration"]), since))
@@ -83,7 +84,7 @@ class TablePages:
     Args:
         connection: A connection at the run's snapshot.
         table: The frame.
-        cut: The part of the tables that is read.
+        scope: The rows to read.
     """
 
     def __init__(self, connection: ReadOnlyTransaction, table: Table, scope: TableScope) -> None:
@@ -109,8 +110,8 @@ def bounds(pages: KeyPages, parallelism: int, low: str | None = None) -> list[st
     Args:
         pages: The pages of the frame's table.
         parallelism: The number of tasks that run at a time.
-        low: The least key that is read, or None for all. Its rows are mostly at the end of the table: a short look into
-            each stretch, of which those nearer to the end are shorter, shows where more pages are worth a look.
+        low: The least key to read, or None for all. Rows from this key on are mostly at the end of the table: a small
+            sample of each stretch shows where to sample more pages. Stretches nearer to the end are shorter.
     """
     if low is None:
         most_rows = pages.count * _ROWS_OF_A_PAGE
@@ -135,16 +136,16 @@ def bounds(pages: KeyPages, parallelism: int, low: str | None = None) -> list[st
 
 
 def index_bounds(connection: ReadOnlyTransaction, table: Table, keys: KeyRange) -> list[str]:
-    """Return the keys that cut a range of a frame into parts of :data:`ROWS` rows, by a look at the index alone.
+    """Return the keys that divide a range of a frame into parts of :data:`ROWS` rows, by an index-only query.
 
-    Other clusters' rows count too, so parts may be smaller.
+    Rows of other clusters are counted as well, so parts may be smaller.
     """
     return [str(key) for (key,) in connection.rows(table.every(ROWS, keys))]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Keys on some pages of a stretch of a table."""
+    """Keys on the sampled pages of a stretch of a table."""
 
     numbers: range
     sampled: Sequence[int]
@@ -174,7 +175,7 @@ def _sample(pages: KeyPages, numbers: range, count: int, low: str | None = None)
 
 
 def _stretches(count: int) -> list[range]:
-    """Cut the numbers below ``count`` into stretches: each but the last is thrice as long as all behind it."""
+    """Divide the numbers below ``count`` into stretches: each but the last is three times as long as all after it."""
     edges, length = [count], STRETCH_SAMPLE
     while length < count:
         edges.append(count - length)
@@ -198,9 +199,11 @@ def _one_of_each_run(count: int, runs: int) -> list[int]:
 class TrailSource(DataSource):
     """One frame of Postgres. The requested schema is a part of the frame's.
 
-    Its class carries ``origin`` (rollups/source_binding.py). Options: ``frame``; those of :class:`PostgresSnapshot`; ``bounds`` and
-    ``ranges``, JSON arrays: keys at which parts begin, and ranges of keys that are read, in order; ``most_parts``, the
-    number of parts that neighbouring ranges are put together to, or empty.
+    Its class has the attribute ``origin`` (rollups/source_binding.py). Options:
+
+    - ``frame``, and those of :class:`PostgresSnapshot`;
+    - ``bounds`` and ``ranges``, JSON arrays: the keys at which parts begin, and the ranges of keys to read, in order;
+    - ``most_parts``: the number of parts into which neighbouring ranges are grouped, or empty.
 
     Filters are not pushed down. Spark 4.3 keeps the reader that took the filters at the table and not at the scan: in a
     query that uses one frame twice, with different filters, both scans may get the filters of one.
@@ -210,7 +213,7 @@ class TrailSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the source, before it carries anything."""
+        """Return the name of the source, without bound values."""
         return NAME
 
     def reader(self, schema: StructType) -> _TrailReader:

@@ -51,7 +51,7 @@ _UNKNOWN: Final = -1
 class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
-    Its class carries ``origin`` (rollups/source_binding.py). Options: ``floor``, a zxid that all servers read from must
+    Its class has ``origin`` (rollups/source_binding.py). Options: ``floor``, a zxid that all servers read from must
     have reached; ``parallelism``, the number of tasks that run at a time; ``release``, that of the cluster's Kafka,
     whose catalog says which values are secrets; ``fingerprinted_as``, the name of the cluster whose fingerprints can be
     compared with those of the frame.
@@ -66,7 +66,7 @@ class ZnodesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the source, before it carries anything."""
+        """Return the name of the source, without bound values."""
         return NAME
 
     def reader(self, schema: StructType) -> _ZnodeReader:

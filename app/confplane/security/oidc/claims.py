@@ -28,7 +28,7 @@ def identity_of(
     Args:
         claims: The token's claims.
         settings: The settings of the issuer.
-        others: The prefixes of all other issuers, none of whose principals this issuer may make.
+        other_prefixes: Prefixes of all other issuers. This issuer cannot have principals with one of them.
         now: Seconds since 1970.
 
     Raises:

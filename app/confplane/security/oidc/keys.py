@@ -68,7 +68,7 @@ class KeySet:
         return hash(self._identity)
 
     def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """Return the key of a token; a token without a ``kid`` has a key where only one fits."""
+        """Return the key of a token. Without a ``kid``, exactly one key must fit."""
         fitting = [key for key in self._keys if algorithm in key.algorithms and kid in (None, key.kid)]
         return fitting[0] if len(fitting) == 1 else None
 
@@ -107,7 +107,7 @@ def _key(jwk: dict[str, Any], allowed: Sequence[str]) -> Key | None:
 
 
 def _public(jwk: dict[str, Any], algorithm: str) -> Any:
-    """Return the key itself; None where it can't be read, or has an unusable size."""
+    """Return the key itself, or None if it can't be read or has an unusable size."""
     try:
         public = jwt.PyJWK(jwk, algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError):

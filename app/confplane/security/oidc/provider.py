@@ -87,12 +87,12 @@ class Provider(BackgroundService):
         return self.keys
 
     def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """Return the key of a token; None where the issuer has no such key.
+        """Return the key of a token, or None if the issuer has no such key.
 
         An unknown id makes the background fetch the keys, once in 30 seconds.
 
         Raises:
-            UnavailableError: The keys are being fetched, or can't be: it is not known whether there is such a key.
+            UnavailableError: The keys are being fetched or cannot be fetched, so the key may exist.
         """
         keys = self.check()
         key = keys.find(kid, algorithm)
@@ -105,7 +105,7 @@ class Provider(BackgroundService):
         return key
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return the notices for operators."""
+        """Return the warnings for operators."""
         if self.keys is not None and self._age() <= _LATE_S:
             return []
         issuer = self.settings.issuer

@@ -54,7 +54,7 @@ class OidcTokens:
         self._valid: OrderedDict[bytes, _ValidatedToken] = OrderedDict()
 
     def authenticate(self, given: bytes) -> Identity | None:
-        """Return the identity of an access token; None where the token has another form.
+        """Return the identity of an access token, or None if the token has another form.
 
         Raises:
             UnauthenticatedError: The token is not valid.

@@ -1,4 +1,4 @@
-"""The rule that nobody gives more than they hold."""
+"""The rule that nobody gives more rights than their effective grants give them."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class GrantService:
         """Create a grant, or find the grant that has this content already.
 
         Returns:
-            The grant, and True where it is new.
+            The grant, and True if it is new.
 
         Raises:
             InvalidRequestError: A part of the grant is not valid.
@@ -90,7 +90,7 @@ class GrantService:
         """Return a page of the grants that a caller may see, oldest first, and the cursor of the next.
 
         Raises:
-            InvalidRequestError: The principal is none, or there is no such cluster.
+            InvalidRequestError: The principal is not valid, or there is no such cluster.
             ForbiddenError: A principal is named, and the caller may not see its grants.
             UnavailableError: Postgres is away.
         """
@@ -102,8 +102,8 @@ class GrantService:
         """Return a grant.
 
         Raises:
-            NotFoundError: There is none, and the caller may see all.
-            ForbiddenError: There is none that the caller may see.
+            NotFoundError: The grant does not exist, and the caller may see all.
+            ForbiddenError: There is no such grant that the caller may see.
             UnavailableError: Postgres is away.
         """
         return await self._repository.find(grant_id, access)
@@ -121,8 +121,8 @@ class GrantService:
 
         Raises:
             InvalidRequestError: A part of the grant is not valid.
-            NotFoundError: There is none, and the caller may alter all.
-            ForbiddenError: There is none that the caller may alter, or the caller does not hold what the replacement
+            NotFoundError: The grant does not exist, and the caller may alter all.
+            ForbiddenError: The caller may alter no such grant, or does not hold what the replacement
                 gives: by the new content, or by the end of a deny.
             PreconditionFailedError: The grant has another ETag.
             AlreadyExistsError: Another grant has this content.
@@ -153,8 +153,8 @@ class GrantService:
         """Remove a grant, and return its last content.
 
         Raises:
-            NotFoundError: There is none, and the caller may alter all.
-            ForbiddenError: There is none that the caller may alter, or the end of a deny gives back what the caller
+            NotFoundError: The grant does not exist, and the caller may alter all.
+            ForbiddenError: The caller may alter no such grant, or the end of a deny gives back what the caller
                 does not hold.
             PreconditionFailedError: The grant has another ETag.
             ConcurrentChangeError: Other writers kept replacing the grant.
@@ -184,7 +184,7 @@ class GrantService:
 
 
 def is_own(access: Access, principal: str) -> bool:
-    """Return True where grants to a principal are a caller's own."""
+    """Return True if grants to a principal are a caller's own."""
     identity = access.identity
     return identity.behalf_of is None and principal in identity.grantees
 

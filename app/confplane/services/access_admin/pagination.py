@@ -1,4 +1,4 @@
-"""Pages of what a caller may see, out of pages of everything."""
+"""Pagination: pages of the rows that a caller may see, made from pages of all rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ReadPage(Protocol[T]):
     """Reads a page of everything."""
 
     async def __call__(self, *, page_size: int, after: UUID | None) -> tuple[list[T], UUID | None]:
-        """Return rows behind an id, and the cursor of the next page."""
+        """Return rows after an id, and the cursor of the next page."""
 
 
 async def read_all(read: ReadPage[T]) -> list[T]:

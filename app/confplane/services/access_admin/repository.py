@@ -1,4 +1,4 @@
-"""Tokens and grants as far as a caller may see and alter them: one rule for both.
+"""A repository of tokens or grants, restricted to those that a caller may see and alter: one rule for both.
 
 Each row is of a principal, and the rights to it are those on the resource ``tokens`` or ``grants`` of that principal.
 Besides, a caller sees its own rows. Rows that are hidden and rows that are absent are refused alike.
@@ -35,11 +35,11 @@ class AccessRecordKind(Generic[T]):
     id_of: Callable[[T], UUID]
     principal_of: Callable[[T], str]
     is_own: Callable[[Access, str], bool]
-    """Returns True where the rows of a principal are the caller's own."""
+    """Returns True if the rows of a principal are the caller's own."""
 
 
 class AccessRepository(Generic[T]):
-    """The rows of one kind.
+    """The rows of one kind, as far as a caller may see or alter them.
 
     Args:
         kind: The kind.
@@ -60,7 +60,7 @@ class AccessRepository(Generic[T]):
         access.require(None, operation, self._spelled(principal), pointer=pointer)
 
     def covers_every(self, access: Access, operation: Operation) -> bool:
-        """Return True where a caller has an operation on the rows of all principals."""
+        """Return True if a caller has an operation on the rows of all principals."""
         return access.allowed(None, operation) >= self._every
 
     async def page(
@@ -76,7 +76,7 @@ class AccessRepository(Generic[T]):
             after: The cursor.
 
         Raises:
-            InvalidRequestError: The principal is none.
+            InvalidRequestError: The principal is not valid.
             ForbiddenError: A principal is named, and the caller may not see its rows.
         """
         if principal is not None:
@@ -91,8 +91,8 @@ class AccessRepository(Generic[T]):
         """Return a row that the caller may see.
 
         Raises:
-            NotFoundError: There is none, and the caller may see all.
-            ForbiddenError: There is none that the caller may see.
+            NotFoundError: The row does not exist, and the caller may see all.
+            ForbiddenError: There is no such row that the caller may see.
         """
         row = await self._find(row_id)
         if row is not None and self._is_visible(access, row):
@@ -104,8 +104,8 @@ class AccessRepository(Generic[T]):
         """Return a row that the caller may alter.
 
         Raises:
-            NotFoundError: There is none, and the caller may alter all.
-            ForbiddenError: There is none that the caller may alter.
+            NotFoundError: The row does not exist, and the caller may alter all.
+            ForbiddenError: There is no such row that the caller may alter.
         """
         row = await self._find(row_id)
         if row is None or not access.allows(None, Operation.ALTER, self._spelled(self._kind.principal_of(row))):

@@ -95,7 +95,7 @@ def check_grantee(principal: str, pointer: str) -> None:
     """Refuse a principal that no grant may have.
 
     Raises:
-        InvalidRequestError: The principal is none, is ``Group:*``, or is the admin token's, which needs no grants.
+        InvalidRequestError: The principal is not valid, is ``Group:*``, or is the admin token's, which needs no grants.
     """
     if principal.startswith(GROUP):
         check_group(principal, pointer)

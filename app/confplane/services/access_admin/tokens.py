@@ -64,7 +64,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class CreatedToken:
-    """A new token; ``text`` is its secret, which is shown this once, and None where nothing was written."""
+    """A new token; ``text`` is its secret, which is shown this once, and None if nothing was written."""
 
     token: Token
     text: str | None
@@ -146,7 +146,7 @@ class TokenService:
         """Return a page of the tokens that a caller may see, oldest first, and the cursor of the next.
 
         Raises:
-            InvalidRequestError: The principal is none.
+            InvalidRequestError: The principal is not valid.
             ForbiddenError: A principal is named, and the caller may not see its tokens.
             UnavailableError: Postgres is away.
         """
@@ -157,8 +157,8 @@ class TokenService:
         """Return a token, also an expired or revoked one.
 
         Raises:
-            NotFoundError: There is none, and the caller may see all.
-            ForbiddenError: There is none that the caller may see.
+            NotFoundError: The token does not exist, and the caller may see all.
+            ForbiddenError: There is no such token that the caller may see.
             UnavailableError: Postgres is away.
         """
         return await self._repository.find(token_id, access)
@@ -167,8 +167,8 @@ class TokenService:
         """Revoke a token for good; a revoked token stays as it is.
 
         Raises:
-            NotFoundError: There is none, and the caller may revoke all.
-            ForbiddenError: There is none that the caller may revoke.
+            NotFoundError: The token does not exist, and the caller may revoke all.
+            ForbiddenError: There is no such token that the caller may revoke.
             UnavailableError: Postgres is away.
         """
         token = await self._repository.find_alterable(token_id, caller.access)
@@ -205,8 +205,8 @@ class TokenService:
 
         Raises:
             InvalidRequestError: The overlap or the expiry is not valid, or the token was revoked or has expired.
-            NotFoundError: There is none, and the caller may alter all.
-            ForbiddenError: There is none that the caller may alter, or the caller lacks a right of the token, or may
+            NotFoundError: The token does not exist, and the caller may alter all.
+            ForbiddenError: The caller may alter no such token, or lacks a right of the token, or may
                 make no token of its owner.
             UnavailableError: Postgres is away.
         """

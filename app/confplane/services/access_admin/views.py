@@ -1,4 +1,4 @@
-"""Tokens and grants as the API shows them, and as the history keeps them."""
+"""Views of tokens and grants: their form in the API and in the history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def token_view(token: Token, now: datetime) -> dict[str, Any]:
 
 
 def narrowing_view(narrowing: CredentialNarrowing | None) -> dict[str, Any] | None:
-    """Return the limits of a token; None where there are none."""
+    """Return the limits of a token; None if there are none."""
     if narrowing is None:
         return None
     return {

@@ -1,7 +1,7 @@
 """Alter: entries of a request, each in a change of its own, or all in one change (``atomic``).
 
 An entry is the edits of one entity, one for each facet that it alters, and always one change or part of one. The
-caller's grants are asked first: an edit of an entity that the caller may not alter fails before anything is looked up.
+caller's grants are checked first: an edit of an entity that the caller may not alter fails before anything is read.
 Any other edit is encoded once, and decided by its facet's drafter against each node that is read
 (:mod:`confplane.services.changes.entities`); the runner does the rest (:mod:`confplane.services.changes.runner`).
 """
@@ -55,7 +55,7 @@ _NONE: Final = KafkaCode.NONE.name
 
 @dataclass(frozen=True, slots=True)
 class AlterRules:
-    """The drafter and the policies of one collection."""
+    """The drafter and the policies of one cluster facet."""
 
     drafter: Drafter[Any]
     policies: Policies = field(default_factory=Policies)
@@ -79,8 +79,8 @@ class AlterService:
     Args:
         runner: Runs the changes.
         rules: By cluster and facet.
-        asked: By cluster and facet, the Kafka clusters that are asked before a commit.
-        looks: By cluster, the looks at Kafka clusters ahead of conditional edits.
+        dry_runs: By cluster and facet, the dry runs on Kafka clusters before a commit.
+        refreshes: By cluster, the refresh of entities from its Kafka cluster before conditional edits.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class AlterService:
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, cluster_facet: ClusterFacet) -> Drafter[Any]:
-        """Return the drafter of a collection's edits."""
+        """Return the drafter of the edits of a cluster facet."""
         return self._rules_of(cluster_facet).drafter
 
     def _rules_of(self, cluster_facet: ClusterFacet) -> AlterRules:
@@ -169,10 +169,10 @@ class AlterService:
         return [EntryResult(tuple(islice(left, len(entry)))) for entry in entries]
 
     async def _refreshed(self, parts: list[EntryPart], caller: Caller) -> list[EntryPart]:
-        """Look at the entities of conditional edits in the Kafka cluster, area by area.
+        """Refresh the entities of conditional edits from the Kafka cluster, one entity type at a time.
 
         Returns:
-            The parts; a conditional edit of an area that can't be looked at is refused.
+            The parts; a conditional edit is refused if its entity type can't be refreshed.
         """
         if not parts or parts[0].cluster_facet.store.target() is None:
             return parts
@@ -359,7 +359,7 @@ def _conditional(part: EntryPart) -> Edit | None:
 
 
 def _refused(part: EntryPart, refused: Mapping[KraftEntityType, ConfplaneError]) -> EntryPart:
-    """Return a part, its edit refused where it is conditional and its area has an error."""
+    """Return a part, its edit refused if it is conditional and its entity type has an error."""
     edit = _conditional(part)
     error = None if edit is None else refused.get(kraft_type_of(edit.entity))
     return part if edit is None or error is None else EntryPart(part.cluster_facet, EditResult(edit, error))
@@ -400,7 +400,7 @@ def _rank(items: Sequence[PreparedEdit]) -> Rank | None:
 
 
 def _made(items: Sequence[PreparedEdit], results: Sequence[EditResult]) -> tuple[str, Mapping[str, str]] | None:
-    """Return the entity and its resulting map, as later checks read it; None where no check does."""
+    """Return the entity and its resulting map, as later checks read it; None if no check does."""
     for item, result in zip(items, results, strict=True):
         if item.rank is not None and result.error is None:
             return item.edit.entity.id, result.after

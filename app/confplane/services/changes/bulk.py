@@ -38,22 +38,22 @@ class ReadyEdit(NamedTuple):
 
 
 class LoadSemaphores:
-    """The loads under way in each cluster, of all requests."""
+    """One semaphore per cluster, which limits the concurrent large loads of all requests."""
 
     def __init__(self) -> None:
         self._semaphores: dict[str, asyncio.Semaphore] = {}
 
     @contextlib.asynccontextmanager
     async def slot(self, cluster: str, edits: int, deadline: float) -> AsyncIterator[None]:
-        """Return a context for a load. Large loads enter in the order of their arrival.
+        """Return a context that holds a slot for a load. Large loads get their slots in the order of arrival.
 
-        A few large loads are inside at a time. A load of few edits does not wait.
+        A few large loads run at a time. A load of few edits does not wait.
 
         Args:
             cluster: The cluster's name.
             edits: The number of edits in the load.
             deadline: The end of the wait, on the clock of ``time.monotonic()``. The context is entered in any case:
-                nothing may begin after the deadline.
+                the caller must not begin anything after the deadline.
         """
         if edits <= FEW:
             yield

@@ -48,7 +48,7 @@ class Caller:
 
     @property
     def behalf_of(self) -> str | None:
-        """The user for whom the caller acts; None where it acts for itself."""
+        """The user for whom the caller acts; None if it acts for itself."""
         return self.access.identity.acts_for
 
     @property

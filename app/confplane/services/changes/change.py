@@ -31,12 +31,12 @@ CONTENDED: Final = "Other writers kept changing the same entity until the deadli
 
 @dataclass(frozen=True, slots=True)
 class ChangeResult(Generic[D]):
-    """The end of a change without an exception."""
+    """The result of a change that ended without an exception."""
 
     decided: D
     """The decision that was carried out."""
     change_id: UUID | None = None
-    """The id of the change; None where nothing was written."""
+    """The id of the change; None if nothing was written."""
     committed: Committed | None = None
     error: ConfplaneError | None = None
     """The reason to write nothing; see :class:`NoChange`."""
@@ -45,7 +45,7 @@ class ChangeResult(Generic[D]):
 
 
 class RunningChange(Generic[D]):
-    """One change.
+    """One change while it runs.
 
     Args:
         submission: Makes the attempts.

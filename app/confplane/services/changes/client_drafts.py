@@ -67,7 +67,7 @@ class ClientDrafter:
         return EntityDraft.of(cluster_facet, edit, node, after, warnings)
 
     def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
-        """Return True where stored values equal new ones, by value: Kafka's tools spell some numbers differently."""
+        """Return True if stored values equal new ones, by value: Kafka's tools spell some numbers differently."""
         decode = self._facet.decode
         try:
             return {key: decode(entity, key, value) for key, value in before.items()} == {

@@ -45,7 +45,7 @@ class Draft(Generic[D]):
     kind: str = CHANGE
     """The kind of the change in the trail."""
     observed: ObservedRange | None = None
-    """The place of the followed writes in the trail; None for a change that follows nothing."""
+    """The log range of the followed writes; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
     """The changes that this change reverts; see :class:`~confplane.services.ports.trail.Intent`."""
 
@@ -58,7 +58,7 @@ class NoChange(Generic[D]):
     error: ConfplaneError | None = None
     """The reason; the trail has it where an earlier attempt left an intent. The caller answers it."""
     seen: tuple[tuple[Tree, Entity, int | None], ...] | None = None
-    """The nodes behind the decision, with the versions read (None: absent), for ZooKeeper to confirm. None where they
+    """The nodes behind the decision, with the versions read (None: absent), for ZooKeeper to confirm. None if they
     were read from ZooKeeper for this very attempt."""
     layout: LayoutCheck | None = None
     """The layout that ZooKeeper has to confirm as well."""

@@ -74,7 +74,7 @@ class Edit:
 
     @property
     def is_conditional(self) -> bool:
-        """True where the edit is carried out only on some content of the entity."""
+        """True if the edit is carried out only on some content of the entity."""
         return self.precondition.demands or self.expected is not None
 
 
@@ -89,9 +89,9 @@ class EditResult:
     diff: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()
     node: Node | None = None
-    """The node after the edit; None where there is none."""
+    """The node after the edit; None if there is none."""
     created: bool = False
-    """True where the facet had no key before the edit and has some after it."""
+    """True if the facet had no key before the edit and has some after it."""
     after: dict[str, str] = field(default_factory=dict, repr=False)
     """The whole map as stored, or as it would be under ``validateOnly``."""
 
@@ -109,12 +109,12 @@ class EntryResult:
 
     @property
     def change_id(self) -> str | None:
-        """The id of the change; None where nothing was written."""
+        """The id of the change; None if nothing was written."""
         return next((result.change_id for result in self.results if result.change_id is not None), None)
 
     @property
     def revision(self) -> int | None:
-        """The revision of the last change of any of the facets; None where nothing was to be written."""
+        """The revision of the last change of any of the facets; None if nothing was to be written."""
         return max((result.revision for result in self.results if result.revision is not None), default=None)
 
     @property
@@ -124,7 +124,7 @@ class EntryResult:
 
 
 def offender(errors: Iterable[ConfplaneError | None]) -> ConfplaneError | None:
-    """Return the first error, but none that merely follows from another; None where there is no error."""
+    """Return the first error, but none that merely follows from another; None if there is no error."""
     found = [error for error in errors if error is not None]
     return next((error for error in found if not isinstance(error, NotAttemptedError)), found[0] if found else None)
 
@@ -292,7 +292,7 @@ def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, An
 
 
 def json_of(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None) -> JsonValue:
-    """Return one stored value as JSON answers it; None where it is not valid for its key and has no form in JSON."""
+    """Return one stored value as JSON answers it; None if it is not valid for its key and has no form in JSON."""
     if value is None:
         return None
     try:

@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import IntentEntity
 
 DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
-"""Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
+"""Decides one entity's draft from its cluster facet, the node as read, and the maps planned before it."""
 
 DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[DryRunResult]]
-"""Asks a Kafka cluster without ZooKeeper whether it would take the new values of some keys of an entity, given the
-stored map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
+"""Validates new values of some keys of an entity with a dry run on a Kafka cluster without ZooKeeper, given the stored
+map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
 
 RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[None]]
-"""Looks at entities in a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
-compared with what the cluster has."""
+"""Refreshes entities from a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
+compared with the configs of the cluster."""
 
 _Nodes = dict[Znode, Node | UnavailableError | None]
 
@@ -70,16 +70,16 @@ class PreparedEdit(NamedTuple):
     policies: Policies
     """The policies that are asked about the draft."""
     dry_run: DryRunEdit | None = None
-    """The cluster that is asked about the draft, behind the policies; None: none is."""
+    """The dry run of the draft on the Kafka cluster, after the policies; None: there is no dry run."""
 
     @property
     def rank(self) -> Rank | None:
-        """The entity's rank in its facet; None where no check reads the result of this edit."""
+        """The entity's rank in its facet; None if no check reads the result of this edit."""
         return self.cluster_facet.facet.rank(self.edit.entity)
 
 
 class PlacedDraft(NamedTuple):
-    """The draft of one edit, with the collection as it was placed for the attempt."""
+    """The draft of one edit, with the cluster facet as it was placed for the attempt."""
 
     cluster_facet: ClusterFacet
     draft: EntityDraft
@@ -105,7 +105,7 @@ class EntitiesChange:
 
     Attributes:
         paths: Full paths of the znodes, each once.
-        waits: A cluster is asked about the edits.
+        waits: The edits need a dry run on a Kafka cluster.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class EntitiesChange:
         return draft
 
     async def _dry_run(self, drafts: list[PlacedDraft]) -> tuple[list[PlacedDraft], ConfplaneError | None]:
-        """Ask the cluster about drafts; return them with its words, up to the first that it would refuse."""
+        """Dry-run drafts on the Kafka cluster; return them with its warnings, up to the first that it would refuse."""
 
         async def ask(item: PreparedEdit, drafted: PlacedDraft) -> PlacedDraft:
             draft = drafted.draft
@@ -338,7 +338,7 @@ def results_of(ended: ChangeResult[EntitiesDecision], edits: Sequence[Edit]) -> 
 def _result(
     draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
 ) -> EditResult:
-    """Return the result of an edit; ``revision`` is None where the edit was only validated."""
+    """Return the result of an edit; ``revision`` is None if the edit was only validated."""
     return EditResult(
         draft.edit,
         change_id=None if change_id is None else str(change_id),

@@ -35,7 +35,7 @@ class FreezeResult:
     before: Freeze | None
     after: Freeze | None
     change_id: str | None
-    """The id of the change; None where the cluster was in that state already."""
+    """The id of the change; None if the cluster was in that state already."""
     revision: int | None
 
 

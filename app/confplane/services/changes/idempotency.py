@@ -85,7 +85,7 @@ class RequestKey:
 
     @classmethod
     def of(cls, key: str, *, cluster: str, identity: Identity, method: str, path: str, body: Any) -> RequestKey:
-        """Make a key; ``body`` is the parsed body, None where there is none.
+        """Make a key; ``body`` is the parsed body, None if there is none.
 
         A key is one caller's alone: two sources of credentials never share one, nor a portal and the users for whom it
         acts. The admin token's digest is that of earlier releases, so that a request is done once across an upgrade.
@@ -116,25 +116,25 @@ class RequestRun:
             (result["facet"], result["entity"]): (change, result) for change in applied for result in change.results
         }
         self.claimed = row is not None
-        """True where the key's row may exist, with this run as its holder."""
+        """True if the key's row may exist, with this run as its holder."""
         self.lost = False
-        """True where another request turned out to hold the key."""
+        """True if another request turned out to hold the key."""
         self.wrote = False
-        """True where this run itself applied a change."""
+        """True if this run itself applied a change."""
         self.inviting = False
-        """True where something failed with an error that invites another try."""
+        """True if something failed with an error that invites another try."""
         self.unknown = False
-        """True where a change's outcome is unknown."""
+        """True if a change's outcome is unknown."""
         self._needed: dict[str, None] = {}
 
     @property
     def applied(self) -> bool:
-        """True where any change of the request is applied."""
+        """True if any change of the request is applied."""
         return self.wrote or bool(self._applied)
 
     @property
     def replays(self) -> bool:
-        """True where everything in the answer was done by earlier runs."""
+        """True if everything in the answer was done by earlier runs."""
         return bool(self._applied) and not self.wrote
 
     def claim(self, answers: Sequence[dict[str, Any]], deadline: float) -> Claim:
@@ -164,7 +164,7 @@ class RequestRun:
         return replace(answer, needs=tuple(self._needed) or None)
 
     def earlier(self, facet: str, entity_id: str) -> tuple[KeyedChange, dict[str, Any]] | None:
-        """Return the change of an earlier run on an entity, with its kept answer; None where there is none."""
+        """Return the change of an earlier run on an entity, with its kept answer; None if there is none."""
         return self._applied.get((facet, entity_id))
 
     def record(self, results: Sequence[EditResult]) -> None:
@@ -256,7 +256,7 @@ class IdempotencyService(BackgroundService):
         return RequestRun(key, None, uuid7())
 
     async def finish(self, run: RequestRun, answer: StoredAnswer | None) -> bool:
-        """End a run; return True where its answer counts, False where the request must begin again.
+        """End a run; return True if its answer counts, False if the request must begin again.
 
         Args:
             run: The run, all of whose changes have ended.

@@ -224,7 +224,7 @@ def _end(attempts: Sequence[Attempt[Any]], result: AttemptResult) -> None:
 
 
 def _names(attempt: Attempt[Any], topics: frozenset[str]) -> bool:
-    """Return True where a change writes one of these topics."""
+    """Return True if a change writes one of these topics."""
     return any(
         isinstance(write, EntityWrite) and write.entity.get(EntityType.TOPIC) in topics
         for write in attempt.draft.writes

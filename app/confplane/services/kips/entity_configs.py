@@ -89,7 +89,7 @@ class EntityResult:
 
     error: ConfplaneError | None = None
     result: EntryResult | None = None
-    """The result of the change; None where none was begun."""
+    """The result of the change; None if none was begun."""
     fallbacks: tuple[Fallback, ...] = ()
     """The fallbacks of the deleted keys, in the order of the request."""
     warnings: tuple[str, ...] = ()
@@ -227,7 +227,7 @@ async def _entries(cluster: Cluster, changes: Sequence[EntityChange], access: Ac
 
 
 def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
-    """Return a change's edits, one for each collection that its keys belong to."""
+    """Return a change's edits, one for each facet that its keys belong to."""
     added = [(f"{change.pointer}/addedConfigs/{place}", key, value) for place, (key, value) in enumerate(change.added)]
     deleted = [(f"{change.pointer}/deletedConfigs/{place}", key) for place, key in enumerate(change.deleted)]
     pointers = [(key, pointer) for pointer, key, _ in added] + [(key, pointer) for pointer, key in deleted]
@@ -267,7 +267,7 @@ def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointe
 
 
 def _facets_of(cluster: Cluster, entity: Entity) -> list[ClusterFacet]:
-    """Return the collections with keys for entities of this type."""
+    """Return the cluster facets with keys for entities of this type."""
     if entity.types in KINDS:
         names = [FacetName.CONFIGS]
     elif entity.types[0] is EntityType.USER:
@@ -288,7 +288,7 @@ def _check_once(keys: Iterable[tuple[str, str]]) -> None:
 
 
 def _facet_of(facets: Sequence[ClusterFacet], entity: Entity, key: str, pointer: str) -> ClusterFacet:
-    """Return the collection that a key belongs to, of the collections of an entity."""
+    """Return the cluster facet that a key belongs to, of the cluster facets of an entity."""
     if len(facets) == 1:
         return facets[0]
     quotas, configs = facets

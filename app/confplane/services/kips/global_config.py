@@ -38,7 +38,7 @@ class BrokerDefaultConfig:
     config: dict[str, str | None]
     """The values by key; None is a secret, or a custom config, whose meaning is unknown."""
     revision: int | None
-    """The revision of the last change; None where there was none."""
+    """The revision of the last change; None if there was none."""
     warnings: list[str]
 
 
@@ -52,7 +52,7 @@ class ImportPlan:
     obstacle: ConfplaneError | None
     """The reason why the import as a whole can't be done; faults of single entries are in ``entries``."""
     edit: Edit | None
-    """The change; None where there is nothing to change."""
+    """The change; None if there is nothing to change."""
 
 
 def read(cluster: Cluster, access: Access) -> BrokerDefaultConfig:
@@ -138,7 +138,7 @@ async def plan_import(
 
 
 async def run_import(alter: AlterService, cluster: Cluster, plan: ImportPlan, caller: Caller) -> EditResult | None:
-    """Carry out the plan, as one change; None where there is nothing to change. The old znode stays.
+    """Carry out the plan, as one change; None if there is nothing to change. The old znode stays.
 
     Raises:
         PreconditionFailedError: The cluster default was changed after the planning; nothing was written.

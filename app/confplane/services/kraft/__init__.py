@@ -1,1 +1,1 @@
-"""An observed Kafka cluster: its import, looks at it, its log (docs/architecture.md, "Observed clusters")."""
+"""An observed Kafka cluster: its import, polls and metadata log (docs/architecture.md, "Observed clusters")."""

@@ -1,9 +1,13 @@
-"""The frontier of the application: the revision up to which no change of a caller waits, found and told by the leader.
+"""The applied watermark: the revision up to which no client change is queued. The leader computes and publishes it.
 
-Every change up to this revision is applied to the Kafka cluster, refused by it, left because nothing of it is to be
-sent, or listed in the report as held: it waits alone, for a broker that is away for instance. All processes follow the
-revision in the znode ``/confplane/applied``, with one watch each. The znode is written whenever changes have ended,
-also where the revision stays: whoever waits for one of them looks then.
+Every change up to this revision is in one of these states:
+
+- applied to the Kafka cluster, or refused by it;
+- completed because it needs no delivery;
+- held, and listed in the report: it is retried alone, for example because a broker is away.
+
+All processes follow the revision in the znode ``/confplane/applied``, with one watch each. The znode is written
+whenever changes complete, even if the revision stays the same, because that wakes the waits for these changes.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AppliedWatermark:
-    """The frontier of one cluster, in the leader's process.
+    """The applied watermark of one cluster, in the leader's process.
 
     Args:
         store: The cluster's store.
@@ -28,25 +32,25 @@ class AppliedWatermark:
         self.begin_term()
 
     def begin_term(self) -> None:
-        """Begin anew: nothing is collected yet. The revision that an earlier leader told stays true."""
+        """Start over with nothing collected. The revision that an earlier leader published stays valid."""
         self._collected: int | None = None
         self._first: dict[str, int] = {}
-        """Entity id -> the first revision that may be one of a change that waits."""
+        """Entity id -> the first revision that may belong to a queued change."""
         self._published: int | None = None
         self._completed = self._completed_published = 0
-        """Changes that ended while later ones of their entities wait, and those of them that all processes know of."""
+        """Changes that completed while later ones of their entities are queued, and the published number of them."""
 
     def record_completed(self, entity_id: str, revision: int) -> None:
-        """Take note that the changes of an entity up to a revision have ended, while a later one waits."""
+        """Record that the changes of an entity up to a revision are completed, while a later one is queued."""
         self._first[entity_id] = max(self._first.get(entity_id, 0), revision + 1)
         self._completed += 1
 
     def record_collected(self, found: Mapping[str, int | None], revision: int) -> None:
-        """Take note of entities with changes that wait.
+        """Record entities with queued changes.
 
         Args:
-            found: Entity id -> the first revision of its changes; None where it is not known, because the journal does
-                not reach back.
+            found: Entity id -> the first revision of its changes; None if it is unknown, because the journal does not
+                reach back.
             revision: The revision up to which all changes are known.
         """
         behind = self._known + 1
@@ -56,15 +60,15 @@ class AppliedWatermark:
 
     @property
     def _known(self) -> int:
-        """The revision up to which no change waits, by this leader and the one before; 0 before the first."""
+        """The watermark that this leader or the one before published; 0 before the first."""
         return self._published or self._store.applied_revision() or 0
 
     async def publish(self, waiting: Container[str], deadline: float) -> None:
-        """Tell all processes, where changes have ended or the revision has risen.
+        """Publish the watermark, if changes completed or the revision rose.
 
         Args:
-            waiting: Ids of the entities whose changes still wait.
-            deadline: Until when.
+            waiting: Ids of the entities with queued changes.
+            deadline: The deadline.
 
         Raises:
             UnavailableError: ZooKeeper did not answer.
@@ -76,6 +80,6 @@ class AppliedWatermark:
         completed = self._completed
         if reached != self._published or completed != self._completed_published or len(first) < len(self._first):
             await self._store.publish_applied(reached, deadline)
-            # Some may have ended meanwhile.
+            # Some may have completed during the write.
             self._first = {entity_id: revision for entity_id, revision in self._first.items() if entity_id in first}
             self._published, self._completed_published = reached, completed

@@ -1,10 +1,10 @@
 """The applier: the leader's alters of a Kafka cluster's quotas and configs, in the modes ``adopt`` and ``enforce``.
 
-Callers' writes name their keys in the member ``altered`` of the znode (:mod:`confplane.services.pending_keys`). The applier
-finds the znodes whose newest revision the cluster has not taken yet, and puts each into its line
-(:mod:`confplane.services.kraft.apply_queue`). A line makes durable what it will send, sends everything together, and writes
-down the ends behind a barrier. While an end is unknown, the values are sent again: they are absolute, so that twice is
-as good as once.
+Clients' writes list their keys in the member ``altered`` of the znode (:mod:`confplane.services.pending_keys`). The
+applier finds the znodes whose newest revision the cluster has not taken yet, and adds each to its queue
+(:mod:`confplane.services.kraft.apply_queue`). A queue makes its next deliveries durable, sends them together, and
+records their outcomes after a barrier. Deliveries with an unknown outcome are sent again, which is safe because the
+values are absolute.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOURNAL_POLL_S: Final = 0.05
-"""Seconds between two looks into the journal."""
+"""Seconds between two reads of the journal."""
 IDLE_S: Final = 1.0
 STATES_POLL_S: Final = 2.0
-"""Seconds between two questions for what other processes want to be sent."""
+"""Seconds between two reads of the states, which show what other processes want to be sent."""
 ROUND_S: Final = 60.0
 
 
 async def _no_report() -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class Applier:
@@ -60,8 +60,8 @@ class Applier:
         secrets: Opens passwords.
 
     Attributes:
-        look: Called with entities that are to be looked at: configs that were applied, and znodes that others wrote.
-        tell: Called where the report is to be seen at once: nothing is sent for a freeze, or something may be again.
+        request_poll: Called with entities to poll: applied configs, and znodes changed outside Confplane.
+        publish_report: Called to publish the report at once, when deliveries have stopped for a freeze or may resume.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Applier:
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop. Values that were sent and not answered are sent again by the next leader."""
+        """Stop. The next leader sends unanswered values again."""
         await self._background.stop()
         for each in self._deliveries:
             each.cancel()
@@ -127,8 +127,8 @@ class Applier:
         """Send the values of some entities again, as their states say.
 
         Args:
-            late: Entity id -> keys with late values that are put back; none for an entity of which some sending has no
-                end.
+            late: Entity id -> keys with stale in-flight writes that are put back; no keys for an entity that has a
+                delivery without an outcome.
         """
         for entity_id, keys in late.items():
             self._add(entity_id)
@@ -140,7 +140,7 @@ class Applier:
     # -- rounds
 
     async def round(self) -> bool:
-        """Try everything that waits, if this process leads, and wait for the ends; return whether it applies changes.
+        """Try all queued entities, if this process leads, and wait for the outcomes; return whether it applies changes.
 
         Raises:
             UnavailableError: The cluster or a store is away. Values that were sent are sent again.
@@ -154,7 +154,7 @@ class Applier:
         return applies
 
     async def _begin(self) -> bool:
-        """Begin the sendings that are due, if this process leads; return whether it applies changes now.
+        """Begin the due deliveries, if this process leads; return whether it applies changes now.
 
         Raises:
             UnavailableError: ZooKeeper is away.
@@ -181,7 +181,7 @@ class Applier:
         return True
 
     async def _quiesce(self, deadline: float) -> None:
-        """Say that nothing is sent during a freeze, once no request is under way; or that the cluster is thawed.
+        """Report that a freeze is quiesced, once no delivery is in flight, or that the cluster is thawed.
 
         Raises:
             UnavailableError: ZooKeeper or Postgres is away.
@@ -194,7 +194,7 @@ class Applier:
         await self._store.catch_up(deadline)
         await self._collect()
         if quiesced is not None:
-            # An entity that was added amid its last sending waits although nothing of it is left to be sent.
+            # An entity that was added during its last delivery is queued with nothing left to deliver.
             for queue in self._queues.values():
                 await queue.prune()
         self._quiesced_version = quiesced
@@ -204,7 +204,7 @@ class Applier:
     def _on_delivery_done(
         self, in_flight: dict[str, asyncio.Task[None]], name: str, delivery: asyncio.Task[None]
     ) -> None:
-        """Take note that a sending has ended; the line has the reason where it failed."""
+        """Forget a finished delivery; if it failed, the queue has the reason."""
         del in_flight[name]
         self._deliveries.discard(delivery)
         error = None if delivery.cancelled() else delivery.exception()
@@ -219,10 +219,11 @@ class Applier:
         return target is not None and target.applies and target.imported and not target.paused
 
     async def _collect(self) -> None:
-        """Add the entities that callers wrote since the last call; at first, and after a gap, all that may be.
+        """Queue the entities that clients wrote since the last call.
 
-        Every few seconds those are added, too, of which any process wants something sent: a reapply, or a change by
-        others that is to be put back.
+        The first call, and a call after a gap in the journal, queues every entity with pending keys. Every few seconds
+        the entities that another process wants to be sent are queued too: reapplied keys, and external changes to put
+        back.
         """
         if time.monotonic() - self._states_read_at >= STATES_POLL_S:
             for entity_id in await self._states.undelivered(self._store.name):
@@ -245,12 +246,12 @@ class Applier:
 
     @property
     def _waiting(self) -> set[str]:
-        """The ids of the entities that hold the frontier back: what waits alone does not, and is listed instead."""
+        """The ids of the entities that hold the applied watermark back. Held entities do not; the report lists them."""
         return {each for queue in self._queues.values() for each in queue.pending if each not in queue.held}
 
     @property
     def differing(self) -> set[str]:
-        """The ids of the entities with changes that wait, or that the cluster refused."""
+        """The ids of the entities with queued changes, or with changes that the cluster refused."""
         return {each for queue in self._queues.values() for each in (*queue.pending, *queue.refused)}
 
     # -- report and metrics
@@ -270,7 +271,7 @@ class Applier:
         )
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics; only the leader has any of what waits."""
+        """Return the metrics; only the leader has those of queued changes."""
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:

@@ -1,7 +1,7 @@
-"""The lines of an applier: what waits for one kind of request to the cluster, sent together and one request at a time.
+"""The queues of an applier: the entities that wait for one kind of request to the cluster, one request at a time.
 
-Client quotas are one line, all shared configs another, and the own configs of each broker a line for that broker alone.
-So a broker that is away or slow holds up nothing but its own configs.
+There is one queue for client quotas, one for all shared configs, and one per broker for that broker's own configs. So a
+broker that is away or slow delays only its own configs.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from confplane.services.ports.cluster_states import Target
 
 MAX_ENTITIES: Final = 1_000
-"""Entities in one sending."""
+"""Entities in one delivery round."""
 _SLOWEST_S: Final = 30.0
 _HELD_S: Final = 5.0
 _MIRROR_POLL_S: Final = 0.2
-"""Seconds between two looks at a mirror that shows less than was sent."""
+"""Seconds between two reads of a mirror that is older than what was sent."""
 _MIRROR_LAG_S: Final = 10.0
-"""Seconds after which such a mirror is no matter of moments."""
+"""Seconds after which such a mirror is reported as a problem."""
 _RESTORED: Final = (
     "A newer revision than that of ZooKeeper was sent: ZooKeeper was restored, or is another ensemble. End the mode and"
     " begin it again"
@@ -53,7 +53,7 @@ _CONFIGS: Final = "configs"
 
 
 def queue_name(entity: Entity) -> str:
-    """Return the name of an entity's line."""
+    """Return the name of an entity's queue."""
     if kraft_type_of(entity) is KraftEntityType.QUOTAS:
         return _QUOTAS
     own = entity.types[0] is EntityType.BROKER and entity.components[0][1] is not None
@@ -62,26 +62,28 @@ def queue_name(entity: Entity) -> str:
 
 @dataclass(slots=True)
 class ApplyQueueCounts:
-    """The ends of all lines since the start of the process."""
+    """The outcomes of all queues since the start of the process."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     refusals: Counter[int] = field(default_factory=Counter)
-    """By Kafka's number of the error."""
+    """Refusals by Kafka's error code."""
     late: int = 0
+    """Entities with stale in-flight writes that were put back."""
 
 
 @dataclass(slots=True)
 class ApplyQueueParts:
-    """The parts that the lines of a cluster share.
+    """The parts that the queues of a cluster share.
 
     Attributes:
         cluster: The Kafka cluster.
         store: The cluster's store.
         states: The durable states.
         secrets: Opens passwords.
-        counts: Counts the ends.
-        look: Called with entities that are to be looked at: those that were applied, and those that others wrote.
-        ended: Called with an entity, and the revision up to which its changes have ended, where a later one waits.
+        counts: Counts the outcomes.
+        request_poll: Called with entities to poll: those that were applied, and those changed outside Confplane.
+        on_completed: Called with an entity and the revision up to which its changes are completed, if a later one is
+            queued.
     """
 
     cluster: WritableKafkaCluster
@@ -97,15 +99,15 @@ class ApplyQueue:
     """The entities that wait for one kind of request.
 
     Args:
-        parts: The parts of the cluster's lines.
+        parts: The parts of the cluster's queues.
 
     Attributes:
-        pending: Entity id -> the time from which on the entity waits, on the clock of ``time.monotonic()``.
-        refused: Entity id -> Kafka's words.
-        unknown: Entity id -> the reason why the end of its sending is not known.
-        held: Entity id -> the reason why the entity is tried again later, alone.
-        problem: The reason why nothing of the line can be sent now; empty where something can.
-        due: The time of the next sending.
+        pending: Entity id -> the time at which the entity was queued, on the clock of ``time.monotonic()``.
+        refused: Entity id -> Kafka's error message.
+        unknown: Entity id -> the reason why the outcome of its delivery is unknown.
+        held: Entity id -> the reason why the entity alone is retried later.
+        problem: The reason why the queue cannot deliver now; empty if it can.
+        due: The time of the next delivery.
     """
 
     def __init__(self, parts: ApplyQueueParts) -> None:
@@ -120,22 +122,22 @@ class ApplyQueue:
         self._failures = 0
 
     def add(self, entity_id: str) -> None:
-        """Let an entity wait."""
+        """Queue an entity."""
         self.pending.setdefault(entity_id, time.monotonic())
 
     def retry_now(self) -> None:
-        """Try everything that waits in the next sending."""
+        """Include every queued entity in the next delivery."""
         self.due = 0.0
         self._held_until.clear()
 
     @property
     def is_ready(self) -> bool:
-        """True where something may be sent now."""
+        """True if an entity may be sent now."""
         now = time.monotonic()
         return self.due <= now and any(self._held_until.get(each, 0.0) <= now for each in self.pending)
 
     async def send(self, deadline: float) -> None:
-        """Send what waits, and write down the ends. What waits of observed entity types is left.
+        """Send the queued entities, and record the outcomes. Entities of observed types are dropped.
 
         Raises:
             UnavailableError: The cluster or a store is away. Values that were sent are sent again.
@@ -154,7 +156,7 @@ class ApplyQueue:
             self.due = time.monotonic() + self._backoff_s()
 
     async def prune(self) -> None:
-        """Settle the entities that wait although nothing of them is to be sent. Not while the line sends.
+        """Complete queued entities that have nothing to deliver. Must not run during a delivery.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -178,11 +180,11 @@ class ApplyQueue:
         if not deliveries:
             return
         allowed = await parts.states.begin(parts.store.name, [each.delivery for each in deliveries])
-        # Behind all writes of ZooKeeper: another mode, a pause or a freeze counts from its answer on.
+        # Read after all writes of ZooKeeper: another mode, a pause or a freeze is effective once it was answered.
         now, frozen = await parts.store.read_target_and_freeze(deadline)
         deliveries = [each for each in deliveries if each.delivery.entity_id in allowed]
         if now.value != target or frozen.value is not None:
-            # The values wait, and are sent if the mode is that of callers' writes again.
+            # The entities stay queued, and are sent if the mode allows it again.
             await self._withdraw(deliveries)
             return
         requested = [each for each in deliveries if each.delivery.values]
@@ -195,7 +197,7 @@ class ApplyQueue:
         outcomes |= {
             each.delivery.entity_id: each.redacted(outcome) for each, outcome in zip(requested, answered, strict=True)
         }
-        # Before the barrier: a controller that hangs keeps that from its end as well.
+        # Before the barrier, because a controller that hangs blocks the barrier too.
         for entity_id, outcome in outcomes.items():
             if isinstance(outcome, AlterUnknown | AlterRetriable):
                 self._record(entity_id, outcome)
@@ -213,14 +215,14 @@ class ApplyQueue:
         self._request_poll(deliveries, outcomes)
 
     def _add_newer(self, entity_id: str, mzxid: int) -> None:
-        """Let an entity wait again that was changed behind a revision; the journal may have shown that already."""
+        """Queue an entity again that was changed after a revision; the journal may have shown that already."""
         node = self._parts.store.get(Tree.CONFIG, entity_id)
         if node is not None and node.mzxid > mzxid:
             self.add(entity_id)
             self._parts.on_completed(entity_id, mzxid)
 
     async def _withdraw(self, deliveries: Sequence[EntityDelivery]) -> None:
-        """Write down that nothing of a sending went out."""
+        """Record that nothing of some deliveries was sent."""
         nothing = AlterRetriable("Nothing was sent")
         await self._parts.states.end(
             self._parts.store.name, [DeliveryOutcome(each.delivery, nothing) for each in deliveries]
@@ -236,7 +238,7 @@ class ApplyQueue:
         return await alter(alterations, deadline)
 
     def _request_poll(self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]) -> None:
-        """Have the cluster looked at: what was applied, and znodes that others wrote, of which nothing is sent."""
+        """Request a poll of applied entities, and of externally changed znodes with nothing to send."""
         seen = [
             each.entity
             for each in deliveries
@@ -248,7 +250,7 @@ class ApplyQueue:
     # -- what is to be sent
 
     async def _due_nodes(self, target: Target) -> tuple[dict[str, Node], dict[str, TargetState]]:
-        """Return the znodes to be sent now, and the states; entities of which nothing is to be sent are settled."""
+        """Return the znodes to send now, and the states; complete the entities that have nothing to deliver."""
         for each in [each for each in self.pending if not target.applies_to(kraft_type_of(Entity.from_id(each)))]:
             self._complete(each, None)
         now, store = time.monotonic(), self._parts.store
@@ -258,7 +260,7 @@ class ApplyQueue:
         for entity_id in ids:
             node, state = store.get(Tree.CONFIG, entity_id), known.get(entity_id)
             if node is None and state is not None and state.reapply:
-                # It is gone here, and others set it again: nothing but removals.
+                # The znode is gone, and the entity was set externally: only removals are sent.
                 node = Node(entity_id, (), version=0, czxid=0, mzxid=state.sent_mzxid, mtime_ms=0)
             if state is not None and node is not None and state.sent_mzxid > node.mzxid:
                 self._wait_for_mirror(entity_id)
@@ -271,7 +273,7 @@ class ApplyQueue:
         return nodes, known
 
     async def _next_deliveries(self, target: Target, deadline: float) -> list[EntityDelivery]:
-        """Return what is to be sent now, in clear."""
+        """Return the deliveries to send now, with passwords in clear."""
         nodes, known = await self._due_nodes(target)
         entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
         topic_ids = await topics.ids_of(self._parts.cluster, entities.values(), deadline)
@@ -308,14 +310,14 @@ class ApplyQueue:
     def _pending_entity(self, node: Node, state: TargetState | None) -> PendingEntity:
         return PendingEntity(node, state)
 
-    # -- what became of it
+    # -- outcomes
 
     def _record(self, entity_id: str, outcome: AlterOutcome) -> None:
         match outcome:
             case AlterUnknown():
                 self._parts.counts.outcomes["unknown"] += 1
                 if outcome.code is not None:
-                    # The cluster answers, and may answer so for ever.
+                    # The cluster answers, and may give the same answer forever.
                     self._hold(entity_id, outcome.reason, _SLOWEST_S)
                     return
                 self.held.pop(entity_id, None)
@@ -332,16 +334,16 @@ class ApplyQueue:
                 self._complete(entity_id, None)
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
-        """Try an entity again later, and let all others go on."""
+        """Retry an entity later without delaying the others."""
         self.unknown.pop(entity_id, None)
         self.held[entity_id] = reason
         self._held_until[entity_id] = time.monotonic() + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         self._defer(entity_id)
 
     def _wait_for_mirror(self, entity_id: str) -> None:
-        """Wait a moment: another leader has sent more than the mirror shows, and the mirror follows.
+        """Wait for the mirror to catch up with what another leader sent.
 
-        It never does where the ensemble was restored to an earlier moment.
+        The mirror never catches up if the ensemble was restored to an earlier time.
         """
         if time.monotonic() - self.pending[entity_id] >= _MIRROR_LAG_S:
             self._hold(entity_id, _RESTORED)
@@ -350,11 +352,11 @@ class ApplyQueue:
         self._defer(entity_id)
 
     def _defer(self, entity_id: str) -> None:
-        """Let all others that wait go first."""
+        """Move an entity to the end of the queue."""
         self.pending[entity_id] = self.pending.pop(entity_id)
 
     def _complete(self, entity_id: str, refused: AlterRefused | None) -> None:
-        """Take note that nothing more is to be sent of an entity; its next change comes by the journal."""
+        """Remove an entity from the queue: it has nothing more to send. Its next change arrives by the journal."""
         for each in (self.pending, self.unknown, self.held, self._held_until, self.refused):
             each.pop(entity_id, None)
         if refused is not None:

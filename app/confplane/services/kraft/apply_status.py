@@ -1,7 +1,7 @@
-"""The standing of callers' changes in the Kafka cluster: applied, pending or refused; and waits for it, in any process.
+"""The apply status of client changes in the Kafka cluster (applied, pending or refused), and waits for it.
 
-The states in Postgres know each entity. The revision that the leader tells (:mod:`confplane.services.kraft.applied_watermark`)
-wakes all waits of a process at once, and one query answers them together.
+Postgres has the state of each entity. The watermark that the leader publishes
+(:mod:`confplane.services.kraft.applied_watermark`) wakes all waits of a process at once, and one query answers them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import ClusterStore
 
 _POLL_S: Final = 1.0
-"""Seconds after which waits are looked at again without word from the leader."""
+"""Seconds after which waits are checked again without a new watermark."""
 FACETS: Final = frozenset({FacetName.CLIENT_QUOTAS, FacetName.CONFIGS})
 """The facets that are applied to a Kafka cluster."""
 _UNDONE: Final = "The change was undone before the cluster took it: the topic is gone, or the mode has ended"
@@ -41,22 +41,22 @@ class ChangeApplyStates(StrEnum):
     APPLIED = "applied"
     """The cluster has taken the change, or a later one of the same entity."""
     PENDING = "pending"
-    """The change was not sent yet, or its end is not known; it is sent later, or again."""
+    """The change was not sent yet, or its outcome is unknown; it is sent later, or again."""
     REFUSED = "refused"
     """The cluster refused the entity's values, or the change was undone here before the cluster took it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyStatus:
-    """The standing of an entity's config in the Kafka cluster."""
+    """The apply status of an entity's config in the Kafka cluster."""
 
     state: ChangeApplyStates
     revision: int | None = None
-    """The newest revision of the entity that the cluster has taken; None: none of callers yet."""
+    """The newest revision of the entity that the cluster has taken; None before the first client change."""
     code: int | None = None
-    """Kafka's number of the error; None unless Kafka refused the change."""
+    """Kafka's error code; None unless Kafka refused the change."""
     message: str | None = None
-    """Kafka's text of the error, or the reason why the change was undone; None unless refused."""
+    """Kafka's error message, or the reason why the change was undone; None unless refused."""
 
 
 PENDING: Final = ApplyStatus(ChangeApplyStates.PENDING)
@@ -72,7 +72,7 @@ class _Wait:
 
 
 class ApplyWaiter:
-    """The standings of one cluster's entities.
+    """Reads and waits for the apply status of one cluster's entities.
 
     Args:
         store: The cluster's store.
@@ -94,14 +94,14 @@ class ApplyWaiter:
 
     @property
     def applies(self) -> bool:
-        """True where callers' changes are applied to a Kafka cluster."""
+        """True if client changes are applied to a Kafka cluster."""
         target = self._store.target()
         return target is not None and target.applies
 
     async def statuses(self, nodes: Iterable[Node]) -> dict[str, ApplyStatus]:
-        """Return the standings of nodes as they are, by entity id; of observed entity types there are none.
+        """Return the apply status of nodes by entity id, except for observed entity types.
 
-        Nodes without a change of a caller need no query.
+        Nodes without a client change need no query.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -120,7 +120,7 @@ class ApplyWaiter:
         return found | {each: _status(known.get(each), node.mzxid) for each, node in asked.items()}
 
     async def wait(self, written: Mapping[str, int], deadline: float) -> dict[str, ApplyStatus]:
-        """Wait until changes are applied or refused; return their standings, at the deadline as they are then.
+        """Wait until changes are applied or refused, or until the deadline; return their apply status.
 
         Args:
             written: Entity id -> the revision of its change.
@@ -140,7 +140,7 @@ class ApplyWaiter:
         return {each: wait.ended.result() if wait.ended.done() else wait.last for each, wait in waits.items()}
 
     async def wait_for_revision(self, revision: int, deadline: float) -> bool:
-        """Wait until no change up to a revision waits; return False at the deadline."""
+        """Wait until no change up to a revision is queued; return False at the deadline."""
         while (self._store.applied_revision() or 0) < revision:
             self._risen.clear()
             left = deadline - time.monotonic()
@@ -154,7 +154,7 @@ class ApplyWaiter:
     def _ensure_polling(self) -> None:
         self._moved.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(), name=f"standings-{self._store.name}")
+            self._task = asyncio.create_task(self._poll(), name=f"apply-waiter-{self._store.name}")
 
     async def _poll(self) -> None:
         while self._waits:
@@ -166,15 +166,15 @@ class ApplyWaiter:
                     await self._moved.wait()
 
     async def _resolve(self, entity_ids: list[str]) -> None:
-        """End the waits whose changes have ended."""
-        # The states are newer than the nodes: a znode that follows the cluster does so behind the end of its sending.
+        """Resolve the waits whose changes are completed."""
+        # Read the states after the nodes: a znode follows the cluster only after the outcome of its delivery.
         mirrored, _ = self._store.freshness() or (0, None)
         nodes = {each: self._store.get(Tree.CONFIG, each) for each in entity_ids}
         known = await self._known(entity_ids)
         for entity_id, node in nodes.items():
             for wait in self._waits.get(entity_id, ()):
                 wait.last = _followed_status(node, wait.revision) or _status(known.get(entity_id), wait.revision)
-                # Of a change by another process the mirror may know nothing yet.
+                # The mirror may not have the change of another process yet.
                 waits = (node is not None and bool(pending_keys(node.extra))) or mirrored < wait.revision
                 if wait.last.state is ChangeApplyStates.PENDING and not waits:
                     wait.last = replace(wait.last, state=ChangeApplyStates.REFUSED, message=_UNDONE)
@@ -196,17 +196,17 @@ class ApplyWaiter:
 
 
 def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:
-    """Return the standing of a revision that follows the cluster; None of any other."""
+    """Return the apply status of a revision that follows the cluster; None for any other."""
     if node is None or node.mzxid != revision or pending_keys(node.extra):
         return None
     return ApplyStatus(ChangeApplyStates.APPLIED, revision)
 
 
 def _status(state: TargetState | None, revision: int) -> ApplyStatus:
-    """Return the standing of a revision of an entity whose znode names altered keys.
+    """Return the apply status of a revision of an entity with pending keys.
 
-    The refusal of a later revision says nothing of one that the cluster had taken before. The present revision may be
-    refused although it was taken once: others changed the entity, and the cluster refuses to have it put back.
+    The refusal of a later revision does not affect one that the cluster took before. The current revision may be
+    refused although it was taken once: the entity was changed externally, and the cluster refuses to put it back.
     """
     if state is None:
         return PENDING

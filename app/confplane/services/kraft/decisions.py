@@ -1,7 +1,7 @@
-"""Verdicts on entities as they were seen in a cluster, given their znodes: what follows, and what is left.
+"""The decision table: what to write for an entity that was observed in a Kafka cluster, given its znode.
 
-A sight of a look has the whole config of an entity. A sight of the log has the records of an entity, and applies to the
-config as it is stored. Foreign keys stay.
+An observation from a poll has the complete config of an entity. An observation from the metadata log has some of its
+records, which are applied to the stored config. Foreign keys are kept.
 """
 
 from __future__ import annotations
@@ -29,60 +29,61 @@ if TYPE_CHECKING:
 
 
 class FollowDecision(Enum):
-    """The end of a decision."""
+    """The decision on one observed entity."""
 
     SAME = "same"
-    """The znode is as seen."""
+    """The znode equals the observation."""
     STALE = "stale"
-    """The znode has later records than the look: another look is needed."""
+    """The znode has later records than the poll: poll again."""
     PENDING = "pending"
-    """Callers altered the znode, and the cluster has not taken it yet: it is looked at again afterwards."""
+    """The znode has client changes that the cluster has not applied yet. Poll again after they are applied."""
     REFUSED = "refused"
-    """The cluster refused what callers wrote: what others change waits until callers alter the entity again."""
+    """The cluster refused a client change. External changes wait until a client alters the entity again."""
     ENFORCED = "enforced"
-    """Another writer changed the entity in the cluster, which is to get the values here again."""
+    """The entity was changed outside Confplane, and the stored values must be applied to the cluster again."""
     WRITTEN = "written"
     REMOVED = "removed"
     """The topic's znode is emptied, because the topic is gone."""
     RECREATED = "recreated"
-    """The znode is emptied of an earlier topic of this name; the present topic's configs are a change of its own."""
+    """The znode belongs to an earlier topic of this name and is emptied. The configs of the new topic are a separate
+    change."""
 
 
 UNWRITTEN: Final = frozenset(
     {FollowDecision.SAME, FollowDecision.STALE, FollowDecision.PENDING, FollowDecision.REFUSED, FollowDecision.ENFORCED}
 )
-"""The verdicts by which nothing is written."""
+"""The decisions that write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityObservation:
-    """One entity as it was seen."""
+    """One entity as it was observed in the cluster."""
 
     entity: Entity
     sighting: ObservedRange
-    """For the trail."""
+    """The observation as the audit trail records it."""
     after: int
-    """All records up to this offset are in the sight."""
+    """The observation includes all records up to this offset."""
     observation: Observation | None = None
-    """The whole config of a look; None for a topic that is gone, and for records of single keys."""
+    """The complete config from a poll. None for a topic that is gone, and for records of single keys."""
     records: tuple[tuple[str, str | None], ...] = ()
-    """Of the log: keys with their values in order; None is a removal."""
+    """From the log: keys with their values, in order. None is a removal."""
     topic_id: str | None = None
     state: TargetState | None = None
-    """The record of what was sent to the cluster of the entity; read behind the look, under ``adopt`` alone."""
+    """The state of deliveries to the entity. Read after the poll, and only if client changes are applied."""
     stale_writes: Mapping[str, str | None] = field(default_factory=dict)
-    """Keys with values of sendings that have no certain end, as they were sent. They are hidden in the sight."""
+    """Stale in-flight writes: keys with values of deliveries whose outcome is unknown. The observation hides them."""
     emptied: int | None = None
-    """The revision at which the znode was emptied for this sight: :attr:`FollowDecision.RECREATED`."""
+    """The revision at which the znode was emptied for this observation: :attr:`FollowDecision.RECREATED`."""
 
     @property
     def from_log(self) -> bool:
-        """True for records of the log, false for a look."""
+        """True for records of the log, false for a poll."""
         return self.sighting.exact
 
 
 class DecisionTable:
-    """Judges the sights of one cluster.
+    """Decides what to do with the observations of one cluster.
 
     Args:
         store: The cluster's store.
@@ -94,7 +95,7 @@ class DecisionTable:
         self._rules = rules
 
     def applies_to(self, entity_type: KraftEntityType) -> bool:
-        """Say whether callers write the quotas or configs of an entity type."""
+        """Return whether clients write the quotas or configs of an entity type."""
         target = self._store.target()
         return target is not None and target.applies_to(entity_type)
 
@@ -105,7 +106,7 @@ class DecisionTable:
         return target is not None and target.imported
 
     def decide_in_mode(self, observed: EntityObservation, node: Node | None) -> tuple[FollowDecision, dict[str, str]]:
-        """Return the verdict in the target's mode, and the map to be stored."""
+        """Return the decision in the target's mode, and the map to store."""
         decision, after = self.decide(observed, node)
         target, entity_type = self._store.target(), kraft_type_of(observed.entity)
         if decision is FollowDecision.SAME or target is None or not target.applies_to(entity_type):
@@ -116,22 +117,22 @@ class DecisionTable:
         return decision, after
 
     def puts_back(self, observed: EntityObservation, node: Node | None) -> bool:
-        """Say whether the late values of a look are to be put back: nothing of the entity waits, or was refused."""
+        """Return whether stale in-flight writes are to be put back: no change of the entity waits or was refused."""
         state = observed.state
         if state is None or (node is not None and state.sent_mzxid > node.mzxid):
             return False  # another process has seen more; the mirror follows
         return _decide_applied(observed, node, FollowDecision.WRITTEN) is FollowDecision.WRITTEN
 
     def decide(self, observed: EntityObservation, node: Node | None) -> tuple[FollowDecision, dict[str, str]]:
-        """Return the verdict, and the map to be stored."""
+        """Return the decision, and the map to store."""
         metadata = metadata_of(observed, node)
         if observed.from_log and self.applies_to(kraft_type_of(observed.entity)):
-            # The log does not say which of the records are this service's own; looks follow the others.
+            # The log does not tell which records are this service's own. Polls follow external changes.
             return FollowDecision.SAME, stored(node)
         if not observed.from_log:
             return self._decide_polled(observed, node, metadata)
         before = stored(node)
-        # Records that an earlier run of the log, or a look behind them, brought into the znode.
+        # An earlier run of the log, or a later poll, has already written these records.
         if observed.sighting.until <= metadata.after:
             return FollowDecision.SAME, before
         decision, after = (
@@ -141,8 +142,8 @@ class DecisionTable:
         )
         if decision is FollowDecision.SAME or observed.sighting.until > metadata.until:
             return decision, after
-        # A look may have seen them already, and later ones too: it was somewhere in front of its last offset. Written
-        # over such a look, a record could bring an older value back.
+        # A poll may already include these records and later ones: it happened at some offset before its last one. A
+        # record that is written over such a poll could restore an older value.
         return (
             FollowDecision.SAME if decision is FollowDecision.WRITTEN and after == before else FollowDecision.STALE
         ), before
@@ -160,22 +161,21 @@ class DecisionTable:
             elif _is_recreated(observed, metadata):
                 decision, after = FollowDecision.RECREATED, {}
             elif after == before and (observed.topic_id == metadata.topic_id or self.imported):
-                # Without an id in the znode there is nothing but the id to write, and nobody changed anything. It is
-                # written with the next change.
+                # Only the topic id is missing in the znode, and nothing changed. The next change writes it.
                 decision = FollowDecision.SAME
             else:
                 decision = FollowDecision.WRITTEN
-        of_this_look = node is not None and node.mzxid == observed.emptied
-        if decision is not FollowDecision.SAME and observed.after < metadata.until and not of_this_look:
+        of_this_poll = node is not None and node.mzxid == observed.emptied
+        if decision is not FollowDecision.SAME and observed.after < metadata.until and not of_this_poll:
             decision = FollowDecision.STALE
         return decision, after
 
     def _decide_enforced(
         self, observed: EntityObservation, node: Node | None, after: dict[str, str]
     ) -> tuple[FollowDecision, dict[str, str]]:
-        """Return the verdict on an entity that others changed, and that is put back; and the map to be stored.
+        """Return the decision on an entity with external changes under ``enforce``, and the map to store.
 
-        Keys that the cluster sets by itself are followed all the same.
+        Keys that the cluster itself manages are followed nevertheless.
         """
         state, before = observed.state, stored(node)
         if state is not None and node is not None and state.sent_mzxid > node.mzxid:
@@ -204,11 +204,11 @@ class DecisionTable:
 
 
 def _decide_applied(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> FollowDecision:
-    """Return the verdict on an entity that callers write: what the cluster has not taken from here is not undone.
+    """Return the decision on an entity that clients write. Changes that the cluster has not applied yet are not undone.
 
-    The state was read behind the look. Where it names the znode's present revision, the cluster had taken that revision
-    at some offset, and a look behind the offset shows what others did since. A topic that is gone, or was made again,
-    takes what waits for the earlier one with it.
+    The state was read after the poll. If it names the current revision of the znode, the cluster applied that revision
+    at a known offset, and a poll after that offset shows external changes. If a topic is gone or was recreated, the
+    changes that wait for the earlier topic are dropped.
     """
     state = observed.state
     if decision in {FollowDecision.REMOVED, FollowDecision.RECREATED}:
@@ -226,10 +226,10 @@ def _decide_applied(observed: EntityObservation, node: Node | None, decision: Fo
 
 
 def metadata_of(observed: EntityObservation, node: Node | None) -> ZnodeMetadata:
-    """Return the members of a znode.
+    """Return the metadata of a znode.
 
-    A topic's first configs are written without its id where the cluster could not be asked. They are those of the topic
-    that they were sent to.
+    The first configs of a topic are written without its id if the cluster could not be asked. They belong to the topic
+    that they were delivered to.
     """
     if node is None:
         return znode_metadata.NONE
@@ -242,7 +242,7 @@ def metadata_of(observed: EntityObservation, node: Node | None) -> ZnodeMetadata
 def _decide_topic(
     observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata
 ) -> tuple[FollowDecision, dict[str, str]]:
-    """Judge a topic that is gone, or that the log shows as made just now: no earlier config counts for it."""
+    """Decide on a topic that is gone, or that the log shows as just created: no earlier config counts for it."""
     if not before and metadata.topic_id is None:
         return FollowDecision.SAME, before
     if observed.observation is not None:

@@ -1,4 +1,4 @@
-"""One entity on its way to a Kafka cluster: which keys of its znode are to be sent, and with which values."""
+"""The delivery of one entity to a Kafka cluster: which keys of its znode are sent, and with which values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EntityDelivery(NamedTuple):
-    """One entity that is about to be sent."""
+    """One entity with its delivery, about to be sent."""
 
     entity: Entity
     delivery: Delivery
@@ -32,13 +32,13 @@ class EntityDelivery(NamedTuple):
         return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
 
     def excluding(self, keys: Collection[str]) -> EntityDelivery:
-        """Return the entity without some keys."""
+        """Return the delivery without some keys."""
         values = {key: value for key, value in self.delivery.values.items() if key not in keys}
         secrets = {key: each for key, each in self.secrets.items() if key in values}
         return EntityDelivery(self.entity, replace(self.delivery, values=values), secrets)
 
     def redacted(self, outcome: AlterOutcome) -> AlterOutcome:
-        """Return the end of the sending without secrets in the cluster's words."""
+        """Return the outcome of the delivery without secrets in the cluster's message."""
         match outcome:
             case AlterRefused():
                 return replace(outcome, text=redact(outcome.text, self.secrets.values()))
@@ -48,14 +48,14 @@ class EntityDelivery(NamedTuple):
 
 
 class PendingEntity(NamedTuple):
-    """An entity of which something may have to be sent."""
+    """An entity that may have values to send."""
 
     node: Node
     state: TargetState | None
 
     @property
     def is_due(self) -> bool:
-        """True where something is to be sent."""
+        """True if there are values to send."""
         if self.node.defect is not None:
             return False
         if self.state is not None and self.state.is_open:
@@ -69,35 +69,35 @@ class PendingEntity(NamedTuple):
         """The keys that the cluster may not have taken yet."""
         keys, state = set(pending_keys(self.node.extra)), self.state
         if state is not None and not state.took_last and state.refused is None and not keys:
-            # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
+            # A previous leader sent keys again without an outcome, and it is unknown which keys.
             keys |= state.sent.keys()
         return keys | self._repeated
 
     @property
     def _repeated(self) -> frozenset[str]:
-        """The keys that are sent whether or not the cluster took them before."""
+        """The keys that are sent even if the cluster took them before."""
         return frozenset() if self.state is None else self.state.reapply
 
     def to_delivery(
         self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None
     ) -> EntityDelivery:
-        """Return what is to be sent.
+        """Return the delivery of some keys.
 
         Args:
             entity: The entity.
             keys: :attr:`keys`.
             secrets: The passwords among them, opened.
-            topic_id: The id of the cluster's topic; None of other entities.
+            topic_id: The id of the cluster's topic; None for other entities.
         """
         config = self.node.config | {key: each.fingerprint for key, each in secrets.items()}
         values = {key: config.get(key) for key in sorted(keys)}
         return EntityDelivery(entity, Delivery(self.node.id, self.node.mzxid, values, topic_id), secrets)
 
     def already_applied(self, entity_delivery: EntityDelivery) -> set[str]:
-        """Return the keys whose values the cluster took before, and that nothing followed since.
+        """Return the keys whose values the cluster already took, with no followed change since.
 
-        They need not be sent as long as no change names them again, whatever became of other keys since. Others' later
-        values of such keys are followed, or put back, by the next look; those of contested keys stay.
+        They need no further delivery until a change names them again, regardless of other keys. The next poll follows
+        or puts back later external values of these keys; those of contested keys stay.
         """
         state = self.state
         if state is None:

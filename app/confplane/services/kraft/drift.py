@@ -1,7 +1,7 @@
-"""Drift: entities whose values in a Kafka cluster differ from those here, though callers write them here.
+"""Drift: entities that clients write here, but whose values in the Kafka cluster differ.
 
-The entities are known from the mirror and from the durable states, so the list is whole while the cluster is away. The
-values in the cluster are those of a look at the entities of one page.
+The entities are known from the mirror and the durable states, so the list is complete while the cluster is away. The
+values in the cluster come from a poll of the entities of one page.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 1_000
-"""Entities whose states are read at once."""
+"""Entities whose states are read in one query."""
 _POLL_S: Final = 5.0
-"""Seconds that a page waits for the Kafka cluster, at most."""
+"""Maximum number of seconds that a page waits for the Kafka cluster."""
 
 
 class DriftService:
@@ -47,7 +47,7 @@ class DriftService:
         store: The cluster's store, started.
         states: The states of entities in the Kafka cluster.
         rules: The rules of the cluster's configs.
-        looks: The looks at the Kafka cluster; None where the settings name no brokers.
+        poller: Polls the Kafka cluster; None if the settings name no brokers.
     """
 
     def __init__(self, store: ObservedStore, states: TargetStates, rules: ObservedRules, poller: Poller | None) -> None:
@@ -63,9 +63,9 @@ class DriftService:
 
         Args:
             access: The caller's access.
-            page_size: The most entities of a page; those that a look finds equal are left out.
-            after: Only ids behind this one.
-            deadline: Until when, on ``time.monotonic()``'s clock.
+            page_size: The maximum number of entities of a page; those that a poll finds equal are left out.
+            after: Return only ids after this one.
+            deadline: The deadline, on ``time.monotonic()``'s clock.
 
         Raises:
             UnavailableError: Postgres is away, or the mirror was never loaded.
@@ -95,18 +95,18 @@ class DriftService:
                 if candidate.differs and target.applies_to(kraft_type_of(candidate.entity)):
                     yield candidate
 
-    # -- decisions of callers
+    # -- decisions of clients
 
     async def edits(self, chosen: Sequence[DriftSelection], deadline: float) -> list[tuple[FacetName, Edit]]:
-        """Return the edits that take over the values of the Kafka cluster as it has them now, in order, with facets.
+        """Return the edits that adopt the current values of the Kafka cluster, in order, with their facets.
 
-        The look is behind all that the cluster acknowledged before: a broker that is behind would show values from
-        before ours.
+        The poll shows everything that the cluster acknowledged before, because a lagging broker would show values that
+        are older than ours.
 
-        An entity that does not differ has an edit without ops, and so has every entity that is observed.
+        An entity that does not differ, and an entity of an observed type, has an edit without ops.
 
         Raises:
-            UnavailableError: The Kafka cluster can't be looked at now.
+            UnavailableError: The Kafka cluster can't be polled now.
         """
         applied = [each.entity for each in chosen if self._applies(each.entity)]
         observed = await self._poll(applied, deadline, behind_all=True) if applied else {}
@@ -129,7 +129,7 @@ class DriftService:
             return ()
         entity, theirs = chosen.entity, observed.observation.config
         candidate = DriftCandidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
-        # Of a key that it hides the cluster has no value to take over.
+        # The cluster does not show the value of a hidden key, so it cannot be adopted.
         keys = sorted(
             key
             for key in differing_keys(self._rules, candidate, observed)
@@ -144,7 +144,7 @@ class DriftService:
     async def reapply(
         self, chosen: Sequence[DriftSelection], access: Access, *, validate_only: bool
     ) -> dict[str, list[str]]:
-        """Have what was refused, and what is contested, sent again; return the keys by entity id.
+        """Schedule refused and contested keys to be sent again; return the keys by entity id.
 
         Raises:
             ForbiddenError: The caller may not alter an entity; nothing is sent.
@@ -175,14 +175,14 @@ class DriftService:
         target = self._store.target()
         return target is not None and target.enforces(kraft_type_of(entity))
 
-    # -- looks
+    # -- polls
 
     async def _entity_drifts(self, candidates: Sequence[DriftCandidate], deadline: float) -> list[EntityDrift]:
         observed = await self._poll([each.entity for each in candidates], deadline)
         differing: dict[str, set[str]] = {}
         for each in candidates:
             found = None if observed is None else observed.get(each.entity.id)
-            # A broker that is away is not among what was seen, nor is a broker that has what it should.
+            # The poll shows neither a broker that is away nor one that is equal.
             unseen = observed is None or (found is None and each.entity.types[0] is EntityType.BROKER)
             keys = each.waiting if unseen else differing_keys(self._rules, each, found)
             if keys:
@@ -204,7 +204,7 @@ class DriftService:
     async def _poll(
         self, entities: Sequence[Entity], deadline: float, *, behind_all: bool = False
     ) -> dict[str, EntityObservation] | None:
-        """Return the entities that differ in the Kafka cluster, by id; None where it can't be looked at now."""
+        """Return the entities that differ in the Kafka cluster, by id; None if it can't be polled now."""
         target = self._store.target()
         if self._poller is None or target is None or target.paused or not entities:
             return None

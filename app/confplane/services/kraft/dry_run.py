@@ -1,8 +1,8 @@
-"""Questions to a Kafka cluster before a commit: would it take some configs? Nothing is changed by them.
+"""Dry runs before a commit: validates configs with the Kafka cluster, without changing anything.
 
-Questions of many callers share requests: while one is under way, others gather. A question waits five seconds at most,
-whatever hangs. A cluster that is away, or does not answer in time, is not asked for some seconds; writes commit then
-without its word.
+Dry runs of many clients share requests: while one request is in flight, the next ones are batched. A dry run takes at
+most five seconds. A cluster that is away or does not answer in time is not asked for some seconds. Writes commit
+without validation in that time.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ANSWER_S: Final = 5.0
-"""Seconds for a question, those before its request included."""
+"""Maximum number of seconds for a dry run, including the wait for its request."""
 BACKOFF_S: Final = 5.0
-"""Seconds without questions after one without an answer."""
+"""Seconds without dry runs after one without an answer."""
 _AT_ONCE: Final = 500
 _UNKNOWN_TOPIC: Final = 3
 _ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
@@ -50,7 +50,7 @@ _ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
     42: InvalidRequestError,
     44: PolicyViolationError,
 }
-"""The errors of this service by Kafka's numbers."""
+"""The errors of this service by Kafka's error code."""
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +61,7 @@ class _DryRun:
 
 
 class DryRunValidator:
-    """Asks one cluster.
+    """Validates configs with one cluster.
 
     Args:
         cluster: The Kafka cluster.
@@ -80,22 +80,22 @@ class DryRunValidator:
     async def validate(
         self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None
     ) -> DryRunResult:
-        """Ask whether the cluster would take the new values of some keys.
+        """Validate the new values of some keys with the cluster.
 
         Args:
             entity: A topic, broker, group or subscription to client metrics.
-            config: The stored map as it would be; a key that is not in it would be removed.
+            config: The new stored map; a key that is not in it would be removed.
             keys: The altered keys.
             pointer: A JSON pointer to the entity in the request.
 
         Returns:
-            A warning where the cluster could not be asked; none where it would take the values, or where callers write
-            none of its configs. With it comes the id of the topic, for which no request waits.
+            A result with a warning if the cluster could not be asked. There is no warning if it accepts the values, or
+            if the entity type is observed. The result has the id of the topic, if the cluster shows it.
 
         Raises:
             UnknownTopicError: The cluster has no such topic.
-            InvalidConfigError, InvalidRequestError, PolicyViolationError: The cluster would refuse the values; the text
-                is Kafka's.
+            InvalidConfigError, InvalidRequestError, PolicyViolationError: The cluster would refuse the values; the
+                message is Kafka's.
         """
         target = self._store.target()
         if target is None or not target.applies_to(kraft_type_of(entity)):
@@ -111,8 +111,8 @@ class DryRunValidator:
         request = _DryRun(Alteration(entity, values), asyncio.get_running_loop().create_future())
         self._waiting[name].append(request)
         if name not in self._tasks:
-            self._tasks[name] = asyncio.create_task(self._work(name), name=f"asking-{self._store.name}-{name}")
-        # The request has a deadline of its own; it begins later, and a connection may hang ahead of it.
+            self._tasks[name] = asyncio.create_task(self._work(name), name=f"dry-run-{self._store.name}-{name}")
+        # The request has its own deadline, which begins later: a connection may hang before it.
         await asyncio.wait({request.outcome}, timeout=began + ANSWER_S - time.monotonic())
         if not request.outcome.done():
             request.outcome.cancel()
@@ -125,7 +125,7 @@ class DryRunValidator:
         raise _refusal(outcome.code, redact(outcome.text, secrets.values()), entity, pointer)
 
     def _backoff_reason(self, name: str) -> str | None:
-        """Return the reason why a line is not asked now; None where it is."""
+        """Return the reason why a queue's dry runs are suspended; None if they are not."""
         until, reason = self._backoff.get(name, (0.0, ""))
         return reason if time.monotonic() < until else None
 
@@ -134,15 +134,15 @@ class DryRunValidator:
         return reason
 
     async def _work(self, name: str) -> None:
-        """Send requests until nobody waits."""
+        """Send requests until no dry run is waiting."""
         try:
             while waiting := [each for each in self._waiting.pop(name, []) if not each.outcome.done()]:
                 if (reason := self._backoff_reason(name)) is not None:
-                    # Who came amid a request without an answer waits no longer than it.
+                    # Dry runs that arrived during a request without an answer wait no longer than it.
                     for request in waiting:
                         request.outcome.set_result(AlterUnknown(reason))
                     continue
-                # An entity is named once in a request.
+                # A request has each entity at most once.
                 requests: dict[Entity, _DryRun] = {}
                 for request in waiting[:_AT_ONCE]:
                     requests.setdefault(request.alteration.entity, request)
@@ -173,7 +173,7 @@ class DryRunValidator:
                 request.outcome.set_result(outcome)
 
     async def _topic_ids(self, alterations: Sequence[Alteration], deadline: float) -> Mapping[str, str | None]:
-        """Return the ids of the topics by entity id, beside the question; none where the cluster does not show them."""
+        """Return the ids of the topics by entity id, concurrently with the dry run; empty if the cluster hides them."""
         try:
             return await topics.ids_of(self._cluster, [each.entity for each in alterations], deadline)
         except UnavailableError:

@@ -1,11 +1,11 @@
-"""Enforcement: what others change in a Kafka cluster is put back, with a row of the trail for each time.
+"""Enforcement: external changes in a Kafka cluster are put back, each with a row in the trail.
 
-Late values of this service are put back as well, in every mode, and have no row. Each counts for one of the sendings
-without a certain end, so that nobody is fought for longer than that.
+Stale in-flight writes of this service are put back in every mode, without a row. Each counts for one delivery without a
+known outcome, so that an external writer is not overwritten more often than that.
 
-Others who change a key again and again, such as an operator with a loop of its own, win: a key that was put back three
-times in ten minutes is contested, and left alone until somebody changes, adopts or reapplies it. A key that no caller
-ever set or removed here is extra, and is never removed.
+An external writer that changes a key repeatedly, such as an operator with its own reconcile loop, wins: a key that was
+put back three times in ten minutes is contested. It is left alone until a client changes, adopts or reapplies it. A key
+that no client ever set or removed here is extra, and is never removed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import ClusterStore
 
 SOURCE: Final = "kafka"
-"""The source, in the trail, of writes to a Kafka cluster whose principal nobody knows."""
+"""The source, in the trail, of writes to a Kafka cluster whose principal is unknown."""
 TIMES: Final = 3
 WITHIN_S: Final = 600.0
-"""A key that was put back :data:`TIMES` times within so many seconds is contested."""
+"""A key that was put back :data:`TIMES` times within this many seconds is contested."""
 
 
 @dataclass(slots=True)
 class _KeyDecisions:
-    """The keys of one entity, decided."""
+    """The decisions on the keys of one entity."""
 
     reapply: list[str]
     drift: Mapping[str, DriftRecord]
@@ -46,15 +46,15 @@ class _KeyDecisions:
 
 
 class Enforcer:
-    """Puts back what others change in one cluster.
+    """Puts back external changes in one cluster.
 
     Args:
         store: The cluster's store.
-        decisions: Compares entities with their znodes.
+        drafts: Compares entities with their znodes.
         states: The states of entities in the Kafka cluster.
 
     Attributes:
-        put_back: The number of changes by others that this process decided to put back.
+        put_back: The number of external changes that this process decided to put back.
     """
 
     def __init__(self, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
@@ -66,15 +66,15 @@ class Enforcer:
     async def correct(
         self, enforced: Sequence[EntityObservation], late: Sequence[EntityObservation]
     ) -> dict[str, Correction]:
-        """Decide on entities that others changed, and on others with late values; make the decisions durable.
+        """Decide on externally changed entities and on those with stale in-flight writes; make the decisions durable.
 
         Returns:
-            The corrections by entity id; none of an entity that another process decided on, or that changed meanwhile.
+            The corrections by entity id, without entities that another process decided on or that changed since.
 
         Raises:
             UnavailableError: Postgres is away.
         """
-        # A caller may have written since.
+        # A client may have written since the poll.
         corrections = [self._correction(each) for each in enforced if self._drafts.enforces(each)]
         corrections += [self._of_late(each) for each in late]
         moved = await self._states.correct(self._store.name, corrections)
@@ -149,12 +149,12 @@ def intent_of(
     node: Node | None,
     theirs: Mapping[str, str | None],
 ) -> Intent:
-    """Return the row of the trail for values of others that never were a version of the znode.
+    """Return the row of the trail for external values that never were a version of the znode.
 
     Args:
         store: The cluster's store.
-        decisions: Makes the row of the entity.
-        seen: The look that showed the values.
+        drafts: Builds the row of the entity.
+        observed: The observation that showed the values.
         node: The znode.
         theirs: The keys with the cluster's values; None is absent.
     """

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class KeyDriftState(StrEnum):
-    """The reason for which a key differs."""
+    """The reason why a key differs."""
 
     PENDING = "pending"
-    """The change is on its way: to the cluster, or from there."""
+    """The change is not applied yet, in one of the two directions."""
     REFUSED = "refused"
     """The cluster refused the entity's values."""
     CONTESTED = "contested"
-    """Other writers set the key again and again, and it is put back no more."""
+    """The key is set externally again and again, and is no longer put back."""
     EXTRA = "extra"
-    """Another writer set the key in the cluster, and it was never set here."""
+    """The key was set externally, and never here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class KeyDrift:
     state: KeyDriftState
     ours: str | None
     theirs: str | None
-    """None also where the cluster was not looked at."""
+    """None also if the cluster was not polled."""
     secret: bool
     since_ms: int | None
-    """The time of the change, milliseconds since the epoch; None: not known."""
+    """The time of the change, milliseconds since the epoch; None if unknown."""
     principal: str | None
-    """The author of the change; None: not known."""
+    """The author of the change; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class EntityDrift:
     refused: AlterRefused | None
     """The cluster's refusal of the entity's values."""
     observed_at: int | None
-    """The time of the look that showed the values, milliseconds since the epoch; None: no look did."""
+    """The time of the poll that showed the values, milliseconds since the epoch; None if no poll did."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftSelection:
-    """An entity of which a caller decides on the drift."""
+    """An entity, with the keys whose drift a client decides on."""
 
     entity: Entity
     keys: frozenset[str] | None
-    """The keys; None: all that differ."""
+    """The keys; None for all that differ."""
 
     def includes(self, key: str) -> bool:
-        """Say whether the decision is on a key."""
+        """Return True if a key is selected."""
         return self.keys is None or key in self.keys
 
 
@@ -87,13 +87,13 @@ class DriftCandidate:
 
     @property
     def refused(self) -> AlterRefused | None:
-        """The cluster's refusal of the present values."""
+        """The cluster's refusal of the current values."""
         current = self.state is not None and self.node is not None and self.state.sent_mzxid == self.node.mzxid
         return self.state.refused if self.state is not None and current else None
 
     @property
     def differs(self) -> bool:
-        """True where something waits, was refused, or is left alone."""
+        """True if a key is queued, was refused, or is left alone."""
         if self.state is not None and (self.state.is_open or self.state.drift or self.refused):
             return True
         if self.node is None or not pending_keys(self.node.extra):
@@ -102,7 +102,7 @@ class DriftCandidate:
 
     @property
     def waiting(self) -> set[str]:
-        """The keys that differ, as far as known without a look."""
+        """The keys that differ, as far as known without a poll."""
         left = set() if self.state is None else {*self.state.drift, *self.state.reapply}
         if self.node is None:
             return left
@@ -113,9 +113,9 @@ class DriftCandidate:
 
 
 def differing_keys(rules: ObservedRules, candidate: DriftCandidate, observed: EntityObservation | None) -> set[str]:
-    """Return the keys that differ by a look; of an entity that no look showed the secrets that wait.
+    """Return the keys that differ according to a poll; for an entity that no poll showed, its queued secrets.
 
-    Nobody sees the cluster's values of passwords, so these differ as long as they wait.
+    The cluster never shows the values of passwords, so these differ as long as they are queued.
     """
     facet = rules.facet_of(candidate.entity)
     secrets = {key for key in candidate.waiting if facet.is_secret(candidate.entity, key)}
@@ -142,8 +142,8 @@ def build_entity_drift(
         candidate: The entity.
         keys: Its keys that differ.
         authors: Entity id and key -> the author of the newest change here.
-        seen: The entity in the cluster; None: no look showed it.
-        enforced: Others' changes are put back, and not followed.
+        observed: The entity in the cluster; None if no poll showed it.
+        enforced: External changes are put back, and not followed.
     """
     entity, node = candidate.entity, candidate.node
     ours = stored(node)

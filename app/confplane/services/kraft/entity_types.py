@@ -1,4 +1,4 @@
-"""The areas of an observed cluster: when each is looked at next, and the report on each."""
+"""The entity types of an observed cluster: when each is polled next, and the report on each."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0
-"""Seconds between two looks at the same topic, where :data:`COST_FACTOR` asks for no more."""
+"""Seconds between two polls of the same topic, unless :data:`COST_FACTOR` requires more."""
 TOPICS_WITH_LOG_S: Final = 60.0
-"""The same while the log is followed."""
+"""Seconds between two polls of the same topic while the log is followed."""
 INTERVALS_S: Final = {KraftEntityType.BROKERS: 10.0, KraftEntityType.GROUPS: 30.0, KraftEntityType.CLIENT_METRICS: 30.0}
-"""Seconds between two looks at an area."""
+"""Seconds between two polls of an entity type."""
 COST_FACTOR: Final = 50
-"""The time between two looks at quotas, or at pieces of topics, is at least so many times that of one: 2 %."""
+"""The time between two polls of quotas, or of pieces of topics, is at least this many times a poll's duration: 2 %."""
 LOG_INTERVAL_FACTOR: Final = 10
-"""Looks at all but topics are rarer by this factor while the log is followed."""
+"""While the log is followed, the interval of all polls except those of topics grows by this factor."""
 RETRY_S: Final = 0.2
-"""Seconds before the next try of a look that did not count: the broker asked was behind."""
+"""Seconds before a poll that did not count is repeated: the broker lagged behind."""
 
 
 @dataclass(slots=True)
@@ -37,20 +37,20 @@ class TopicsRound:
 
     names: list[str] = field(default_factory=list)
     named_at: int = -1
-    """A metadata offset that the names are not behind."""
+    """The names are current as of this metadata offset."""
     at: int = 0
     began: float = 0.0
     first: PollResult | None = None
-    """The first look of the round."""
+    """The first poll of the round."""
     left: bool = False
-    """Some look of the round left changes by others where they were."""
+    """Some poll of the round left external changes alone."""
     entities: int = 0
     unmanaged: dict[str, str] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)
 
     @property
     def piece(self) -> list[str]:
-        """The names to look at next."""
+        """The names to poll next."""
         return self.names[self.at : self.at + PIECE]
 
     @property
@@ -60,11 +60,11 @@ class TopicsRound:
 
     @property
     def ended(self) -> bool:
-        """True once all names were looked at."""
+        """True after all names were polled."""
         return self.at >= len(self.names)
 
     def add(self, result: PollResult, *, left: bool) -> None:
-        """Take a look at the piece, and go to the next."""
+        """Add a poll of the current piece, and continue with the next one."""
         self.at += PIECE
         self.left = self.left or left
         self.first = self.first or replace(result, after=min(self.named_at, result.after))
@@ -75,57 +75,57 @@ class TopicsRound:
 
 @dataclass(slots=True)
 class EntityTypeState:
-    """One area on the leader."""
+    """The state of one entity type on the leader."""
 
     entity_type: KraftEntityType
     report: EntityTypeReport
     due: float = 0.0
-    """The time of the next look, on the clock of ``time.monotonic()``."""
+    """The time of the next poll, on the clock of ``time.monotonic()``."""
     since: int | None = None
-    """A metadata offset at which the mirror was as the cluster in this area; None: unknown. A broker that was away may
-    have changed its own configs before."""
+    """A metadata offset at which the mirror equaled the cluster for this entity type; None if unknown. A broker that
+    was away may have changed its own configs before."""
     brokers: dict[str, int] = field(default_factory=dict)
-    """Such an offset of each broker's own configs, by entity id, as far as this leader knows one."""
+    """The same offset for each broker's own configs, by entity id, if known to this leader."""
     digest: bytes = b""
-    """The digest of the last look that counted; looks with the same one need no comparison."""
+    """The digest of the last poll that counted. Polls with the same digest need no comparison."""
     touched: int = 0
-    """The number of reasons to compare the next look, whatever its digest: callers' changes that were sent, for one."""
+    """The number of reasons to compare the next poll regardless of its digest, for example delivered client changes."""
     compared: int = 0
-    """The number of these before the last look that counted."""
+    """The value of :attr:`touched` before the last poll that counted."""
     left: bool = False
-    """The last look that showed other configs than the look before left changes by others where they were."""
+    """The last poll with a new answer left external changes alone."""
     topics: TopicsRound = field(default_factory=TopicsRound)
 
     @property
     def permitted(self) -> bool:
-        """True where the cluster shows the area."""
+        """True if the cluster shows the entity type."""
         return self.report.permission is not EntityTypePermission.NONE
 
     def permit(self, permission: EntityTypePermission, reason: str) -> None:
-        """Take the permission for the area."""
+        """Set the permission for the entity type."""
         self.report = replace(self.report, permission=permission, reason=reason)
 
     @property
     def known_digest(self) -> bytes:
-        """The digest of a look without a difference; empty where none is known."""
+        """The digest of a poll without differences; empty if unknown."""
         return self.digest if self.compared == self.touched else b""
 
     def touch(self) -> None:
-        """Have the next look compared whatever its digest, also where a look is under way."""
+        """Have the next poll compared regardless of its digest, even if a poll is in progress."""
         self.touched += 1
 
     def restart(self) -> None:
-        """Look at everything as soon as possible."""
+        """Poll everything as soon as possible."""
         self.touch()
         self.due = 0.0
         self.topics = TopicsRound()
 
     def covered(self, result: PollResult | None, entity_ids: Iterable[str]) -> set[str]:
-        """Return the entities that a look shows, or shows to have no configs, before it is counted.
+        """Return the entities that a poll covers, with or without configs, before it is recorded.
 
         Args:
-            looked: A look at the area, or at the present piece of the topics; None: there are no topics.
-            entity_ids: Entities of any areas.
+            result: A poll of the entity type, or of the current piece of the topics. None if there are no topics.
+            entity_ids: Entities of any types.
         """
         entities = [entity for each in entity_ids if kraft_type_of(entity := Entity.from_id(each)) is self.entity_type]
         if self.entity_type is KraftEntityType.TOPICS and entities:
@@ -138,14 +138,15 @@ class EntityTypeState:
     def record_poll(
         self, result: PollResult, refused: dict[str, str], cost_s: float, *, with_log: bool, left: bool
     ) -> None:
-        """Take a look that counts: the mirror is as it was seen, but for what was left.
+        """Record a poll that counts: the mirror equals the poll, except for external changes that were left alone.
 
         Args:
-            looked: The look.
+            result: The poll.
             refused: Entity id -> the reason why ZooKeeper can't hold its config.
-            cost_s: The duration of the look, in seconds.
-            beside_log: The log is followed as well.
-            left: Changes by others were left, as callers' changes of the same entities wait: their rows come later.
+            cost_s: The duration of the poll, in seconds.
+            with_log: The log is followed as well.
+            left: External changes were left alone because client changes of the same entities wait. Their rows follow
+                later.
         """
         now = time.monotonic()
         if self.entity_type is KraftEntityType.TOPICS:
@@ -169,7 +170,7 @@ class EntityTypeState:
                 self._show(result, result.entities, {**result.unmanaged, **refused}, result.hidden)
 
     def record_no_topics(self, *, with_log: bool) -> None:
-        """Take note that the cluster has no topics at all, and the mirror no configs of any."""
+        """Record that the cluster has no topics at all, and the mirror no configs of topics."""
         self.due = time.monotonic() + _round_s(with_log=with_log)
         self.topics = TopicsRound()
         self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
@@ -199,11 +200,11 @@ class EntityTypeState:
         )
 
     def postpone(self, seconds: float, problem: str) -> None:
-        """Take note of a look that did not count."""
+        """Record a poll that did not count."""
         self.due = time.monotonic() + seconds
         self.report = replace(self.report, problem=problem)
 
 
 def _round_s(*, with_log: bool) -> float:
-    """Return the seconds of a round over all topics, at least."""
+    """Return the minimum duration of a round over all topics, in seconds."""
     return TOPICS_WITH_LOG_S if with_log else TOPICS_S

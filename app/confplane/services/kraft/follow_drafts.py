@@ -1,8 +1,8 @@
-"""Decisions of changes that follow a cluster: from the verdict on an entity as it was seen to the write and its row.
+"""Drafts of changes that follow a cluster: from the decision on an observed entity to its write and its trail row.
 
-A decision reads the mirror first, and ZooKeeper after a conflict.
+A draft is made from the mirror first, and from ZooKeeper after a conflict.
 
-No decision removes a znode: the bounds of an emptied one keep out what is older (services/kraft/znode_metadata.py).
+No draft removes a znode: the offsets in an emptied one keep out older observations (services/kraft/znode_metadata.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class FollowDrafts:
-    """Decides the changes of one cluster.
+    """Drafts the changes that follow one cluster.
 
     Args:
         store: The cluster's store.
@@ -43,7 +43,7 @@ class FollowDrafts:
         redact: The redaction of znodes for the trail.
 
     Attributes:
-        judge: The verdicts.
+        table: The decision table.
     """
 
     def __init__(self, store: ClusterStore, rules: ObservedRules, redact: Redact) -> None:
@@ -53,7 +53,7 @@ class FollowDrafts:
         self.table = DecisionTable(store, rules)
 
     def differs(self, observed: EntityObservation) -> bool:
-        """Say whether an entity's znode is another than seen, by the mirror.
+        """Return whether an entity's znode in the mirror differs from the observation.
 
         Raises:
             UnavailableError: The mirror was never loaded.
@@ -63,7 +63,7 @@ class FollowDrafts:
         )
 
     def reconcile(self, observed: EntityObservation, node: Node | None) -> dict[str, str]:
-        """Return the map that a look's sight would leave in a znode."""
+        """Return the map that a polled observation would leave in a znode."""
         return (
             stored(node)
             if observed.observation is None
@@ -71,11 +71,11 @@ class FollowDrafts:
         )
 
     def with_state(self, observed: EntityObservation, state: TargetState | None) -> EntityObservation:
-        """Return a look's sight beside what was sent to the cluster.
+        """Return a polled observation with the state of deliveries, and with stale in-flight writes hidden.
 
-        A value is late where it is another than here, and a sending of it has no certain end: that one may have arrived
-        just now, whoever set the key meanwhile. The keys' values here stay, and are to be sent again. A look that may
-        be in front of the newest values shows nothing of the kind.
+        A value is a stale in-flight write if it differs from the stored value and belongs to a delivery whose outcome
+        is unknown: that delivery may have arrived just now. The stored values are kept and must be delivered again. A
+        poll that may be older than the newest values shows no stale in-flight writes.
         """
         observation = observed.observation
         if state is None or observation is None:
@@ -86,7 +86,7 @@ class FollowDrafts:
         ours, stale = stored(self._store.get(Tree.CONFIG, observed.entity.id)), dict[str, str | None]()
         for key, values in state.uncertain.items():
             if key in observation.hidden or not self._rules.governs(observed.entity, key):
-                continue  # nobody sees the values of passwords
+                continue  # the values of passwords are not visible
             now = observation.config.get(key)
             arrived = [each for each in values if self.is_same(observed.entity, key, now, each)]
             if arrived and not self.is_same(observed.entity, key, now, ours.get(key)):
@@ -98,7 +98,7 @@ class FollowDrafts:
         return replace(observed, observation=Observation(config, observation.hidden | stale.keys()), stale_writes=stale)
 
     def is_same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
-        """Say whether two values of a key mean the same; None is absent."""
+        """Return whether two values of a key are equivalent. None means absent."""
         if one is None or other is None:
             return one is other
         return self._rules.same(entity, key, one, other)
@@ -106,7 +106,7 @@ class FollowDrafts:
     async def decide(
         self, observed: Sequence[EntityObservation], *, again: bool, deadline: float
     ) -> Draft[tuple[FollowDecision, ...]] | NoChange[tuple[FollowDecision, ...]]:
-        """Decide one attempt at a change of one entity, or of several; return with the verdict on each.
+        """Draft one attempt at a change of one or several entities, with the decision on each.
 
         Raises:
             CorruptZnodeError: A znode can't be read, or not be written back.
@@ -150,7 +150,7 @@ class FollowDrafts:
         return nodes
 
     def enforces(self, observed: EntityObservation) -> bool:
-        """Say whether an entity is to be put back in the cluster, by the mirror.
+        """Return whether an entity is to be put back in the cluster, according to the mirror.
 
         Raises:
             UnavailableError: The mirror was never loaded.
@@ -159,7 +159,7 @@ class FollowDrafts:
         return self.table.decide_in_mode(observed, node)[0] is FollowDecision.ENFORCED
 
     def puts_back(self, observed: EntityObservation) -> bool:
-        """Say whether the late values of a look are to be put back, by the mirror.
+        """Return whether stale in-flight writes are to be put back, according to the mirror.
 
         Raises:
             UnavailableError: The mirror was never loaded.
@@ -167,7 +167,7 @@ class FollowDrafts:
         return self.table.puts_back(observed, self._store.get(Tree.CONFIG, observed.entity.id))
 
     def row(self, observed: EntityObservation, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
-        """Return the row of the trail, without secrets, for a change of a znode's map to ``after``."""
+        """Return the trail row, without secrets, of a change of a znode's map to ``after``."""
         entity, before = observed.entity, stored(node)
         facet = self._rules.facet_of(entity)
         keys = sorted([key for key in before.keys() | after.keys() if before.get(key) != after.get(key)])
@@ -176,12 +176,12 @@ class FollowDrafts:
         ops = [_op(facet, entity, key, shown.get(key), removed=key not in after) for key in keys]
         if observed.records:
             given = dict(observed.records)
-            # Of secrets and unknown keys a record shows that they were written, and nothing more.
+            # For secrets and unknown keys, only the fact of the write is recorded.
             unshown = sorted([key for key in given if not self._rules.governs(entity, key)])
             ops += [op_as_json(key, OpType.DELETE if given[key] is None else OpType.SET) for key in unshown]
             keys = sorted({*keys, *unshown})
             if not ops:
-                # Records that left values as they were.
+                # Records that did not change any value.
                 ops = [_op(facet, entity, key, shown.get(key), removed=value is None) for key, value in given.items()]
         return IntentEntity(
             entity_id=entity.id,
@@ -207,10 +207,10 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
 
 
 def _sighting(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> ObservedRange:
-    """Return the sighting for the trail: a run of records that a look has seen in part is exact no more.
+    """Return the sighting for the trail: a run of records that a poll has partly covered is no longer exact.
 
-    Nor is the end of an earlier topic, which was at some record in front of those of the present topic. The writes in a
-    look's row are behind all that the znode has.
+    Neither is the end of an earlier topic, which happened at some record before those of the current topic. The writes
+    in the row of a poll come after everything that the znode has.
     """
     metadata = metadata_of(observed, node)
     sighting = observed.sighting
@@ -226,7 +226,7 @@ def _sighting(observed: EntityObservation, node: Node | None, decision: FollowDe
 
 
 def _begin(sighting: ObservedRange) -> int:
-    """Return the offset behind which a sighting is: the earliest of several counts for all of them."""
+    """Return the offset after which a sighting happened. Of several sightings, the earliest counts for all."""
     return -1 if sighting.after is None else sighting.after
 
 

@@ -1,6 +1,6 @@
-"""The parts that compare a Kafka cluster with its znodes, and write what differs.
+"""The parts that compare a Kafka cluster with its znodes, and write the differences.
 
-The observer, the import and strong reads each have parts of their own, which count their own changes.
+The observer, the import and refreshes each have their own parts, which count their own changes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class FollowParts:
 
     Args:
         cluster: The Kafka cluster.
-        store: The cluster's store, started before the first look.
+        store: The cluster's store, started before the first poll.
         runner: Runs the changes.
         rules: The rules of the cluster's configs.
         redact: The redaction of znodes for the trail.
-        states: The states of entities in the Kafka cluster, as far as changed from here.
+        states: The delivery states of entities in the Kafka cluster.
 
     Attributes:
         cluster: The Kafka cluster.
-        decisions: Compares, and decides each change.
-        follower: Writes the changes.
-        looks: Looks at the cluster.
+        drafts: Compares entities with the mirror, and drafts each change.
+        writer: Writes the changes.
+        poller: Polls the cluster.
     """
 
     def __init__(

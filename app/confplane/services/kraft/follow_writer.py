@@ -1,4 +1,4 @@
-"""The changes that follow a cluster, written in loads that share transactions."""
+"""Writes the changes that follow a cluster, in loads that share transactions."""
 
 from __future__ import annotations
 
@@ -50,33 +50,33 @@ _REVISIONS: Final = 10_000
 
 @dataclass(slots=True)
 class FollowResult:
-    """The ends of changes that followed a cluster."""
+    """The result of writing changes that follow a cluster."""
 
     written: int = 0
     stale: list[EntityObservation] = field(default_factory=list)
-    """Sights that are older than the znodes, or that others overtook."""
+    """Observations that are older than the znodes, or that a concurrent change overtook."""
     refused: dict[str, str] = field(default_factory=dict)
     """Entity id -> the reason why ZooKeeper can't hold its config."""
     pending: list[str] = field(default_factory=list)
-    """Ids of entities with callers' changes that the cluster has not taken yet; these were left."""
+    """Ids of entities with client changes that the cluster has not applied yet; these were left alone."""
     queued: list[EntityObservation] = field(default_factory=list)
-    """Sights of entities among :attr:`pending` whose changes wait to be sent."""
+    """Observations of entities in :attr:`pending` whose changes wait for delivery."""
     stale_writes: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Entity id -> keys with late values of this service, which are put back."""
+    """Entity id -> keys with stale in-flight writes of this service, which are put back."""
     enforced: list[EntityObservation] = field(default_factory=list)
-    """Sights of what others changed, and what is to be put back."""
+    """Observations of external changes that are to be put back."""
     corrections: dict[str, Correction] = field(default_factory=dict)
-    """Entity id -> the decision on what others changed."""
+    """Entity id -> the decision on its external changes."""
     waiting: bool = False
-    """Changes by others wait, as the cluster refused what callers wrote to the entity."""
+    """External changes wait because the cluster refused a client change of the entity."""
 
     @property
     def may_have_left(self) -> bool:
-        """True where changes by others may have been left, whose rows come later."""
+        """True if external changes may have been left alone. Their rows follow later."""
         return self.waiting or bool(self.pending or self.stale_writes)
 
     def add_unwritten(self, observed: EntityObservation, decision: FollowDecision) -> None:
-        """Take a sight of which nothing was written."""
+        """Add an observation that was not written."""
         if decision is FollowDecision.STALE:
             self.stale.append(observed)
         elif decision is FollowDecision.ENFORCED:
@@ -94,8 +94,8 @@ class FollowWriter:
     Args:
         runner: Runs the changes.
         store: The cluster's store.
-        decisions: Decides each change.
-        states: The states of entities in the cluster, as far as changed from here.
+        drafts: Drafts each change.
+        states: The delivery states of entities in the cluster.
     """
 
     def __init__(self, runner: ChangeRunner, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
@@ -110,7 +110,7 @@ class FollowWriter:
         """The number of entities written since the start."""
 
     def wrote(self, revision: int) -> bool:
-        """Say whether a revision is one of this follower's latest ten thousand transactions."""
+        """Return whether a revision is one of this writer's latest ten thousand transactions."""
         return revision in self._revisions
 
     async def follow(
@@ -120,18 +120,18 @@ class FollowWriter:
         in_order: bool = False,
         on_load: Callable[[int], None] = lambda _: None,
     ) -> FollowResult:
-        """Write what differs from the znodes, and return once each change has ended.
+        """Write all differences to the znodes, and return after each change has ended.
 
-        Each entity is a change of its own; until the import is complete, some are one change.
+        Each entity is a separate change. Until the import is complete, a change may have several entities.
 
         Args:
-            seen: The sights: of different entities; or, in order, of any.
-            in_order: Commit the changes in the order of their sights. Otherwise several loads are under way at once.
-            told: Called after each load with the number of its sights.
+            observations: The observations. Unless they are in order, each is of a different entity.
+            in_order: Commit the changes in the order of the observations. Otherwise several loads run concurrently.
+            on_load: Called after each load with the number of its observations.
 
         Raises:
-            UnavailableError: A store is away; some changes may be made, and the others are found again.
-            ObservedError: Nothing is observed now: the target was paused.
+            UnavailableError: A store is unavailable. Some changes may have been made; the next poll finds the rest.
+            ObservedError: The observation was paused.
         """
         result = FollowResult()
         observations = await self._with_states(observations)
@@ -145,30 +145,30 @@ class FollowWriter:
 
         await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
         enforced = {each.entity.id for each in result.enforced}
-        late = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
-        if enforced or late:
-            await self._correct(late, result)
+        stale = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
+        if enforced or stale:
+            await self._correct(stale, result)
         if result.queued:
             await self.lost_updates.record(result.queued)
         return result
 
-    async def _correct(self, late: Sequence[EntityObservation], result: FollowResult) -> None:
-        ready = [each for each in late if self._drafts.puts_back(each)]
+    async def _correct(self, stale: Sequence[EntityObservation], result: FollowResult) -> None:
+        ready = [each for each in stale if self._drafts.puts_back(each)]
         if self._store.status().frozen is not None:
-            # Nothing is sent while a freeze stands.
-            result.pending += [each.entity.id for each in (*result.enforced, *late)]
+            # Nothing is delivered during a freeze.
+            result.pending += [each.entity.id for each in (*result.enforced, *stale)]
             return
         result.corrections = await self.enforcer.correct(result.enforced, ready)
         left = [each for each in (*result.enforced, *ready) if each.entity.id not in result.corrections]
         result.stale += left
-        result.pending += [each.entity.id for each in late if each not in ready]
+        result.pending += [each.entity.id for each in stale if each not in ready]
         result.pending += [each.entity_id for each in result.corrections.values() if each.reapply]
         result.stale_writes = {
             each.entity_id: frozenset(each.late) for each in result.corrections.values() if each.late
         }
 
     async def left_alone(self) -> list[str]:
-        """Return the ids of the entities that may have drift, by the durable states.
+        """Return the ids of the entities that may have drift, according to the durable states.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -176,7 +176,7 @@ class FollowWriter:
         return await self._states.drifting_entities(self._store.name)
 
     async def settle(self, entity_ids: Collection[str]) -> None:
-        """Drop the drift of some entities: they differ no more.
+        """Clear the drift of entities that no longer differ.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -184,7 +184,7 @@ class FollowWriter:
         await self._states.clear_drift(self._store.name, entity_ids)
 
     async def _with_states(self, observations: Sequence[EntityObservation]) -> Sequence[EntityObservation]:
-        """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
+        """Return the observations, with the delivery states of polled entities that clients write."""
         applies_to = self._drafts.table.applies_to
         adopted = {
             each.entity.id for each in observations if not each.from_log and applies_to(kraft_type_of(each.entity))
@@ -192,7 +192,7 @@ class FollowWriter:
         if not adopted:
             return observations
         known = await self._states.load(self._store.name, sorted(adopted))
-        # A look in front of what was sent may show an earlier topic.
+        # A poll that is older than the last delivery may show an earlier topic.
         topic_ids = {
             each.entity.id: each.topic_id
             for each in observations
@@ -210,7 +210,7 @@ class FollowWriter:
             await self._states.drop(self._store.name, topic_ids)
 
     async def _commit_load(self, load: Sequence[Sequence[EntityObservation]], result: FollowResult) -> None:
-        """Write a load: the sights of each change. Those that are to be written in another way make a second one."""
+        """Write a load: the observations of each change. Changes that must be drafted again form another load."""
         left = load
         while left:
             ends = await self._commit_together(left)
@@ -221,9 +221,9 @@ class FollowWriter:
                     if len(observations) == 1:
                         result.refused[observations[0].entity.id] = end.detail
                     else:
-                        again += [(each,) for each in observations]  # alone, each is told its own reason
+                        again += [(each,) for each in observations]  # alone, each gets its own reason
                 elif isinstance(end, ConcurrentChangeError):
-                    # Other processes follow the same entity: whatever they left is looked at again.
+                    # Other processes follow the same entity. The next poll finds the remaining differences.
                     result.stale += observations
                 elif isinstance(end, Exception):
                     raise end
@@ -239,7 +239,7 @@ class FollowWriter:
         result: FollowResult,
         gone: dict[str, str],
     ) -> list[Sequence[EntityObservation]]:
-        """Take the end of a change; return the sights of topics that were made anew, and add topics that are gone."""
+        """Record the outcome of a change; return the observations of recreated topics, and add topics that are gone."""
         again: list[Sequence[EntityObservation]] = []
         if end.committed is not None:
             self._remember_revision(end.committed.revision)
@@ -262,7 +262,7 @@ class FollowWriter:
         ends: dict[int, ChangeResult[tuple[FollowDecision, ...]] | Exception] = {}
         all_ended = asyncio.Event()
 
-        def told(number: int, end: ChangeResult[tuple[FollowDecision, ...]] | Exception) -> None:
+        def on_end(number: int, end: ChangeResult[tuple[FollowDecision, ...]] | Exception) -> None:
             ends[number] = end
             if len(ends) == len(load):
                 all_ended.set()
@@ -275,7 +275,7 @@ class FollowWriter:
             )
             for observations in load
         ]
-        await self._runner.run_together(self._store, jobs, caller, told)
+        await self._runner.run_together(self._store, jobs, caller, on_end)
         await all_ended.wait()
         return [ends[number] for number in range(len(load))]
 
@@ -292,7 +292,7 @@ def _loads(observations: Sequence[EntityObservation]) -> Iterator[Sequence[Entit
 
 
 def _in_order(observations: Sequence[EntityObservation]) -> Iterator[Sequence[EntityObservation]]:
-    """Cut sights into loads of different entities, in order."""
+    """Split observations into loads of different entities, in order."""
     load: dict[str, EntityObservation] = {}
     for each in observations:
         if each.entity.id in load or len(load) == _MOST:

@@ -1,9 +1,9 @@
 """The import of a Kafka cluster's configs: from the first contact to the observation.
 
-The target is written first, and says that the import is not complete. Then each area is looked at, and what differs
-from the znodes is written, in changes of the kind ``import``. At the end the target says that the import is complete,
-and the report names the metadata offset of each look: the observer follows all changes behind it. A run that was cut
-short is run again, and writes what is missing.
+The target is written first, and says that the import is not complete. Then each entity type is polled, and the
+differences are written to the znodes in changes of the kind ``import``. At the end the target says that the import is
+complete, and the report has the metadata offset of each poll: the observer follows all later changes. A run that was
+interrupted is started again, and writes what is missing.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ORDER: Final = (
     KraftEntityType.QUOTAS,
     KraftEntityType.TOPICS,
 )
-_LOOK_S: Final = 120.0
+_POLL_S: Final = 120.0
 _STEP: Final = 20_000
 """Entities between two reports of progress, each of which waits for all changes before."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityTypeSurvey:
-    """One area of a cluster, before an import."""
+    """One entity type of a cluster, before an import."""
 
     permission: EntityTypePermission
     reason: str = ""
@@ -74,15 +74,15 @@ class ImportProgress:
 
     entity_type: KraftEntityType
     done: int
-    """Entities of the area that were written in this look, or topics that were looked at."""
+    """Entities of the type that were written in this poll, or topics that were polled."""
     total: int
     written: int
-    """Entities of all areas that were written so far."""
+    """Entities of all types that were written so far."""
 
 
 @dataclass(slots=True)
 class _PollTotals:
-    """The findings of the looks at one area, together."""
+    """The totals of the polls of one entity type."""
 
     first: PollResult | None = None
     entities: int = 0
@@ -91,7 +91,7 @@ class _PollTotals:
     hidden: dict[str, str] = field(default_factory=dict)
 
     def add(self, result: PollResult) -> None:
-        """Add a look at the whole area, or at its next piece."""
+        """Add a poll of the entity type, or of its next piece."""
         self.first = self.first or result
         self.entities += result.entities
         self.differing += len(result.differing)
@@ -99,7 +99,7 @@ class _PollTotals:
         self.hidden |= result.hidden
 
     def report(self, report: EntityTypeReport, refused: Mapping[str, str]) -> EntityTypeReport:
-        """Return a report on the area with these looks; ``refused`` has entities that ZooKeeper can't hold."""
+        """Return a report on the entity type with these polls; ``refused`` has entities that ZooKeeper can't hold."""
         if self.first is None:
             return report
         return replace(
@@ -116,7 +116,7 @@ class Importer:
     """Imports the configs of one cluster.
 
     Args:
-        following: The parts that look and write.
+        parts: The parts that poll and write.
         store: The cluster's store, started.
         targets: Changes the target.
     """
@@ -138,9 +138,9 @@ class Importer:
         return self._writer.written
 
     async def survey(self, deadline: float) -> ImportSurvey:
-        """Look at everything that the cluster shows, and write nothing; the next :meth:`run` begins with these looks.
+        """Poll everything that the cluster shows, and write nothing. The next :meth:`run` begins with these polls.
 
-        All areas are looked at together, because a look waits up to half a second for its broker.
+        All entity types are polled concurrently, because a poll waits up to half a second for its broker.
 
         Raises:
             UnavailableError: The cluster or ZooKeeper is away, or the cluster refuses the login.
@@ -149,19 +149,19 @@ class Importer:
         identity = await self._cluster.identity(deadline)
         state = await self._store.read_state(Target, deadline)
         permissions = await self._cluster.permissions(deadline)
-        looks = (
+        polls = (
             self._survey(entity_type, *permissions.get(entity_type, (EntityTypePermission.NONE, "It was not tried")))
             for entity_type in ORDER
         )
-        areas = dict(zip(ORDER, await asyncio.gather(*looks), strict=True))
-        blockers = await self._blockers(areas, deadline)
+        entity_types = dict(zip(ORDER, await asyncio.gather(*polls), strict=True))
+        blockers = await self._blockers(entity_types, deadline)
         if state.value is not None and state.value.applies:
             mode = (
                 "Callers write quotas and configs here (mode adopt or enforce), and an import would make them those of"
                 f" the Kafka cluster. `confplane target observe --cluster {self._store.name}` ends the mode"
             )
             blockers += (mode,)
-        return ImportSurvey(identity, state.value, areas, blockers)
+        return ImportSurvey(identity, state.value, entity_types, blockers)
 
     async def _survey(
         self, entity_type: KraftEntityType, permission: EntityTypePermission, reason: str
@@ -180,15 +180,15 @@ class Importer:
         return await self._targets.begin(identity.cluster_id, caller)
 
     async def run(self) -> AsyncIterator[ImportProgress]:
-        """Write what differs, area by area: all that a look at the area has shown, the survey's or a new one.
+        """Write the differences, one entity type after the other, from the polls of the survey or from new ones.
 
-        An area is looked at again where others overtook a look. Later changes are the observer's to follow.
+        An entity type is polled again if a concurrent change overtook a poll. The observer follows later changes.
 
         Raises:
             UnavailableError: The cluster or a store is away. What was written stands, and another run goes on.
             ObservedError: The target was paused, or is gone.
         """
-        permissions = await self._cluster.permissions(time.monotonic() + _LOOK_S)
+        permissions = await self._cluster.permissions(time.monotonic() + _POLL_S)
         for entity_type in ORDER:
             permission, reason = permissions.get(entity_type, (EntityTypePermission.NONE, ""))
             report = EntityTypeReport(permission, reason)
@@ -210,7 +210,7 @@ class Importer:
             self._reports[entity_type] = report
 
     async def _pieces(self, entity_type: KraftEntityType) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
-        """Iterate over the looks of the survey, as long as they were not used; then over new ones."""
+        """Iterate over the polls of the survey if they are still unused; otherwise over new ones."""
         surveyed = self._surveyed.pop(entity_type, None)
         if surveyed is None:
             async for each in self._poller.poll_all(entity_type, None, _poll_deadline):
@@ -230,11 +230,13 @@ class Importer:
             brokers=identity.brokers,
             areas=self._reports,
         )
-        # The observation begins with it: what changed since these looks is then placed between known offsets.
+        # The observation begins with it: changes since these polls are then between known offsets.
         await self._store.publish_observation(report.encode(), caller.deadline)
         return await self._targets.complete(caller)
 
-    async def _blockers(self, areas: Mapping[KraftEntityType, EntityTypeSurvey], deadline: float) -> tuple[str, ...]:
+    async def _blockers(
+        self, entity_types: Mapping[KraftEntityType, EntityTypeSurvey], deadline: float
+    ) -> tuple[str, ...]:
         name, found = self._store.name, []
         controller = await self._store.read_raw("/controller", deadline)
         if self._store.status().brokers_registered or (controller is not None and not _is_kraft_controller(controller)):
@@ -249,15 +251,15 @@ class Importer:
                 "The client configs share the znodes of users, which will be those of the Kafka cluster. Move them"
                 f" first: `confplane layout move --cluster {name} --to separate --apply`"
             )
-        if all(each.permission is EntityTypePermission.NONE for each in areas.values()):
-            reasons = "; ".join(sorted({each.reason for each in areas.values() if each.reason}))
+        if all(each.permission is EntityTypePermission.NONE for each in entity_types.values()):
+            reasons = "; ".join(sorted({each.reason for each in entity_types.values() if each.reason}))
             found.append(f"The cluster shows none of its configs to this service: {reasons}")
         return tuple(found)
 
 
 def _poll_deadline() -> float:
-    """Return the deadline of the next look."""
-    return time.monotonic() + _LOOK_S
+    """Return the deadline of the next poll."""
+    return time.monotonic() + _POLL_S
 
 
 def _is_kraft_controller(controller: bytes) -> bool:

@@ -1,6 +1,6 @@
-"""The metadata log of an observed cluster, followed record by record, where the settings name controllers.
+"""Follows the metadata log of an observed cluster record by record, if the settings name controllers.
 
-Each record is a change of its own, in the order of the log. Where more than a hundred records wait, the records of one
+Each record is a separate change, in the order of the log. If more than a hundred records wait, the records of one
 entity in a fetch become one change that counts them. A znode says which record was written last
 (services/kraft/znode_metadata.py), so a page that is applied twice leaves no second row.
 """
@@ -41,8 +41,8 @@ class LogFollower:
     Args:
         cluster: The cluster.
         name: Its name here.
-        follower: Writes the changes.
-        look: Looks at everything as of an offset or later.
+        writer: Writes the changes.
+        poll_up_to: Polls everything as of an offset or later.
 
     Attributes:
         offset: The offset up to which everything was followed; None: not known.
@@ -67,7 +67,7 @@ class LogFollower:
 
     @property
     def following(self) -> bool:
-        """True while the log is read on from a known offset, as far as is known: looks wait for it then."""
+        """True while the log is read from a known offset, as far as known. Polls wait for it then."""
         return self.offset is not None and self._started and time.monotonic() - self._read_at < _ALIVE_S
 
     def start(self) -> None:
@@ -116,18 +116,18 @@ class LogFollower:
         else:
             outcome = await self._writer.follow(observations_of(page.changes), in_order=True)
             if outcome.stale or page.incomplete:
-                # Looks were there first, and it is not known how many of the records they saw; or a topic is gone.
+                # A poll came first and may include some of the records; or a topic is gone.
                 await self._poll_up_to(page.until)
         async with self._moved:
             self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()
             if not page.reset:
-                # Such a page stands for a log that was not read.
+                # A reset page stands for a log that was not read.
                 self.problem = ""
             self._moved.notify_all()
 
 
 def observations_of(changes: Sequence[LogChange]) -> list[EntityObservation]:
-    """Return the sights of a page's records: one each, or runs of one entity where there are many."""
+    """Return the observations of a page's records: one each, or runs of one entity if there are many."""
     managed = [(change.entity, change) for change in changes if change.entity is not None]
     if len(managed) <= EACH:
         return [_observation(entity, [change]) for entity, change in managed]

@@ -1,8 +1,9 @@
-"""Values that others set in a Kafka cluster, and that waiting changes of callers will replace: each gets a row.
+"""Lost external updates: external values in a Kafka cluster that queued client changes will replace. Each gets a row.
 
-A look finds such a value while nothing of the key is under way: it is neither the value that waits, nor one that this
-service sent, nor the one that the change was made on. The state notes it, in the statement that writes the row, so that
-two leaders make one row, and later looks none. The row has both values, and is no version of the entity.
+A poll finds such a value while no delivery of the key is in flight. The value differs from the queued value, from every
+value that this service sent, and from the value that the change was based on. The statement that writes the row also
+records the value in the state, so that two leaders write one row and later polls write none. The row has both values,
+and is not a version of the entity.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class LostUpdates:
-    """Notes what others set of keys that wait.
+    """Records lost external updates of keys with queued changes.
 
     Args:
         store: The cluster's store.
-        decisions: Compares entities with their znodes.
+        drafts: Compares entities with their znodes.
         states: The states of entities in the Kafka cluster.
 
     Attributes:
@@ -46,10 +47,10 @@ class LostUpdates:
         self.rows = 0
 
     async def record(self, waiting: Sequence[EntityObservation]) -> None:
-        """Write the rows of entities whose changes wait.
+        """Write the rows of entities with queued changes.
 
         Args:
-            waiting: Sights of looks.
+            waiting: Observations from polls.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -71,9 +72,10 @@ class LostUpdates:
         self.rows += sum(each.intent is not None and each.entity_id in moved for each in changes)
 
     def _theirs(self, observed: EntityObservation, node: Node | None) -> dict[str, str | None]:
-        """Return the keys that wait, and that may have values of others in the cluster, with these values.
+        """Return the queued keys that may have external values in the cluster, with these values.
 
-        A sending under way may have been there before the look. A value that the cluster took from here is nobody's.
+        A delivery in flight may have arrived before the poll. A value that the cluster took from this service is not
+        external.
         """
         state = observed.state
         if (
@@ -127,15 +129,15 @@ class LostUpdates:
 
 
 def _may_be_older(observed: EntityObservation, key: str) -> bool:
-    """Say whether others may have set a key in front of the last look: its value was left alone then.
+    """Return True if a key may have been set externally before the last poll, because its value was left alone then.
 
-    A sending that has not ended well may have dropped the drift of its keys.
+    A delivery that was not applied may have dropped the drift of its keys.
     """
     return observed.state is not None and (key in observed.state.drift or not observed.state.took_last)
 
 
 def _base_values(observed: EntityObservation, node: Node | None) -> dict[str, BaseValue]:
-    """Return the values that are noted of keys that wait: nothing followed the cluster since."""
+    """Return the base values of queued keys, unless a change followed the cluster since."""
     if observed.state is None or node is None:
         return {}
     until = znode_metadata.read(node.extra).until

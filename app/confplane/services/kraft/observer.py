@@ -1,9 +1,9 @@
-"""The observer: the leader's looks at a Kafka cluster, so that the configs here are those of the cluster.
+"""The observer: the leader polls a Kafka cluster, so that the stored configs equal those of the cluster.
 
-Each process has one observer for each cluster with a target, and the leader's works once everything is imported. The
-observer of a process that begins to lead continues from the last report.
+Each process has one observer for each cluster with a target. Only the leader's observer works, after the import is
+complete. The observer of a new leader continues from the last report.
 
-Writes of others into the znodes are recorded by the recorder, and put back here: the entities are looked at again.
+The recorder records external writes to the znodes. The observer puts them back: it polls the entities again.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Observer:
     """Observes one cluster.
 
     Args:
-        following: The parts that look and write.
+        parts: The parts that poll and write.
         store: The cluster's store, started.
-        applier: Applies callers' changes, where the target takes any.
-        beside: The parts of strong reads and conditional writes, whose changes are counted with the observer's.
+        applier: Applies client changes, if the target's mode accepts any.
+        refresh_parts: The parts of refreshes, whose changes are counted with the observer's.
         log: Follow the metadata log: the settings name controllers.
     """
 
@@ -101,7 +101,7 @@ class Observer:
 
     @property
     def report(self) -> ObservationReport | None:
-        """The leader's latest report, in any process; None where there is none."""
+        """The leader's latest report, in any process. None if there is none."""
         return parse(self._store.observation())
 
     async def _run(self) -> None:
@@ -123,7 +123,7 @@ class Observer:
             await asyncio.sleep(wait)
 
     def _record_problem(self, problem: str) -> float:
-        """Take note of a failure; return the seconds before the next try."""
+        """Record a failure; return the seconds before the next attempt."""
         if problem != self._problem:
             logger.warning("Cluster %s: its observation has to wait: %s", self._store.name, problem)
             self._problem, self._problem_since = problem, self._problem_since or _now_ms()
@@ -135,12 +135,12 @@ class Observer:
     # -- rounds
 
     async def round(self) -> bool:
-        """Make the looks that are due, if this process leads; return whether it observes.
+        """Run the polls that are due, if this process leads; return whether it observes.
 
         Raises:
-            UnavailableError: The cluster or a store is away, or the cluster is not the one to observe; nothing was
-                written wrongly, and the next round goes on.
-            ObservedError: The observation was paused amid the round.
+            UnavailableError: The cluster or a store is unavailable, or it is another cluster. Nothing wrong was
+                written, and the next round continues.
+            ObservedError: The observation was paused during the round.
         """
         target = self._store.target()
         if not self._store.leadership.held or target is None or not target.imported:
@@ -153,7 +153,7 @@ class Observer:
         if target.paused:
             if self.poll_loop.log is not None:
                 await self.poll_loop.log.stop()
-            # Whoever resumes has looked at the cluster: an older release counts from then on.
+            # The operator who resumes has checked the cluster: an older release is accepted from then on.
             self._identity, self._release, self._problem = None, "", ""
             return False
         await self._identify(target)
@@ -170,7 +170,7 @@ class Observer:
         self._leading = False
 
     def _restore_report(self, target: Target) -> None:
-        """Continue from the last leader's report, as far as there is one of this cluster."""
+        """Continue from the last leader's report, if there is one for this cluster."""
         last = self.report
         if last is None or last.cluster_id != target.cluster_id:
             return
@@ -209,7 +209,7 @@ class Observer:
             self.poll_loop.entity_types[entity_type].permit(permission, reason)
         self._permissions_due = now + PERMISSIONS_S
 
-    # -- what is told
+    # -- reports
 
     async def _publish(self) -> None:
         now = time.monotonic()
@@ -219,19 +219,19 @@ class Observer:
             await self.publish()
 
     async def _publish_now(self) -> None:
-        """Write the report at once, if this process leads.
+        """Publish the report at once, if this process leads.
 
         Raises:
-            UnavailableError: ZooKeeper is away.
+            UnavailableError: ZooKeeper is unavailable.
         """
         if self._leading:
             await self.publish()
 
     async def publish(self) -> None:
-        """Write the report for all processes.
+        """Publish the report for all processes.
 
         Raises:
-            UnavailableError: ZooKeeper is away.
+            UnavailableError: ZooKeeper is unavailable.
         """
         target = self._store.target()
         if target is None:
@@ -258,7 +258,7 @@ class Observer:
         self._published_at = time.monotonic()
 
     def _applying(self) -> ApplyReport:
-        """Return the applier's report, with the keys that are left alone."""
+        """Return the applier's report, with the external changes that are left alone."""
         left: dict[DriftCause, dict[str, str]] = {cause: {} for cause in DriftCause}
         for entity_id, keys in self.poll_loop.drift.items():
             for key, drift in keys.items():
@@ -271,7 +271,7 @@ class Observer:
         )
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics; only the leader has any of the looks."""
+        """Return the metrics. Only the leader has those of polls."""
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
@@ -295,7 +295,7 @@ class Observer:
                 yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return notices for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""
+        """Return warnings for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""
         return warnings.list_warnings(self._store.name, self._store.target(), self.report)
 
 

@@ -1,7 +1,7 @@
-"""The leader's looks: which area is due, which look counts, and the entities that others wrote in ZooKeeper.
+"""The leader's poll loop: which entity type is due, which poll counts, and which entities changed in ZooKeeper.
 
-A look counts where the broker asked had reached, before the look, every offset that an earlier look has moved configs
-to: a broker that is behind brings no older state back. A look that does not count is made again.
+A poll counts if the broker had reached every offset of earlier polls that changed configs, before the poll began. So a
+broker that lags behind never restores an older state. A poll that does not count is repeated.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from confplane.services.ports.journal import Cursor, JournalEntry
 
 POLL_TIMEOUT_S: Final = 30.0
-"""Seconds for one look."""
+"""Seconds for one poll."""
 RESULTS: Final = ("changed", "unchanged", "behind", "refused")
-"""The results of looks: some entities differed; none did; the broker was behind; the cluster refused."""
+"""The results of polls: some entities differed; none differed; the broker lagged behind; the cluster refused."""
 _TOUCHED_LIMIT: Final = 1_000
-"""Entities touched by others that are looked at one by one; with more, everything is looked at."""
+"""The most entities with external writes that are polled one by one. With more, everything is polled."""
 _BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
 
 
 class PollLoop:
-    """The areas of one cluster, and the looks at them.
+    """Polls the entity types of one cluster, and follows the results.
 
     Args:
-        following: The parts that look and write.
+        parts: The parts that poll and write.
         store: The cluster's store.
-        late: Called with the keys, by entity id, that have values which were sent before newer ones; none for an entity
-            of which the cluster has not taken everything.
+        on_stale_writes: Called with the keys that have stale in-flight writes, by entity id. An entity with changes
+            that the cluster has not applied completely has no keys.
         log: Follow the metadata log as well.
 
     Attributes:
-        areas: The areas.
-        moved: The offset that a look must have reached to count.
-        counts: The number of looks by area and result.
-        log: The follower of the metadata log; None: it is not followed.
+        entity_types: The state of each entity type.
+        moved: The offset that a poll must have reached to count.
+        counts: The number of polls by entity type and result.
+        log: The follower of the metadata log. None if it is not followed.
     """
 
     def __init__(
@@ -76,36 +76,36 @@ class PollLoop:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: nothing is known."""
+        """Forget everything: poll all entities again."""
         self.entity_types = {
             entity_type: EntityTypeState(entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY))
             for entity_type in KraftEntityType
         }
         self.moved = -1
         self.drift: dict[str, Mapping[str, DriftRecord]] = {}
-        """Entity id -> keys that others set in the cluster, and that are left alone."""
+        """Entity id -> keys with external changes that are left alone."""
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
         self._modes: Mapping[KraftEntityType, TargetMode] = {}
         self._left: set[str] | None = None
-        """The entities that may have durable drift; None: not known."""
+        """The entities that may have durable drift. None if unknown."""
 
     @property
     def due(self) -> float:
-        """The time of the next look, on the clock of ``time.monotonic()``."""
+        """The time of the next poll, on the clock of ``time.monotonic()``."""
         return min((state.due for state in self.entity_types.values() if state.permitted), default=float("inf"))
 
     async def poll(self) -> None:
-        """Make the looks that are due, and follow.
+        """Run the polls that are due, and follow their results.
 
         Raises:
-            UnavailableError: The cluster or a store is away.
-            ObservedError: The observation was paused meanwhile.
+            UnavailableError: The cluster or a store is unavailable.
+            ObservedError: The observation was paused in the meantime.
         """
         async with self._lock:
             target = self._store.target()
             if target is not None and target.modes_by_entity_type != self._modes:
-                # What another mode left alone counts now. It may be older than the last look.
+                # Changes that the earlier mode left alone count now. They may be older than the last poll.
                 for entity_type, mode in self._modes.items():
                     if mode is TargetMode.ENFORCE and target.modes_by_entity_type.get(entity_type) is not mode:
                         self.entity_types[entity_type].since = None
@@ -118,7 +118,7 @@ class PollLoop:
                     await self._poll_type(state)
 
     async def _poll_type(self, state: EntityTypeState) -> bool:
-        """Look at an area, or at a piece of the topics, and follow; return whether the look counts."""
+        """Poll an entity type, or a piece of the topics, and follow; return whether the poll counts."""
         began, touched = time.monotonic(), state.touched
         deadline = began + POLL_TIMEOUT_S
         since = None if state.since is None else self._recorded_offset(state.since)
@@ -153,12 +153,12 @@ class PollLoop:
         state.record_poll(result, outcome.refused, cost, with_log=with_log, left=outcome.may_have_left)
         state.compared = touched
         if outcome.pending or outcome.stale_writes:
-            # They differ still, whether or not the cluster's answer changes.
+            # They still differ, even if the cluster's answer does not change.
             state.touch()
         return True
 
     async def _settle(self, state: EntityTypeState, result: PollResult | None) -> None:
-        """Forget the drift of entities that a look found equal; None: the cluster has no topics at all."""
+        """Clear the drift of entities that a poll found equal. None means that the cluster has no topics at all."""
         if not self._drafts.table.applies_to(state.entity_type):
             return
         if self._left is None:
@@ -171,7 +171,7 @@ class PollLoop:
         self._left = (self._left - equal) | self.drift.keys()
 
     def _record_drift(self, result: PollResult, outcome: FollowResult) -> None:
-        """Take what is left alone of the entities that differed."""
+        """Record the external changes that are left alone, of the entities that differed."""
         unknown = {*outcome.pending, *outcome.stale_writes} - outcome.corrections.keys()
         for each in result.differing:
             correction = outcome.corrections.get(each.entity.id)
@@ -181,13 +181,13 @@ class PollLoop:
                 self.drift.pop(each.entity.id, None)
 
     def _has_log(self, entity_type: KraftEntityType) -> bool:
-        """Say whether an area is followed by the log: what callers write is not."""
+        """Return whether an entity type is followed by the log. Types that clients write are not."""
         return self.log is not None and self.log.following and not self._drafts.table.applies_to(entity_type)
 
     def request_poll(self, entities: Iterable[Entity]) -> None:
-        """Look at some entities in the next round, besides the areas that are due.
+        """Poll some entities in the next round, in addition to the entity types that are due.
 
-        Quotas are compared in the next look at all of them, whether or not the cluster's answer changes.
+        Quotas are compared in the next poll of all quotas, even if the cluster's answer does not change.
         """
         for entity in entities:
             if kraft_type_of(entity) is KraftEntityType.QUOTAS:
@@ -196,17 +196,17 @@ class PollLoop:
                 self._wanted[entity.id] = entity
 
     def _recorded_offset(self, offset: int) -> int:
-        """Return an offset up to which every write is in a row, given that of a look that counted.
+        """Return an offset up to which every write has a row, given the offset of a poll that counted.
 
-        A look shows no writes that were undone before it, and the log may have to bring them yet.
+        A poll does not show writes that were undone before it. The log may still have to deliver them.
         """
-        outcome = None if self.log is None else self.log.offset
-        return offset if outcome is None else min(offset, outcome)
+        followed = None if self.log is None else self.log.offset
+        return offset if followed is None else min(offset, followed)
 
     async def _follow(self, result: PollResult) -> FollowResult | None:
-        """Follow what differs; None for a look that does not count."""
+        """Follow the entities that differ. Returns None if the poll does not count."""
         if result.differing and self.log is not None and self.log.following:
-            # The log has each write by itself.
+            # The log has each write separately.
             await self.log.reached(result.until)
             result.differing = [each for each in result.differing if self._drafts.differs(each)]
         if result.after < self.moved:
@@ -222,10 +222,10 @@ class PollLoop:
         return None if outcome.stale else outcome
 
     async def poll_up_to(self, offset: int) -> None:
-        """Look at all that the cluster shows, as of an offset or later.
+        """Poll everything that the cluster shows, as of an offset or later.
 
         Raises:
-            UnavailableError: The cluster or a store is away.
+            UnavailableError: The cluster or a store is unavailable.
         """
         async with self._lock:
             for state in self.entity_types.values():
@@ -239,7 +239,7 @@ class PollLoop:
                     await asyncio.sleep(RETRY_S)
 
     async def _poll_touched(self) -> None:
-        """Look at the entities whose znodes others wrote since the last call, and at those that are wanted."""
+        """Poll the entities with external writes to their znodes since the last call, and those requested."""
         touched, wanted, self._wanted = self._touched(), self._wanted, {}
         if touched is None or len(wanted) > _TOUCHED_LIMIT:
             self._restart_all()
@@ -261,27 +261,27 @@ class PollLoop:
             state.restart()
 
     def _touched(self) -> list[Entity] | None:
-        """Return the entities that others wrote in ZooKeeper since the last call; None: too many, or not known."""
+        """Return the entities with external writes in ZooKeeper since the last call. None if too many, or unknown."""
         read, first = self._store.journal.read(self._cursor), self._cursor is None
         if read is None:
             return []
         self._cursor = read.cursor
         if isinstance(read, ExpiredCursor):
-            # The first looks are at everything in any case.
+            # The first polls cover everything anyway.
             return [] if first else None
         if any(entry.tree is Tree.CONFIG and self._is_of_left_quotas(entry.entity_id) for entry in read.entries):
-            # A look with the digest of before would not be compared, and what waits here replaces others' values.
+            # A poll with the same digest would not be compared, but waiting changes replace external values.
             self.entity_types[KraftEntityType.QUOTAS].touch()
         ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and self._is_external(entry)}
         return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED_LIMIT else None
 
     def _is_of_left_quotas(self, entity_id: str) -> bool:
-        """Say whether values of others may be left in an entity's client quotas."""
+        """Return whether an entity's client quotas may have external changes that are left alone."""
         is_left = self.entity_types[KraftEntityType.QUOTAS].left or entity_id in self.drift
         return is_left and kraft_type_of(Entity.from_id(entity_id)) is KraftEntityType.QUOTAS
 
     def _is_external(self, entry: JournalEntry) -> bool:
-        """Say whether a write is compared with the cluster: no follower made it, nor has the applier to send it."""
+        """Return whether a write is external: no follower made it, and the applier does not deliver it."""
         if self._writer.wrote(entry.revision):
             return False
         if entry.after is None or not pending_keys(entry.after.extra):

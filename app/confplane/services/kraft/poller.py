@@ -1,4 +1,4 @@
-"""Looks at a cluster, compared with the mirror: the entities that differ, as sights to be followed."""
+"""Polls a cluster and compares it with the mirror: the entities that differ are the observations to follow."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import ClusterStore
 
 PIECE: Final = 100
-"""Topics in one look."""
+"""Topics in one poll."""
 _PAGE: Final = 1_000
 _ONE_BY_ONE: Final = 50
-"""Client entities that are asked for one by one; a describe of all costs less than one of more."""
+"""Client entities that are described one by one. For more of them, a describe of all entities is cheaper."""
 _AGAIN_S: Final = 0.02
 _NO_BROKERS: Final[Mapping[str, int]] = {}
 
 
 @dataclass(slots=True)
 class PollResult:
-    """The result of a look."""
+    """The result of a poll."""
 
     after: int
     until: int
@@ -52,19 +52,19 @@ class PollResult:
     hidden: dict[str, str] = field(default_factory=dict)
     digest: bytes = b""
     unchanged: bool = False
-    """True where the cluster's answer is that of the look before; only the times count then."""
+    """True if the cluster's answer equals that of the previous poll. Only the times count then."""
     brokers: dict[str, int] = field(default_factory=dict)
     """The brokers that answered for their own configs, by entity id, each with ``after``."""
 
 
 class Poller:
-    """Looks at one cluster.
+    """Polls one cluster.
 
     Args:
         cluster: The cluster.
         store: Its store.
         rules: The rules of its configs.
-        decisions: Compares entities with the mirror.
+        drafts: Compares entities with the mirror.
     """
 
     def __init__(self, cluster: KafkaCluster, store: ClusterStore, rules: ObservedRules, drafts: FollowDrafts) -> None:
@@ -74,12 +74,12 @@ class Poller:
         self._drafts = drafts
 
     async def poll_quotas(self, digest: bytes, since: int | None, deadline: float) -> PollResult:
-        """Look at all client quotas.
+        """Poll all client quotas.
 
         Args:
-            digest: The digest of the look before; empty: none.
-            since: A metadata offset at which the mirror was as the cluster, for the trail.
-            deadline: Until when.
+            digest: The digest of the previous poll; empty if there is none.
+            since: A metadata offset at which the mirror equaled the cluster, for the trail.
+            deadline: On ``time.monotonic()``'s clock.
         """
         snapshot = await self._cluster.quotas(digest, deadline)
         result = PollResult(
@@ -100,10 +100,10 @@ class Poller:
         *,
         brokers: Mapping[str, int] = _NO_BROKERS,
     ) -> PollResult:
-        """Look at all brokers that are alive, at all groups, or at all client metrics; ``since`` as in :meth:`poll_quotas`.
+        """Poll all brokers that are alive, all groups, or all client metrics; ``since`` as in :meth:`poll_quotas`.
 
-        The last configs of a broker that is away stay. So ``since`` says nothing of a broker's own configs; ``brokers``
-        has an offset for each that is known by its entity id.
+        The mirror keeps the last configs of a broker that is away. So ``since`` does not apply to a broker's own
+        configs; ``brokers`` has an offset for each known broker, by entity id.
         """
         named_at = await self._offset(deadline)
         named, unmanaged = await self._cluster.names(entity_type, deadline)
@@ -112,18 +112,18 @@ class Poller:
             async for node in self._nodes(ENTITY_TYPES[entity_type]):
                 entities.setdefault(node.id, Entity.from_id(node.id))
         snapshot = await self._cluster.configs(list(entities.values()), deadline)
-        # An entity that got its first config behind the names is not among those looked at.
+        # An entity that got its first config after the names were listed was not polled.
         result = PollResult(min(named_at, snapshot.after), snapshot.until, snapshot.at_ms)
         _record_unmanaged(result, unmanaged)
         await self._compare(result, snapshot, since, brokers)
         return result
 
     async def poll_topics(self, names: Sequence[str], since: int | None, deadline: float) -> PollResult:
-        """Look at some topics; a topic that the cluster lacks is seen as gone. ``since`` as in :meth:`poll_quotas`.
+        """Poll some topics. A topic that the cluster lacks is observed as gone. ``since`` as in :meth:`poll_quotas`.
 
-        The ids of topics that differ are asked again, because a topic may be made anew between id and configs. A topic
-        that callers changed is gone, or another one, only where the brokers asked are as new as the look: a topic that
-        was made a moment ago is not known to each of them.
+        The ids of topics that differ are read again, because a topic may be recreated between the reads of its id and
+        its configs. A topic with client changes counts as gone or recreated only if the brokers asked are current: a
+        topic that was just created is not known to every broker.
         """
         entities = [Entity.of(topic=name) for name in names]
         behind: int | None = None
@@ -148,7 +148,7 @@ class Poller:
                 return result
 
     def _waits_for_topic(self, observed: EntityObservation) -> bool:
-        """Say whether changes of callers are in a topic that a look shows as gone, or as another one."""
+        """Return whether a topic has client changes, but the poll shows it as gone or recreated."""
         node = self._store.get(Tree.CONFIG, observed.entity.id)
         if node is None or not pending_keys(node.extra):
             return False
@@ -157,12 +157,12 @@ class Poller:
     async def poll_all(
         self, entity_type: KraftEntityType, since: int | None, until: Callable[[], float]
     ) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
-        """Look at all of an area, topics in pieces, each with the number of topics by then and of all.
+        """Poll all entities of a type, topics in pieces; each with the number of topics so far and in total.
 
         Args:
-            area: The area.
+            entity_type: The entity type.
             since: As in :meth:`poll_quotas`.
-            until: Returns the deadline of the next look.
+            until: Returns the deadline of the next poll.
         """
         if entity_type is KraftEntityType.QUOTAS:
             yield await self.poll_quotas(b"", since, until()), (1, 1)
@@ -176,7 +176,7 @@ class Poller:
                 yield replace(result, after=min(named_at, result.after)), (start + len(piece), len(names))
 
     async def poll_entities(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[PollResult]:
-        """Look at some entities of any areas, at many client quotas with all; ``since`` as in :meth:`poll_quotas`."""
+        """Poll some entities of any types; ``since`` as in :meth:`poll_quotas`. For many quotas, all are polled."""
         by_type: dict[KraftEntityType, list[Entity]] = {}
         for entity in entities:
             by_type.setdefault(kraft_type_of(entity), []).append(entity)
@@ -198,10 +198,10 @@ class Poller:
         return found
 
     async def poll_current(self, entities: Sequence[Entity], deadline: float) -> list[PollResult]:
-        """Look at some entities as :meth:`poll_entities` does, behind all changes that the cluster acknowledged before the call.
+        """Poll some entities, after all changes that the cluster acknowledged before the call.
 
         Raises:
-            UnavailableError: The broker asked stays behind, or the cluster is away.
+            UnavailableError: The broker asked does not catch up, or the cluster is unavailable.
         """
         offset = await self._cluster.barrier(deadline)
         while True:
@@ -211,7 +211,7 @@ class Poller:
             await self.wait_for_broker(offset, deadline)
 
     async def wait_for_broker(self, offset: int, deadline: float) -> None:
-        """Wait a moment for a broker that is behind an offset.
+        """Wait briefly for a broker that has not reached an offset.
 
         Raises:
             UnavailableError: The deadline has passed.
@@ -226,8 +226,8 @@ class Poller:
     async def topic_names(self, deadline: float) -> tuple[list[str], int]:
         """Return the names of all topics that the cluster has, or that the mirror has configs of, in order.
 
-        With them comes a metadata offset that the names are not behind. A round over the names knows nothing of topics
-        that were made behind that offset.
+        The names are current as of the metadata offset that is returned with them. A round over the names does not
+        include topics that were created after that offset.
         """
         named_at = await self._offset(deadline)
         names = set(await self._cluster.topics(deadline))
@@ -236,13 +236,13 @@ class Poller:
         return sorted(names), named_at
 
     async def _offset(self, deadline: float) -> int:
-        """Return a metadata offset that a broker has reached, by a look at nothing."""
+        """Return a metadata offset that a broker has reached, by polling no entities."""
         return (await self._cluster.configs([], deadline)).after
 
     async def _compare(
         self, result: PollResult, snapshot: Snapshot, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
     ) -> set[str]:
-        """Add what differs to the result of a look; return the ids of the entities seen."""
+        """Add the entities that differ to the result of a poll; return the ids of all entities polled."""
         of_all, time_slice = _sighting(snapshot, since), TimeSlice()
         ids: set[str] = set()
         _record_unmanaged(result, snapshot.unmanaged)
@@ -267,12 +267,12 @@ class Poller:
     def _filter_differing(self, observed: Iterable[EntityObservation]) -> list[EntityObservation]:
         return [each for each in observed if self._drafts.differs(each)]
 
-    async def _add_gone(self, result: PollResult, observed: AbstractSet[str], since: int | None) -> None:
-        """Add the client entities that the cluster has no more."""
+    async def _add_gone(self, result: PollResult, polled: AbstractSet[str], since: int | None) -> None:
+        """Add the client entities that the cluster no longer has."""
         sighting = ObservedRange(since, result.until, result.at_ms)
         nothing = Observation({}, frozenset())
         async for node in self._pages(FacetName.CLIENT_QUOTAS, ""):
-            if node.id not in observed and node.defect is None:
+            if node.id not in polled and node.defect is None:
                 gone = EntityObservation(Entity.from_id(node.id), sighting, result.after, nothing)
                 if self._drafts.differs(gone):
                     result.differing.append(gone)

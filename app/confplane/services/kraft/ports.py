@@ -8,7 +8,7 @@ from confplane.services.ports.store import ClusterStore
 
 
 class ObservedStore(ClusterStore, Protocol):
-    """A cluster's store with the altered entities of its mirror."""
+    """A cluster's store with the entities of its mirror that have pending keys."""
 
     def entities_with_pending_keys(self) -> list[str]:
         """Return the ids of the mirror's entities with pending keys (:mod:`confplane.services.pending_keys`).

@@ -1,8 +1,8 @@
-"""A freeze of a cluster whose changes are applied to a Kafka cluster: nothing is sent once the freeze was answered.
+"""Quiesces deliveries for a freeze: nothing is sent to the Kafka cluster after the response to the freeze.
 
-Before the freeze its caller waits a moment, so that the Kafka cluster takes what was committed. Behind the freeze the
-leader lets the requests under way end, begins no other, and says in its report that it is at rest. What the cluster has
-not taken by then waits for the thaw, and is listed as drift.
+1. Before the freeze, the request waits a moment for the Kafka cluster to take the committed changes.
+2. After the freeze, the leader lets the deliveries in flight finish, begins no other, and reports that it is quiesced.
+3. Changes that the cluster has not taken by then stay queued until the thaw, and are listed as drift.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import ClusterStore
 
 DRAIN_S: Final = 2.0
-"""Seconds that a freeze waits for what was committed, at most."""
+"""Maximum number of seconds that a freeze waits for committed changes to be applied."""
 QUIESCE_S: Final = 5.0
-"""Seconds that a freeze waits for the leader, at most."""
+"""Maximum number of seconds that a freeze waits for the leader."""
 _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class QuiesceResult:
-    """The application of changes behind a freeze."""
+    """The state of deliveries after a freeze."""
 
     rested: bool
-    """No request is under way, and none begins before the thaw. False: the leader did not say so in time."""
+    """No delivery is in flight, and none begins before the thaw. False: the leader did not confirm this in time."""
     pending: int | None
-    """Entities with changes that the cluster has not taken; None where the leader did not say so in time."""
+    """Entities with changes that the cluster has not taken; None if the leader did not report in time."""
 
 
 UNCONFIRMED: Final = QuiesceResult(rested=False, pending=None)
 
 
 class Quiescer:
-    """Freezes one cluster, in any process.
+    """Freezes one cluster and waits until deliveries have stopped, in any process.
 
     Args:
         store: The cluster's store, started.
-        standings: The standings of the cluster's entities.
+        waiter: Waits for the applied watermark.
     """
 
     def __init__(self, store: ClusterStore, waiter: ApplyWaiter) -> None:
@@ -63,10 +63,10 @@ class Quiescer:
     async def freeze(
         self, freezes: FreezeService, reason: str, caller: Caller, *, validate_only: bool = False
     ) -> tuple[FreezeResult, QuiesceResult | None]:
-        """Freeze the cluster, and wait until nothing is sent any more; see :meth:`FreezeService.freeze`.
+        """Freeze the cluster, and wait until deliveries have stopped; see :meth:`FreezeService.freeze`.
 
         Returns:
-            The freeze, and what became of the application of changes: None where nothing is applied in any case.
+            The freeze, and the state of deliveries; None for the state if no changes are applied anyway.
 
         Raises:
             ConfplaneError: The freeze failed.
@@ -79,7 +79,7 @@ class Quiescer:
         try:
             return found, await self._wait_for_leader(caller.deadline)
         except UnavailableError:
-            return found, UNCONFIRMED  # the freeze stands all the same
+            return found, UNCONFIRMED  # the freeze is effective anyway
 
     async def _drain(self, deadline: float) -> None:
         if self._store.status().frozen is None:

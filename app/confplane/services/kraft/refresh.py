@@ -1,4 +1,4 @@
-"""Looks of any process at the moment of a call: reads with ``consistency=strong``, and conditional writes."""
+"""Refreshes: polls of any process for reads with ``consistency=strong`` and for conditional writes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Refresher:
-    """Brings entities to the state of an observed cluster, at the moment of a call.
+    """Brings entities up to date with an observed cluster, as of the call.
 
     Args:
-        following: The parts that look and write.
+        parts: The parts that poll and write.
         store: The cluster's store, started.
     """
 
@@ -34,14 +34,14 @@ class Refresher:
         self._poller = parts.poller
 
     async def refresh_types(self, entity_types: Iterable[KraftEntityType], deadline: float) -> int | None:
-        """Look at all of some areas, as :meth:`refresh_entities` does; areas that the cluster does not show are left out.
+        """Refresh all entities of some types. Types that the cluster does not show are left out.
 
         Args:
-            areas: The areas.
-            deadline: Until when.
+            entity_types: The entity types.
+            deadline: On ``time.monotonic()``'s clock.
 
         Returns:
-            The time of the first look, milliseconds since the epoch; None where nothing is observed now.
+            The time of the first poll, milliseconds since the epoch. None if the cluster is not observed now.
 
         Raises:
             UnavailableError: As :meth:`refresh_entities`.
@@ -62,7 +62,7 @@ class Refresher:
     async def _refresh_type(
         self, entity_type: KraftEntityType, since: int | None, offset: int, deadline: float
     ) -> bool:
-        """Look at all of an area and follow; return whether every look was at the offset or later."""
+        """Poll all entities of a type and follow; return whether every poll was at the offset or later."""
         counts = True
         async for result, _ in self._poller.poll_all(entity_type, since, lambda: deadline):
             outcome = await self._writer.follow(result.differing)
@@ -75,18 +75,18 @@ class Refresher:
         return target is not None and target.imported and not target.paused
 
     async def refresh_entities(self, entities: Sequence[Entity], deadline: float) -> int | None:
-        """Look at entities behind all changes that the cluster acknowledged before the call, and follow them.
+        """Poll entities after all changes that the cluster acknowledged before the call, and follow them.
 
         Args:
-            entities: Entities whose configs the cluster has; topics and brokers that exist or not.
-            deadline: Until when.
+            entities: Entities whose configs the cluster has. Topics and brokers need not exist.
+            deadline: On ``time.monotonic()``'s clock.
 
         Returns:
-            The time of the look, milliseconds since the epoch; None where nothing is observed now.
+            The time of the poll, milliseconds since the epoch. None if the cluster is not observed now.
 
         Raises:
-            UnavailableError: The cluster or a store is away, the observation was paused meanwhile, or the cluster does
-                not show the entities.
+            UnavailableError: The cluster or a store is unavailable, the observation was paused, or the cluster does not
+                show the entities.
         """
         if not self._observed:
             return None
@@ -115,13 +115,13 @@ def no_brokers(cluster: str) -> UnavailableError:
 async def refresh_first(
     store: ClusterStore, refresher: Refresher | None, entities: Sequence[Entity], deadline: float
 ) -> None:
-    """Look at those of some entities that callers and others write, ahead of a conditional write.
+    """Refresh those of some entities that may have external changes, before a conditional write.
 
     Args:
         store: The cluster's store, started.
-        freshener: The looks at the cluster; None where the settings name no brokers.
+        refresher: Polls the cluster. None if the settings name no brokers.
         entities: The entities.
-        deadline: Until when.
+        deadline: On ``time.monotonic()``'s clock.
 
     Raises:
         UnavailableError: As of :meth:`Refresher.refresh_entities`.
@@ -133,12 +133,12 @@ async def refresh_first(
     if refresher is None:
         raise no_brokers(store.name)
     await refresher.refresh_entities(shared, deadline)
-    # Another process may have written what was seen.
+    # Another process may have written the observed changes.
     await store.catch_up(deadline)
 
 
 def _recorded_offset(report: ObservationReport | None, entity_types: Iterable[KraftEntityType]) -> int | None:
-    """Return an offset up to which every write in some areas is in a row, by the leader's report; None: unknown."""
+    """Return an offset up to which every write of some types has a row, by the leader's report. None if unknown."""
     if report is None:
         return None
     known = [report.areas[entity_type].offset for entity_type in entity_types if entity_type in report.areas]
@@ -146,9 +146,9 @@ def _recorded_offset(report: ObservationReport | None, entity_types: Iterable[Kr
 
 
 def observed_at(store: ClusterStore, entity: Entity) -> int | None:
-    """Return the time of the last look that covered an entity, milliseconds since the epoch, by the leader's report.
+    """Return the time of the last poll that covered an entity, milliseconds since the epoch, by the leader's report.
 
-    None where the cluster has no target, or where no look has counted yet.
+    Returns None if the cluster has no target, or if no poll has counted yet.
     """
     report = None if store.target() is None else parse(store.observation())
     entity_type = None if report is None else report.areas.get(kraft_type_of(entity))

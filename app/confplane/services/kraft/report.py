@@ -1,6 +1,7 @@
-"""The leader's report on its observation of a cluster, as all processes read it from ``/confplane/observation``.
+"""The leader's report on its observation of a cluster. All processes read it from ``/confplane/observation``.
 
-The report is JSON, replaced every few seconds, and part of no trail.
+The report is JSON. It is replaced every few seconds and is not part of the trail. Its fields are named like the JSON
+members, which are a stored format.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ class ListedNames:
 
 @dataclass(frozen=True, slots=True)
 class EntityTypeReport:
-    """The observation of one area."""
+    """The observation of one entity type."""
 
     permission: EntityTypePermission
-    """The cluster's permission: :attr:`EntityTypePermission.READ_ONLY` where the area is observed."""
+    """The cluster's permission: :attr:`EntityTypePermission.READ_ONLY` if the entity type is observed."""
     reason: str = ""
     """The missing right, in a sentence; empty where none is missing."""
     observed_at: int | None = None
-    """The begin of the last look at all of the area that counted, milliseconds since the epoch; None: none yet."""
+    """The start of the last complete poll that counted, milliseconds since the epoch. None if there is none yet."""
     offset: int | None = None
-    """The metadata offset that the last look had reached at its begin of which nothing was left: the configs are at
-    least that new."""
+    """Metadata offset at the start of the last poll that was applied completely: a lower bound for how current the
+    mirror is."""
     entities: int = 0
     """The entities with declared configs."""
     unmanaged: ListedNames = field(default_factory=ListedNames)
@@ -68,15 +69,15 @@ class EntityTypeReport:
     hidden: ListedNames = field(default_factory=ListedNames)
     """Keys whose values are not followed: passwords, and references to config providers."""
     problem: str = ""
-    """The reason why the last look did not count; empty where it did."""
+    """The reason why the last poll did not count; empty if it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """The application of callers' changes to the cluster."""
+    """The delivery of client changes to the cluster."""
 
     pending: int = 0
-    """Entities with changes that the cluster has not taken yet, as far as known."""
+    """Entities with changes that the cluster has not applied yet, as far as known."""
     waiting_ms: int = 0
     """Milliseconds for which the first of them has waited."""
     unknown: ListedNames = field(default_factory=ListedNames)
@@ -84,16 +85,16 @@ class ApplyReport:
     refused: ListedNames = field(default_factory=ListedNames)
     """Entities whose values the cluster refused, each with Kafka's words."""
     held: ListedNames = field(default_factory=ListedNames)
-    """Entities that wait for themselves: for an absent broker, a missing right, or a topic that is looked at."""
+    """Entities that are blocked: by an absent broker, a missing right, or a topic that must be polled first."""
     contested: ListedNames = field(default_factory=ListedNames)
-    """Keys that others set again and again, so that they are put back no more."""
+    """Keys that external writers set again and again, so that they are no longer put back."""
     extra: ListedNames = field(default_factory=ListedNames)
-    """Keys that others set and that were never set here. Listed under ``enforce`` alone."""
+    """Keys that external writers set and that were never set here. Listed only under ``enforce``."""
     problem: str = ""
     """The reason why nothing can be sent now; empty where it can."""
     rested: int | None = None
-    """The version of the freeze for which nothing is sent: no request is under way, and none begins before the thaw.
-    None: something may be sent."""
+    """The version of the freeze for which deliveries are quiesced: no request is in flight, and none begins before the
+    thaw. None if something may be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +111,11 @@ class ObservationReport:
     metadata_version: str = ""
     brokers: tuple[int, ...] = ()
     problem: str = ""
-    """The reason why nothing is observed now; empty where looks succeed."""
+    """The reason why the cluster is not observed now; empty if polls succeed."""
     problem_since: int | None = None
     paused: bool = False
     moved: int = -1
-    """The metadata offset that a look must have reached to count: an earlier look moved configs there."""
+    """The metadata offset that a poll must have reached to count: an earlier poll changed configs there."""
     log_offset: int | None = None
     """The offset up to which the metadata log was followed; None: it was not."""
     log_at: int | None = None
@@ -123,7 +124,7 @@ class ObservationReport:
     """The reason why the log is not followed now, where the settings name controllers; empty where it is."""
     areas: Mapping[KraftEntityType, EntityTypeReport] = field(default_factory=dict)
     applying: ApplyReport | None = None
-    """The application of changes; None where the target takes none of callers."""
+    """The delivery of changes. None if the target accepts no client changes."""
 
     @property
     def followed_offset(self) -> int | None:
@@ -172,9 +173,9 @@ def _halved(entity_type: EntityTypeReport) -> EntityTypeReport:
 
 @lru_cache(maxsize=16)
 def parse(data: bytes | None) -> ObservationReport | None:
-    """Read a report; None where there is none, or where it is of a form that this version does not know.
+    """Parse a report. Returns None if there is none, or if this version does not know its format.
 
-    The latest reports are kept parsed, since every answer may ask for one.
+    The latest reports are cached, because every response may need one.
     """
     if not data:
         return None

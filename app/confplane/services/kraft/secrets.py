@@ -1,4 +1,4 @@
-"""Secrets among altered configs: in clear for the cluster, as keyed fingerprints for everything that is kept."""
+"""Secrets among altered configs: in clear for the cluster, and as keyed fingerprints for everything that is stored."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Secret(NamedTuple):
 
     plain: str
     fingerprint: str
-    """Equal for equal values. Without a key for fingerprints it is random, so that each reading is another value."""
+    """Equal for equal values. Without a fingerprint key it is random, so that each read returns another value."""
 
 
 class FingerprintedSecrets:
-    """The secrets of one cluster.
+    """Opens the secrets of one cluster, each with its fingerprint.
 
     Args:
         rules: The rules of its configs.
@@ -64,7 +64,7 @@ class FingerprintedSecrets:
 
 
 def redact(text: str, found: Iterable[Secret]) -> str:
-    """Return the cluster's words without the secrets that they may repeat."""
+    """Return a message of the cluster without the secrets that it may repeat."""
     for each in found:
         if each.plain:
             text = text.replace(each.plain, HIDDEN)

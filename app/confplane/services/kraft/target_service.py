@@ -80,15 +80,15 @@ class TargetService:
     async def adopt(
         self, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType] = ()
     ) -> Target:
-        """Let callers write quotas and configs. Once this returns, every process takes them.
+        """Accept quotas and configs from clients. When this returns, every process accepts them.
 
-        The states of earlier sendings are forgotten, where callers wrote none until now: they may be of another
-        ZooKeeper ensemble, whose revisions say nothing of this one. Values that may arrive yet are remembered.
+        The states of earlier deliveries are deleted for types that clients could not write until now: they may belong
+        to another ZooKeeper ensemble with other revisions. Values that may still arrive are kept.
 
         Args:
-            states: The states of earlier sendings.
+            states: The delivery states.
             caller: The caller.
-            areas: The entity types; none named: all.
+            entity_types: The entity types; all if empty.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
@@ -98,7 +98,7 @@ class TargetService:
     async def enforce(
         self, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType] = ()
     ) -> Target:
-        """Let callers write quotas and configs, as :meth:`adopt` does, and put back those that others change.
+        """Accept quotas and configs from clients, as :meth:`adopt` does, and put back external changes.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
@@ -106,11 +106,11 @@ class TargetService:
         return await self._set_mode(TargetMode.ENFORCE, states, caller, entity_types)
 
     async def observe(self, caller: Caller, entity_types: Collection[KraftEntityType] = ()) -> Target:
-        """Refuse quotas and configs from callers. Once this returns, none commits, and no round of the applier begins.
+        """Refuse quotas and configs from clients. When this returns, none commits, and no round of the applier begins.
 
         Args:
             caller: The caller.
-            areas: The entity types; none named: all.
+            entity_types: The entity types; all if empty.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.

@@ -1,4 +1,4 @@
-"""Topics of a Kafka cluster by their ids: one that was made again never gets what was written for the earlier one."""
+"""Topics of a Kafka cluster by their ids: a recreated topic never gets changes of the earlier topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def ids_of(cluster: WritableKafkaCluster, entities: Iterable[Entity], dead
 def outlived_topics(
     topic_ids: Mapping[str, str | None], nodes: Mapping[str, Node], states: Mapping[str, TargetState]
 ) -> dict[str, str]:
-    """Return the topics whose states are of earlier ones, by entity id, with the earlier ids.
+    """Return the topics whose states belong to earlier topics, by entity id, with the earlier ids.
 
     Args:
         topic_ids: Entity id -> the present id.
@@ -51,7 +51,7 @@ def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> 
 
     Args:
         state: The state.
-        node: The znode; altered keys without a topic's id are those of the state's topic.
+        node: The znode. Its pending keys belong to the state's topic if it has no topic id.
         topic_id: The id of the cluster's topic; None: there is none.
     """
     metadata = znode_metadata.NONE if node is None else znode_metadata.read(node.extra)
@@ -61,7 +61,7 @@ def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> 
 
 
 def refusal(topic_ids: Mapping[str, str | None], node: Node, state: TargetState | None) -> str | None:
-    """Return the reason why nothing is sent to a topic: it is gone, or was made again; None otherwise.
+    """Return the reason why nothing is sent to a topic: it is gone, or was recreated. None otherwise.
 
     Args:
         topic_ids: Entity id -> the present id; other entities are not named.

@@ -1,4 +1,4 @@
-"""Notices for operators on the observation of a cluster, out of the leader's report: the same in every process."""
+"""Warnings for operators about the observation of a cluster, from the leader's report: the same in every process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENT_S: Final = 60.0
 
 
 def list_warnings(cluster: str, target: Target | None, report: ObservationReport | None) -> list[OperatorWarning]:
-    """Return the notices.
+    """Return the warnings.
 
     Args:
         cluster: The cluster's name.
@@ -82,7 +82,7 @@ def _listed(text: str, names: ListedNames) -> OperatorWarning:
 
 
 class UnobservedWarnings:
-    """The notices of a cluster that this process can't observe, because its settings name no brokers of Kafka.
+    """The warnings of a cluster that this process can't observe, because its settings name no Kafka brokers.
 
     Args:
         store: The cluster's store.
@@ -92,5 +92,5 @@ class UnobservedWarnings:
         self._store = store
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return the notices: none, unless the cluster has a target all the same."""
+        """Return the warnings: none, unless the cluster has a target nevertheless."""
         return list_warnings(self._store.name, self._store.target(), parse(self._store.observation()))

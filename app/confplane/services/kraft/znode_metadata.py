@@ -1,10 +1,10 @@
-"""Members of a followed znode beside its ``config``: a topic's id, and the place in the cluster's metadata log.
+"""Metadata of a followed znode, stored next to its ``config``: a topic's id, and a position in the metadata log.
 
-``"topic_id":"Q2x..."`` is the id of the topic whose configs these are. ``"followed":[after,until]`` says which look or
-record was written last: the znode has all of the entity's records up to ``after``, and none behind ``until``. A look
-counts for the entity only where the broker had reached ``until`` before it, so that a broker that is behind, or another
-process's earlier look, never brings an older state back. Of a record both numbers are its offset. The znode of a topic
-that is gone keeps ``followed`` alone.
+``"topic_id":"Q2x..."`` is the id of the topic whose configs these are. ``"followed":[after,until]`` identifies the poll
+or record that was written last: the znode has all of the entity's records up to ``after``, and none after ``until``. A
+poll counts for the entity only if the broker had reached ``until`` before it. So neither a broker that lags behind nor
+an earlier poll of another process restores an older state. For a record, both numbers are its offset. The znode of a
+topic that is gone has only ``followed``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLLOWED: Final = "followed"
 
 
 class ZnodeMetadata(NamedTuple):
-    """The members of one znode."""
+    """The metadata of one znode."""
 
     topic_id: str | None = None
     after: int = -1
@@ -32,9 +32,9 @@ NONE: Final = ZnodeMetadata()
 
 @lru_cache(4096)
 def read(extra: bytes | None) -> ZnodeMetadata:
-    """Return the members among a znode's foreign ones; members of another form are none.
+    """Read the metadata from a znode's foreign members. Members of another form are ignored.
 
-    The entities that one look moved have the same members, so the latest results are kept.
+    Entities that one poll changed have the same metadata, so the latest results are cached.
     """
     if extra is None:
         return NONE
@@ -50,7 +50,7 @@ def read(extra: bytes | None) -> ZnodeMetadata:
 
 @lru_cache(4096)
 def merge(extra: bytes | None, metadata: ZnodeMetadata) -> bytes:
-    """Return a znode's foreign members with these and without altered keys, all others as they are."""
+    """Return a znode's foreign members with this metadata and without pending keys. All others are unchanged."""
     own: dict[str, Any] = {} if metadata.topic_id is None else {TOPIC_ID: metadata.topic_id}
     own[FOLLOWED] = [metadata.after, metadata.until]
     others = {} if extra is None else json.loads(extra)

@@ -129,7 +129,7 @@ class AccessDelta:
 
     version: int
     whole: bool = False
-    """True where everything that is valid was loaded; what is not in it is gone."""
+    """True if everything that is valid was loaded; what is not in it is gone."""
     tokens: dict[bytes, Token] = field(default_factory=dict)
     """By the token's SHA-256; those that were revoked since too."""
     grants: list[StoredGrant] = field(default_factory=list)
@@ -148,12 +148,12 @@ class AccessStore(Protocol):
         """Add a token; ``digest`` is the SHA-256 of its text."""
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
-        """Revoke a token for good; None where there is none that could be revoked. Revoking again changes nothing."""
+        """Revoke a token for good; None if there is none that could be revoked. Revoking again changes nothing."""
 
     async def rotate_token(
         self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
     ) -> bool:
-        """Add a token that replaces another, which expires ``until`` then, or before; False where it is not valid."""
+        """Add a token that replaces another, which expires ``until`` then, or before; False if it is not valid."""
 
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token, also an expired or revoked one."""
@@ -170,14 +170,14 @@ class AccessStore(Protocol):
         """Add a grant; return it with its revision, or the grant that is there already with the same content."""
 
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
-        """Replace a grant whose revision is still the given one; None where it is another, or where there is none.
+        """Replace a grant whose revision is still the given one; None if it is another, or where there is none.
 
         Raises:
             AlreadyExistsError: Another grant has this content.
         """
 
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
-        """Remove a grant whose revision is still the given one; False where it is another, or where there is none."""
+        """Remove a grant whose revision is still the given one; False if it is another, or where there is none."""
 
     async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
         """Return a grant."""
@@ -188,7 +188,7 @@ class AccessStore(Protocol):
         """Return a page of grants by id, oldest first, and the cursor of the next page."""
 
     async def load(self, since: int | None) -> AccessDelta | None:
-        """Return what changed since a version; None where nothing changed.
+        """Return what changed since a version; None if nothing changed.
 
         Everything is loaded where ``since`` is None, and where the version is before it: Postgres was restored.
         """

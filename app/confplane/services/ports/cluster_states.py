@@ -38,7 +38,7 @@ class Freeze:
 
     reason: str
     principal: str | None
-    """None where the stored freeze can't be read; ``reason`` says so then."""
+    """None if the stored freeze can't be read; ``reason`` says so then."""
     since_ms: int
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Place:
     """The tree to read for entities that ``tree`` lacks."""
     moving: bool = False
     settled: bool = False
-    """True where a layout is stored."""
+    """True if a layout is stored."""
     version: int = -1
     """The version of the layout's znode; -1 before its first read."""
     defect: str | None = None
@@ -101,7 +101,7 @@ class Target:
     """
 
     cluster_id: str
-    """The cluster's id, as its brokers name it; no other cluster is ever looked at."""
+    """The cluster's id, as its brokers name it; no other cluster is ever polled."""
     mode: TargetMode = TargetMode.OBSERVE
     imported: bool = False
     """True once every config of the cluster was imported. Until then all changes that follow the cluster are of the
@@ -118,7 +118,7 @@ class Target:
 
     @property
     def applies(self) -> bool:
-        """True where callers write quotas or configs of any entity type."""
+        """True if callers write quotas or configs of any entity type."""
         return any(map(self.applies_to, KraftEntityType))
 
     def applies_to(self, entity_type: KraftEntityType) -> bool:

@@ -33,7 +33,7 @@ class Cipher(Protocol):
         """
 
     def matches(self, broker_id: int, key: str, stored: str, plain: str) -> bool:
-        """Return True where a stored value encodes the plain one, compared in constant time; raises as ``decode``."""
+        """Return True if a stored value encodes the plain one, compared in constant time; raises as ``decode``."""
 
     def fingerprint(self, broker_id: int | None, key: str, plain: str) -> str | None:
         """Return a keyed fingerprint of a plain value: equal for all encodings of the value under a secret.
@@ -44,7 +44,7 @@ class Cipher(Protocol):
             plain: The value.
 
         Returns:
-            16 hex digits, or None where there is no secret.
+            16 hex digits, or None if there is no secret.
         """
 
 
@@ -63,27 +63,27 @@ class Rotation:
     """The result of a new encoder secret for one broker's stored map. Its representation shows keys, never values."""
 
     config: dict[str, str] = field(repr=False)
-    """The whole map to store; keys that are not encoded anew keep their values and their order."""
+    """The whole map to store; keys that are not re-encoded keep their values and their order."""
     reencoded: tuple[str, ...] = ()
     """Keys whose values were under the old secret, or in a cipher that a broker with these parameters can't read."""
     current: tuple[str, ...] = ()
     """Keys whose values were under the current secret already; unchanged."""
     undecodable: tuple[str, ...] = ()
-    """Keys whose values no secret opens; unchanged. Brokers ignore them too: they must be set anew."""
+    """Keys whose values no secret opens; unchanged. Brokers ignore them too: they must be set again."""
     old_known: bool = True
-    """True where the broker has an old secret, so that its values can be told from undecodable ones."""
+    """True if the broker has an old secret, so that its values can be distinguished from undecodable ones."""
 
     @property
     def needed(self) -> bool:
-        """True where the map must be written."""
+        """True if the map must be written."""
         return bool(self.reencoded)
 
 
 class Rotator(Protocol):
-    """Encodes the stored values of a broker anew, under its current secret."""
+    """Re-encodes the stored values of a broker under its current secret."""
 
     def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
-        """Encode anew all values that are not under the broker's current secret yet; call it in a worker thread.
+        """Re-encode all values that are not under the broker's current secret yet; call it in a worker thread.
 
         Raises:
             EncoderSecretMissingError: The map has passwords, and the broker has no secret.

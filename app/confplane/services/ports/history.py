@@ -27,14 +27,14 @@ class Znode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrailCoverage:
-    """The span of revisions of which the trail of a cluster has every write, those of others too."""
+    """The range of revisions for which the trail of a cluster has every write, including external ones."""
 
     since: int
-    """The first revision of the span."""
+    """The first revision of the range."""
     since_at: datetime
-    """The time at which the span began, by Postgres's clock."""
+    """The time at which the range began, by Postgres's clock."""
     recorded: int
-    """The revision up to which the writes of others are recorded."""
+    """The revision up to which external writes are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class ZnodeChange:
     writes: int | None
     """The least number of writes of a change that others made; None for a change of this service."""
     version_read: int | None
-    """The version before the change; None where the znode was absent."""
+    """The version before the change; None if the znode was absent."""
     czxid_read: int | None
     version: int | None
-    """The version that the change left; None where it removed the znode."""
+    """The version that the change left; None if it removed the znode."""
     remade: int | None
-    """The czxid of a znode that others made anew while the change was under way, and whose content nobody saw."""
+    """The czxid of a znode that was recreated externally during the change, and whose content is unknown."""
     before: Content
     after: Content
     defect: str | None
@@ -71,18 +71,18 @@ class RecordedState:
     """The zxid of the last write; of an absent znode a revision at which it was absent."""
     content: Content = field(repr=False)
     first_version: int | None
-    """The version of the first state; None where an earlier release recorded it."""
+    """The version of the first state; None if an earlier release recorded it."""
     first_czxid: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SurroundingChanges:
-    """The changes of one znode around a revision; None where there is none."""
+    """The changes of one znode before and after a revision; None if there is no such change."""
 
     earlier: ZnodeChange | None = None
     """The last change at the revision or before it."""
     later: ZnodeChange | None = None
-    """The first change behind the revision."""
+    """The first change after the revision."""
     after_later: ZnodeChange | None = None
     """The change that follows ``later``."""
     recorded: RecordedState | None = None
@@ -100,7 +100,7 @@ class TouchedKeys(NamedTuple):
 
 
 class SubsequentChange(NamedTuple):
-    """A committed change of an entity behind a revision."""
+    """A committed change of an entity after a revision."""
 
     change: ConflictingChange
     path: str
@@ -113,10 +113,10 @@ class TrailHistory(Protocol):
     """The history of znodes. Every call raises ``UnavailableError`` when Postgres is away."""
 
     async def coverage(self, cluster: str) -> TrailCoverage | None:
-        """Return the span of revisions that the trail knows; None where it does not know any yet."""
+        """Return the range of revisions that the trail covers; None if it does not cover any yet."""
 
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
-        """Return the revision of the first change that is later than a moment; None where there is none."""
+        """Return the revision of the first change after a time; None if there is none."""
 
     async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[SurroundingChanges]:
         """Return the changes around a revision for each of these znodes, in their order.
@@ -127,7 +127,7 @@ class TrailHistory(Protocol):
     async def changed(
         self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges | None
     ) -> list[str]:
-        """Return ids of the entities whose znodes in a tree were changed behind a revision, in order.
+        """Return ids of the entities whose znodes in a tree were changed after a revision, in order.
 
         The cost is that of the cluster's changes since the revision.
 
@@ -135,13 +135,13 @@ class TrailHistory(Protocol):
             cluster: The cluster.
             tree: The tree.
             revision: The revision.
-            after: Only ids behind this id; None: all.
+            after: Only ids after this id; None: all.
             size: Most ids.
             within: Only ids in these ranges; None: all.
         """
 
     async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
-        """Return, for each, the committed changes behind its revision that touched one of its keys, newest first.
+        """Return, for each, the committed changes after its revision that touched one of its keys, newest first.
 
         None stands for an entity with more changes since than a search reads. Moves between layouts and new encodings
         of passwords are left out: they give no key another value. The cost is that of the entities' changes since.

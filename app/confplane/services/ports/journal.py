@@ -44,7 +44,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class JournalPage:
-    """Entries in order of revision, and the cursor behind them."""
+    """Entries in order of revision, and the cursor after them."""
 
     entries: Sequence[JournalEntry]
     cursor: Cursor
@@ -52,7 +52,7 @@ class JournalPage:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredCursor:
-    """The reply to a cursor whose entries are gone, or whose mirror was loaded again: anything may have changed."""
+    """The reply to a cursor whose entries are gone, or whose mirror was reloaded: anything may have changed."""
 
     cursor: Cursor
     """The cursor to continue from, for a reader that now reads the mirror itself."""
@@ -66,9 +66,9 @@ class Journal(Protocol):
         """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
 
     def read(self, cursor: Cursor | None, size: int | None = None) -> JournalPage | ExpiredCursor | None:
-        """Return the entries behind a cursor; None before the first load.
+        """Return the entries after a cursor; None before the first load.
 
         Args:
-            cursor: The place of the reader; None, for a first read, is too old.
+            cursor: The position of the reader; None, for a first read, counts as expired.
             size: About how many entries; all where it is None. Entries of one revision are never split.
         """

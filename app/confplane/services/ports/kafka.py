@@ -1,6 +1,6 @@
-"""A Kafka cluster without ZooKeeper (KRaft), as far as it is observed. Implemented by ``confplane.kraft``.
+"""A Kafka cluster without ZooKeeper (KRaft), as it is observed. Implemented by ``confplane.kraft``.
 
-Nothing is ever sent but describes. Every call takes a deadline on ``time.monotonic()``'s clock, and raises
+Only describes are sent. Every call takes a deadline on ``time.monotonic()``'s clock, and raises
 ``UnavailableError`` while no broker answers, :class:`OtherClusterError` where a broker belongs to another cluster, and
 :class:`NotPermittedError` where the cluster refuses the credentials or their rights.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class KraftEntityType(StrEnum):
-    """The configs of a cluster that are looked at together."""
+    """The entity types of a KRaft cluster. The configs of one type are polled together."""
 
     QUOTAS = "client-quotas"
     TOPICS = "topics"
@@ -36,22 +36,22 @@ ENTITY_TYPES: Final = {
     KraftEntityType.GROUPS: EntityType.GROUP,
     KraftEntityType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
 }
-"""The entity type of each area but client quotas."""
+"""The domain's entity type of each type except client quotas, which have several."""
 _KRAFT_TYPES: Final = {kind: entity_type for entity_type, kind in ENTITY_TYPES.items()}
 
 
 def kraft_type_of(entity: Entity) -> KraftEntityType:
-    """Return the area of an entity."""
+    """Return the KRaft entity type of an entity."""
     return kraft_type_of_kind(entity.types[0])
 
 
 def kraft_type_of_kind(kind: EntityType) -> KraftEntityType:
-    """Return the area of the entities whose first component is of a type."""
+    """Return the KRaft entity type of entities whose first component has a type."""
     return _KRAFT_TYPES.get(kind, KraftEntityType.QUOTAS)
 
 
 class EntityTypePermission(StrEnum):
-    """The part of an area that the cluster shows to this service."""
+    """The permission that the cluster grants this service for an entity type."""
 
     FULL = "full"
     """Described and altered. ``confplane target check`` alone tries this."""
@@ -104,19 +104,19 @@ class Unmanaged:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The declared configs of an area, or of some of its entities, as one broker showed them.
+    """The declared configs of an entity type, or of some of its entities, as one broker described them.
 
-    The broker's metadata were at ``after`` or later when it began to answer, and at ``until`` at most when it ended.
+    The broker's metadata was at ``after`` or later when the poll began, and at ``until`` at most when it ended.
     """
 
     entities: tuple[ObservedEntity, ...]
     unmanaged: tuple[Unmanaged, ...]
     after: int
-    """A metadata offset that the broker had reached before the look."""
+    """A metadata offset that the broker had reached before the poll."""
     until: int
-    """The metadata offset that the broker had reached after the look."""
+    """The metadata offset that the broker had reached after the poll."""
     at_ms: int
-    """The time of the look's begin by this process's clock, milliseconds since the epoch."""
+    """The start of the poll by this process's clock, milliseconds since the epoch."""
     digest: bytes = b""
     """A digest of the answer, for quotas only."""
     unchanged: bool = False
@@ -149,10 +149,10 @@ class LogPage:
     changes: tuple[LogChange, ...] = ()
     """The records about configs and topics, in the order of the log; there may be none."""
     reset: bool = False
-    """True where the records up to ``until`` are not to be had: everything has to be looked at anew. ``changes`` is
-    empty then."""
+    """True if the records up to ``until`` are not available: everything must be polled again. ``changes`` is empty
+    then."""
     incomplete: bool = False
-    """True where the removal of a topic is not among ``changes``, as only its id is known: a look has to follow."""
+    """True if the deletion of a topic is missing in ``changes``, because only its id is known: a poll must follow."""
 
 
 class KafkaCluster(Protocol):
@@ -162,13 +162,13 @@ class KafkaCluster(Protocol):
         """Return the cluster's id, release and brokers."""
 
     async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
-        """Look at all client quotas; ``unchanged`` where the answer has this digest.
+        """Describe all client quotas; ``unchanged`` if the answer has this digest.
 
         The digest of an unchanged answer is known only from the same broker; another broker's answer is decoded.
         """
 
     async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        """Look at the quotas of some entities; an entity without quotas is in the result with an empty config."""
+        """Describe the quotas of some entities; an entity without quotas is in the result with an empty config."""
 
     async def topics(self, deadline: float) -> Mapping[str, str]:
         """Return the ids of all topics by name."""
@@ -180,7 +180,7 @@ class KafkaCluster(Protocol):
         """
 
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        """Look at the declared configs of topics, brokers, groups and client metrics, in requests of a good size.
+        """Describe the declared configs of topics, brokers, groups and client metrics, in requests of moderate size.
 
         A topic that does not exist is left out. Broker n is asked for its own configs; while it is away, it is left
         out too, and :meth:`identity` does not name it. The ids of topics are those of :meth:`topics`.
@@ -199,13 +199,13 @@ class KafkaCluster(Protocol):
         """Return a sentence on the missing right to describe the quorum; None where :meth:`barrier` has its proof."""
 
     async def permissions(self, deadline: float) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Try each describe once; return the permission for each area, and a sentence on what is missing."""
+        """Try each describe once; return the permission for each entity type, and a sentence on what is missing."""
 
     def follow(self, after: int | None) -> AsyncIterator[LogPage]:
-        """Follow the metadata log from behind an offset, where the settings name controllers.
+        """Follow the metadata log after an offset, if the settings name controllers.
 
         It yields a page for each fetch, an empty one too, so that ``until`` shows how far the log was read. A page is
-        ``anew`` where the log begins later (a snapshot), or where ``after`` was None. Lost connections and changes of
+        ``reset`` if the log begins later (a snapshot), or if ``after`` was None. Lost connections and changes of
         the active controller are waited out; the first failure is raised.
         """
 

@@ -20,7 +20,7 @@ class StoredAnswer:
     body: str
     needs: tuple[str, ...] | None = None
     """The grants without which the answer is not given again, each an operation and the spelling of a resource with a
-    space between; None where they are not known."""
+    space between; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class KeyedChange:
     attempt: int
     results: list[dict[str, Any]]
     outcome: Outcome | None
-    """The outcome of the change; None where it has none yet."""
+    """The outcome of the change; None if it has none yet."""
 
 
 class RequestKeys(Protocol):

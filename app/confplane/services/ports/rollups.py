@@ -61,7 +61,7 @@ class RollupRun:
 
     @property
     def folded(self) -> str | None:
-        """The revision up to which the run took the fold of the run before; None where it read all that it needed."""
+        """The revision up to which the run took the fold of the run before; None if it read all that it needed."""
         return self.position.get("folded")
 
 
@@ -111,7 +111,7 @@ class RollupResults(Protocol):
         ...
 
     async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
-        """Return a complete run of a job, by default the current one; None where there is none.
+        """Return a complete run of a job, by default the current one; None if there is none.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -130,7 +130,7 @@ class RollupResults(Protocol):
         """Return a page of a run's rows, and the place of the next page, or None at the end.
 
         A page may be short, and even empty, without being the last: a search scans a limited number of rows at a time.
-        The whole result is None where the run no longer exists. The members of a row are in no order.
+        The whole result is None if the run no longer exists. The members of a row are in no order.
 
         Raises:
             UnavailableError: Postgres is away.

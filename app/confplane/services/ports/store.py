@@ -96,7 +96,7 @@ class StoreStatus:
 
     @property
     def loaded(self) -> bool:
-        """True where the mirror holds a full copy, possibly a stale one."""
+        """True if the mirror holds a full copy, possibly a stale one."""
         return self.mirror is not MirrorState.LOADING
 
 
@@ -109,7 +109,7 @@ class Markers(Protocol):
         Only for a change that had no outcome half a minute ago: markers are dropped a minute after the outcome.
 
         Returns:
-            The marker; None when a marker blocked the creation and was dropped meanwhile: the outcome is durable.
+            The marker; None if a marker blocked the creation and was dropped in the meantime: the outcome is durable.
 
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand all the same.
@@ -175,7 +175,7 @@ class ClusterStore(Protocol):
         Args:
             tree: The tree.
             facet: The facet's name.
-            after: Start behind this id.
+            after: Start after this id.
             prefix: Only ids that start so. ``user=alice,`` are all of alice's client-ids.
             within: Only ids in these ranges; the cost is that of the ranges and of the nodes in them. None: all ids.
 
@@ -183,7 +183,7 @@ class ClusterStore(Protocol):
         """
 
     async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
-        """Return the nodes of :meth:`with_keys` as they were when the call began; other tasks run meanwhile."""
+        """Return the nodes of :meth:`with_keys` as of the start of the call; other tasks run in the meantime."""
 
     def place(self) -> Place:
         """Return the place of the client configs; it costs next to nothing."""
@@ -196,7 +196,7 @@ class ClusterStore(Protocol):
         """
 
     def topic_exists(self, name: str) -> bool | None:
-        """Say whether the cluster's metadata have a topic, as followed; None where there are no such metadata.
+        """Say whether the cluster's metadata have a topic, as followed; None if there are no such metadata.
 
         Brokers create topics without a notification, so a new topic may be missing; writes read ZooKeeper itself.
 
@@ -233,7 +233,7 @@ class ClusterStore(Protocol):
         """
 
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
-        """Read one node from ZooKeeper, behind all writes committed before the call."""
+        """Read one node from ZooKeeper, after all writes committed before the call."""
 
     async def read_many(
         self, tree: Tree, entities: Sequence[Entity], deadline: float
@@ -298,7 +298,7 @@ class ClusterStore(Protocol):
         """
 
     async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:
-        """Read the freeze, the layout of the client configs or the target, behind all writes committed before the call.
+        """Read the freeze, the layout of the client configs or the target, after all writes committed before the call.
 
         Raises:
             UnavailableError: ZooKeeper did not answer.
@@ -306,7 +306,7 @@ class ClusterStore(Protocol):
         """
 
     def target(self) -> Target | None:
-        """Return the cluster's target as this process has followed it; None where there is none, or it is not known.
+        """Return the cluster's target as this process has followed it; None if there is none, or it is not known.
 
         It costs next to nothing.
         """
@@ -332,7 +332,7 @@ class ClusterStore(Protocol):
         """Return a revision up to which no change of a caller waits to be applied to the Kafka cluster.
 
         Changes that wait alone are left out: for a broker that is away, a right or a topic.
-        It is as this process has followed it, and costs next to nothing. None where nothing is applied: brokers read
+        It is as this process has followed it, and costs next to nothing. None if nothing is applied: brokers read
         ZooKeeper themselves, or only others write; or no leader has said so yet.
         """
 
@@ -347,10 +347,10 @@ class ClusterStore(Protocol):
         """
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
-        """Read any znode, by its absolute path below the chroot, behind all writes committed before the call.
+        """Read any znode, by its absolute path below the chroot, after all writes committed before the call.
 
         Returns:
-            The node's data, empty where it has none, or None when it is absent.
+            The node's data, empty if it has none, or None when it is absent.
 
         Raises:
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).

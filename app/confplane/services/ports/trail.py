@@ -63,21 +63,22 @@ FOLLOWING: Final = (IMPORT, OBSERVED)
 
 @dataclass(frozen=True, slots=True)
 class ObservedRange:
-    """The place of others' writes in an observed cluster's metadata log, as far as it is known.
+    """The range of the metadata log with the external writes to an entity of an observed cluster, as far as known.
 
-    The entity's writes are the records behind ``after``, up to ``until``. Seen in a look, they are one at least, and
-    nobody knows how many; read from the log, they are exactly ``writes``.
+    The entity's writes are the records after ``after``, up to ``until``. If they were observed by a poll, there is at
+    least one, and the exact number is unknown. If they were read from the log, there are exactly ``writes``. The names
+    of the fields are stored in the trail.
     """
 
     after: int | None
-    """A metadata offset at which the entity was as before the change; None: no earlier look is known."""
+    """A metadata offset at which the entity was as before the change; None: no earlier poll is known."""
     until: int
     """A metadata offset at which the entity was as after the change; of the log, the last record's."""
     at_ms: int
-    """The begin of the look by this service's clock, or the time of the last record by the controller's; milliseconds
-    since the epoch."""
+    """The start of the poll by this service's clock, or the time of the last record by the controller's clock;
+    milliseconds since the epoch."""
     exact: bool = False
-    """True where the records were read from the log."""
+    """True if the records were read from the log."""
     writes: int = 1
     """The number of the entity's records; the least number where they were not read from the log."""
 
@@ -98,12 +99,12 @@ class Intent:
     ticket: str | None
     entities: tuple[IntentEntity, ...]
     behalf_of: str | None = None
-    """The user for whom the principal acted; None where it acted for itself."""
+    """The user for whom the principal acted; None if it acted for itself."""
     kind: str = CHANGE
     """The kind of the change: of the writing path :data:`CHANGE`, :data:`IMPORT` or :data:`OBSERVED`; the recorder's
     kinds are in services/recorder/ports.py."""
     observed: ObservedRange | None = None
-    """The place of the followed writes; None for a change that follows nothing."""
+    """The log range of the followed writes; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
     """The changes that this change reverts, the latest :data:`MOST_REVERTS` of them; none for any other change."""
 
@@ -118,7 +119,7 @@ class Claim:
     holder: UUID
     """The holder that the key must have."""
     fresh: bool
-    """True where the key did not exist when the request began: the claim makes it. Otherwise it must exist."""
+    """True if the key did not exist when the request began: the claim makes it. Otherwise it must exist."""
     body: str
     """A digest of the request's body."""
     seconds: float
@@ -142,8 +143,8 @@ class Outcome:
     error_code: int | None = None
     error: str | None = None
     remade: dict[str, int] = field(default_factory=dict)
-    """Full znode path -> czxid, of znodes that others deleted and made again between the read and the transaction, so
-    that they had the version that was read: others' writes into them were overwritten unseen."""
+    """Full znode path -> czxid, of znodes that were deleted and recreated externally between the read and the
+    transaction with the version that was read: external writes into them were lost unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class AuditRecord:
     writes: int | None = None
     """The least number of writes of an external or recovered change."""
     partial: bool = False
-    """True where entities are left out. The text of an error, which may name them, is left out then, too."""
+    """True if entities are left out. The text of an error, which may name them, is left out then, too."""
 
     @property
     def kind(self) -> str:

@@ -41,7 +41,7 @@ class EntityWrite:
     config: dict[str, str]
     extra: bytes | None = None
     czxid: int | None = None
-    """The czxid of the node that was read; None where there was none, or where it does not matter."""
+    """The czxid of the node that was read; None if there was none, or where it does not matter."""
     applied: bool = False
     """True for a write whose altered keys are named in ``extra``, to be applied to a Kafka cluster."""
 

@@ -22,7 +22,7 @@ class ExportedConfig:
     key: str
     source: ConfigSource
     value: str | None
-    """The value; None where it is unknown or must not stand in the file; ``note`` says why."""
+    """The value; None if it is unknown or must not stand in the file; ``note`` says why."""
     note: str | None = None
     secret: bool = False
     """True for an effective secret, which must be set by hand."""

@@ -57,7 +57,7 @@ class ConfigReader:
     """Describes the entities with configs of one cluster.
 
     Args:
-        cluster_facet: The cluster's collection ``configs``.
+        cluster_facet: The cluster's facet ``configs``.
         levels: The levels of its brokers.
         cipher: Finds the stored passwords that brokers can't decode.
     """
@@ -123,7 +123,7 @@ class ConfigReader:
         The default broker has the values of a broker without configs of its own.
 
         Args:
-            entity: An entity of the collection; not checked.
+            entity: An entity of the facet; not checked.
             keys: The names of the configs.
             planned: Maps that are about to replace stored maps, by entity id.
         """

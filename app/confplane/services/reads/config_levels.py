@@ -32,7 +32,7 @@ class ServerProperties:
     """The file of every broker that is not named; None: not known."""
 
     def of(self, broker_id: int) -> Mapping[str, str] | None:
-        """Return a broker's file, None where it is not known.
+        """Return a broker's file, None if it is not known.
 
         Kafka takes ``node.id`` for ``broker.id``, and the reverse, where the file has only one of them
         (core/src/main/scala/kafka/server/KafkaConfig.scala, populateSynonyms).

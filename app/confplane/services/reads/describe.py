@@ -311,7 +311,7 @@ class DescribeService:
     # ------------------------------------------------------------ inside
 
     def declared(self, cluster_facet: ClusterFacet, entity_id: str, node: Node | None) -> dict[str, JsonValue]:
-        """Return the content that a node declares in a facet; empty where there is no node.
+        """Return the content that a node declares in a facet; empty if there is no node.
 
         Raises:
             CorruptZnodeError: The node or a value can't be read.
@@ -335,7 +335,7 @@ class DescribeService:
         return await cluster_facet.moment(prefix=prefix)
 
     async def candidates(self, cluster_facet: ClusterFacet, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
-        """Yield the nodes behind ``after``, ordered by id: a superset of the list's, each slice from one moment."""
+        """Yield the nodes after ``after``, ordered by id: a superset of the list's, each slice from one moment."""
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
         if first is not None:
@@ -426,7 +426,7 @@ def selected(entity: Entity, query: ListQuery) -> bool:
 def _read(
     cluster_facet: ClusterFacet, entity: Entity, node: Node | None, reading: Callable[[Entity, Mapping[str, str]], T]
 ) -> T:
-    """Read a node's map in one of a collection's ways.
+    """Read a node's map with a method of the cluster facet.
 
     Raises:
         CorruptZnodeError: The node or a value can't be read.

@@ -1,7 +1,7 @@
 """History: the changes of an entity, its content at a moment of the past, and that of whole lists.
 
 The content at a moment comes from the mirror where the znode was not written since, and else from the first change
-behind the moment (services/reads/past.py). So a read costs as much as has changed since.
+after the moment (services/reads/past.py). So a read costs as much as has changed since.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PastEntity:
     exact: bool = True
     low: int | None = None
     high: int | None = None
-    """The bounds of a run of writes by others; see :class:`~confplane.services.reads.past.PastState`."""
+    """The bounds of a run of external writes; see :class:`~confplane.services.reads.past.PastState`."""
 
     @property
     def etag(self) -> str:
@@ -89,7 +89,7 @@ class ValueChange:
     before: JsonValue
     after: JsonValue
     not_kept: bool = False
-    """True where a value is not kept: a secret's, or one that nobody saw."""
+    """True if a value is not kept: a secret's, or one that nobody saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ def _check_visible(cluster_facet: ClusterFacet, entity: Entity) -> None:
 
 
 def _in_tree(cluster_facet: ClusterFacet, tree: Tree) -> ClusterFacet:
-    """Return a collection whose keys are in a given tree, with the same bounds."""
+    """Return a cluster facet whose keys are in a given tree, with the same bounds."""
     whole = replace(cluster_facet.whole, root=tree, laid_out=False)
     return whole if cluster_facet.access is None else whole.visible_to(cluster_facet.access)
 

@@ -35,7 +35,7 @@ class Layouts:
 
 
 async def layouts_of(audit: AuditLog, cluster_facet: ClusterFacet) -> Layouts:
-    """Return the layouts of a collection's facet.
+    """Return the layouts of a facet.
 
     Raises:
         UnavailableError: Postgres is away.

@@ -1,7 +1,7 @@
 """The state of a znode at a revision of the past, by the changes around it. Pure functions.
 
-The first change behind a revision saw the content of that revision, unless others wrote in between. Versions show such
-writes: each write of a znode raises its version by one. The recorder sees several writes of others as one run, with the
+The first change after a revision saw the content of that revision, unless others wrote in between. Versions show such
+writes: each write of a znode raises its version by one. The recorder sees several external writes as one run, with the
 content before and after. Within a run the content is not known exactly; then the state has the bounds of the run.
 """
 
@@ -27,7 +27,7 @@ class PastState:
     content: Content = field(repr=False)
     """Empty for an absent znode."""
     exact: bool = True
-    """False within a run of writes by others, of which the content is that before the run."""
+    """False within a run of external writes, of which the content is that before the run."""
     low: int | None = None
     """The last revision at which the content is known to have stood, of a state that is not exact."""
     high: int | None = None
@@ -76,7 +76,7 @@ def past_of(node: Node | None, content: Content, around: SurroundingChanges, sin
 
 
 def _left(around: SurroundingChanges, since: int) -> _KnownState | None:
-    """Return the last known state at the revision or before it; None where none is known."""
+    """Return the last known state at the revision or before it; None if none is known."""
     earlier, recorded = around.earlier, around.recorded
     if earlier is not None:
         return _KnownState(earlier.revision, earlier.version, _czxid(earlier), earlier.after, earlier.defect)
@@ -99,7 +99,7 @@ def _czxid(written: ZnodeChange) -> int | None:
 
 
 def _before(later: ZnodeChange, after_later: ZnodeChange | None, left: _KnownState | None, since: int) -> PastState:
-    """Return the state by the first change behind the revision."""
+    """Return the state by the first change after the revision."""
     content = later.before if later.version_read is not None else {}
     unseen = _writes_between(left, later.version_read, later.czxid_read, content)
     exact = unseen < _MANY and later.remade is None
@@ -111,7 +111,7 @@ def _before(later: ZnodeChange, after_later: ZnodeChange | None, left: _KnownSta
 
 
 def _is_one_write(run: ZnodeChange, following: ZnodeChange | None) -> bool:
-    """Return True where a run is one write, of which the revision is known.
+    """Return True if a run is one write, of which the revision is known.
 
     A removal has the revision at which it was found. A run that was found by the next change of this service has the
     revision before that change.
@@ -121,12 +121,12 @@ def _is_one_write(run: ZnodeChange, following: ZnodeChange | None) -> bool:
 
 
 def _unrecorded(node: Node, content: Content, left: _KnownState | None, since: int) -> PastState:
-    """Return the state of a znode that was written behind the revision, where the trail has no such change.
+    """Return the state of a znode that was written after the revision, where the trail has no such change.
 
     Either the change is not recorded yet, or it left the content as it was.
     """
     if left is None or left.version is None:
-        # One write made the znode, behind the revision: before it there was none.
+        # One write made the znode, after the revision: before it there was none.
         low = since if left is None else left.revision
         return PastState({}) if node.version == 0 else PastState({}, exact=False, low=low, high=node.mzxid)
     before = content if left.content is None else left.content

@@ -1,4 +1,4 @@
-"""Moments of the past: from a revision or a time to a revision that the trail can answer."""
+"""Points in time: from a revision or a time to a revision that the trail covers."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _PAUSE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class PointInTime:
-    """A moment of a cluster's past."""
+    """A point in the history of a cluster."""
 
     revision: int
-    """The revision that stood at the moment."""
+    """The revision that was current at this point in time."""
     since: int
     """The first revision that the trail knows."""
     recorded: int
-    """The revision up to which the writes of others are recorded."""
+    """The revision up to which external writes are recorded."""
     time_ms: int | None = None
-    """The time that was asked for; None: a revision was."""
+    """The requested time; None if a revision was requested."""
 
     def precedes(self, node: Node) -> bool:
-        """Return True where a znode was written behind the moment."""
+        """Return True if a znode was written after this point in time."""
         return node.mzxid > self.revision or (self.time_ms is not None and node.mtime_ms > self.time_ms)
 
 
 class PointInTimeResolver:
-    """Finds moments.
+    """Resolves a revision or a time to a point in time.
 
     Args:
         trail: The trail.
@@ -52,7 +52,7 @@ class PointInTimeResolver:
         self._trail = trail
 
     async def find(self, store: ClusterStore, at: int | datetime, deadline: float, *, name: str = "at") -> PointInTime:
-        """Return the moment of a revision or of a time; the mirror has reached it.
+        """Return the point in time of a revision or of a time; the mirror has reached it.
 
         A time means the last revision before the first revision that is later than the time. A time of the future
         means now.
@@ -64,9 +64,9 @@ class PointInTimeResolver:
             name: The name of the parameter, for errors.
 
         Raises:
-            BeforeHistoryError: The trail does not know the moment; the error has the first moment that it knows.
+            BeforeHistoryError: The trail does not cover the point in time; the error has the first one that it covers.
             InvalidRequestError: The revision is above the cluster's newest.
-            UnavailableError: A store is away; or the moment is a time so near that writes of others are not recorded
+            UnavailableError: A store is away; or the moment is a time so near that external writes are not recorded
                 yet.
         """
         coverage = await self._coverage(store, name)
@@ -119,7 +119,7 @@ class PointInTimeResolver:
 
 
 def unrecorded(store: ClusterStore, recorded: int, revision: int | None = None) -> set[Znode] | None:
-    """Return the znodes that were written behind a revision, by the mirror's journal.
+    """Return the znodes that were written after a revision, by the mirror's journal.
 
     Args:
         store: The cluster.
@@ -127,7 +127,7 @@ def unrecorded(store: ClusterStore, recorded: int, revision: int | None = None) 
         revision: Only writes up to it; None: all.
 
     Returns:
-        The znodes; None where the journal does not reach back so far.
+        The znodes; None if the journal does not go back that far.
     """
     begin = store.journal.read(None)
     if begin is None:

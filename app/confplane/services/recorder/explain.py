@@ -47,7 +47,7 @@ class Explainer:
         margin_s: Seconds before the writing of the watermark at which an unsettled change may have begun.
 
     Attributes:
-        pending: Sights that are not explained yet.
+        pending: Nodes that are not explained yet.
         refused: Entities whose states Postgres can't take.
         recorded: Number of external changes recorded since the start.
         lost: The search for changes of ours that the trail has lost.
@@ -64,7 +64,7 @@ class Explainer:
         self.lost = recover.LostChanges(store, states, seconds=margin_s)
 
     def add(self, key: Key, seen: UnexplainedNode) -> None:
-        """Take a sight of an entity; of several sights the last counts, with the past of the first."""
+        """Add a node to explain; of several nodes of one entity the last counts, with the past of the first."""
         waiting = self.pending.get(key)
         if key not in self.refused:
             self.pending[key] = seen if waiting is None else replace(seen, old=waiting.old)
@@ -79,13 +79,13 @@ class Explainer:
             raise UnavailableError(f"Cluster {self._store.name}: another process may lead now")
 
     async def explain(self, watermark: Watermark) -> bool:
-        """Explain the pending sights; return whether none is left.
+        """Explain the pending nodes; return True if none are left.
 
         Args:
             watermark: The states include changes of ours up to it. All writes go to its run of Postgres.
 
         Raises:
-            UnavailableError: A store is away; unfinished sights stay pending.
+            UnavailableError: A store is away; unfinished nodes stay pending.
         """
         if not self.pending:
             return True
@@ -164,7 +164,7 @@ class Explainer:
             if _known(state, seen):
                 del self.pending[key]
             elif _absent_again(start, writes, seen):
-                # An open change of ours may still turn out to have made it meanwhile.
+                # An open change of ours may still turn out to have created it in the meantime.
                 unexplained[key] = seen
             elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
                 moves[key] = Move(key, state, self._end(key, seen, start, writes))
@@ -298,12 +298,12 @@ class Explainer:
 
 
 def _known(state: Point | None, seen: UnexplainedNode) -> bool:
-    """Return True where the trail explains the state seen, or a later one."""
+    """Return True if the trail explains the state seen, or a later one."""
     return state is not None and (seen.mzxid <= state.mzxid or (state.present and state.same(seen.shape)))
 
 
 def _absent_again(start: Point, own: Sequence[OwnWrite], seen: UnexplainedNode) -> bool:
-    """Return True where an entity is still absent, and none of these changes was made meanwhile."""
+    """Return True if an entity is still absent, and none of these changes was made in the meantime."""
     meanwhile = any(start.mzxid < write.revision <= seen.mzxid for write in own)
     return not start.present and seen.node is None and not meanwhile
 

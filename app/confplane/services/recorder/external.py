@@ -29,14 +29,14 @@ def indexed(keys: Sequence[str]) -> list[str]:
 def row_of(
     cluster: str, path: str, gap: Gap, node: Node | None, differing: frozenset[str] | None
 ) -> dict[str, Any] | None:
-    """Return the row of a gap; None where it left the content as it was.
+    """Return the row of a gap; None if it left the content as it was.
 
     Args:
         cluster: The cluster.
         path: The full path of the znode.
-        gap: The writes of others.
+        gap: The external writes.
         node: The znode as it is now.
-        differing: The keys that differ, secrets included; None where they are not known.
+        differing: The keys that differ, secrets included; None if they are not known.
     """
     before, after = gap.before, gap.after
     keys = changed_keys(before.content, after.content)

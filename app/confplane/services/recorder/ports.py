@@ -40,7 +40,7 @@ class Watermark:
 
     revision: int
     complete: bool
-    """True where every entity has a state; until then entities older than the watermark are taken as they are."""
+    """True if every entity has a state; until then entities older than the watermark are taken as they are."""
     age_s: float
     """Seconds since the watermark was written, by Postgres's clock."""
     server: str
@@ -58,14 +58,14 @@ class Move:
 
     key: Key
     before: Point | None
-    """The state before; None where there was none."""
+    """The state before; None if there was none."""
     after: Point
     changes: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnexplainedNode:
-    """One sight of an entity by the mirror."""
+    """A node as the mirror had it, which the trail does not explain yet."""
 
     node: Node | None
     revision: int
@@ -82,7 +82,7 @@ class UnexplainedNode:
 
     @property
     def shape(self) -> Point:
-        """The sight as a state, without its content."""
+        """The node as a state, without its content."""
         node = self.node
         if node is None:
             return Point(present=False, mzxid=self.revision)
@@ -101,7 +101,7 @@ class OpenWrite:
     entity_id: str
     path: str
     creates: bool
-    """True where the change creates the znode, and with it the user above a pair where that is absent."""
+    """True if the change creates the znode, and with it the user above a pair where that is absent."""
 
 
 class EntityStates(Protocol):
@@ -125,7 +125,7 @@ class EntityStates(Protocol):
         """Return the states of entities, of those that have one, with their contents when ``whole``."""
 
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
-        """Return ids of the entities that exist by their states, in order, from behind a given id."""
+        """Return ids of the entities that exist by their states, in order, after a given id."""
 
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
         """Return id, path and write of the changes of ours above a revision, without contents, a page of them.
@@ -173,17 +173,17 @@ class Recording(Protocol):
     """The recorder's port to a cluster's store."""
 
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
-        """Return nodes of a tree in the order of their ids, from behind a given id."""
+        """Return nodes of a tree in the order of their ids, after a given id."""
 
     @property
     def trees(self) -> Sequence[Tree]:
         """The trees of the mirror."""
 
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
-        """Return True where a node exists that this service may not read."""
+        """Return True if a node exists that this service may not read."""
 
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
-        """Return a revision and ZooKeeper's time (ms) at which an entity has no node; None where it has one.
+        """Return a revision and ZooKeeper's time (ms) at which an entity has no node; None if it has one.
 
         The node of an existing entity is in the mirror at the return.
         """

@@ -10,8 +10,8 @@ compared: this finds writes made while no process ran. On first contact every en
 The watermark is the revision up to which everything is explained. It is raised after the states have moved: an
 unfinished round is repeated, and a state that has moved explains itself. Each round reads the watermark, and with it
 the run of Postgres: after a crash, a restore or a promotion Postgres may lack rows that the run before it showed. A
-round writes only to the run that it read from. With another run all entities are compared, and lost changes of ours are
-looked for (services/recorder/recover.py).
+round writes only to the run that it read from. With another run all entities are compared, and our lost changes are
+searched (services/recorder/recover.py).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Recorder:
         self._step_down()
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return notices for operators; only the leader has any."""
+        """Return warnings for operators; only the leader has any."""
         name, found = self._store.name, []
         if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
             found.append(
@@ -178,7 +178,7 @@ class Recorder:
         try:
             await self._work()
         finally:
-            # Also while Postgres is away: the journal keeps entries for a while only, and pending sights stay.
+            # Also while Postgres is away: the journal keeps entries for a while only, and pending nodes stay.
             await self._take()
         return True
 
@@ -256,7 +256,7 @@ class Recorder:
         return watermark
 
     async def _advance(self, revision: int, known: Watermark) -> bool:
-        """Raise the watermark, if need be; return True where Postgres is still the run that this round read from."""
+        """Raise the watermark, if need be; return True if Postgres is still the run that this round read from."""
         now, complete = time.monotonic(), not self._anew
         if revision > known.revision or known.complete < complete or now - self._written_at > _HEARTBEAT_S:
             raised = await self._states.advance(self._store.name, revision, complete=complete, server=known.server)
@@ -310,8 +310,8 @@ class Recorder:
             if state is None and not watermark.complete and node.czxid <= watermark.revision:
                 baselines.append(Move(key, None, explainer.point(tree, node)))
             elif state is None or not state.same(seen.shape):
-                # A sight from before the load may be waiting. Writes between that sight and the load have no entry in
-                # the journal, so the load's sight has to replace the earlier one.
+                # A node from before the load may be pending. Writes between that node and the load have no entry in the
+                # journal, so the loaded node has to replace the earlier one.
                 explainer.add(key, seen)
         if baselines:
             explainer.check_leading()

@@ -165,7 +165,7 @@ def _with_creations(steps: Sequence[tuple[OwnWrite, bool]], start: Point, end: P
 
 
 def _joins(write: OwnWrite, following: OwnWrite) -> bool:
-    """Return True where a change was made on the state that another change left."""
+    """Return True if a change was made on the state that another change left."""
     left = write.revision if write.version_read is None else write.czxid
     return (left, write.version) == (following.czxid, following.version_read)
 

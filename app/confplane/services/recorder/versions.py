@@ -23,14 +23,14 @@ class Point:
 
     present: bool
     czxid: int = 0
-    """The zxid of the znode's creation; of an absent entity that of its last znode, 0 where there was none."""
+    """The zxid of the znode's creation; of an absent entity that of its last znode, 0 if there was none."""
     version: int = -1
     mzxid: int = 0
     """The zxid of the last write; of an absent entity a revision at which it was absent."""
     content: Content = field(default_factory=dict)
 
     def same(self, other: Point) -> bool:
-        """Return True where both are the same state, whatever their contents."""
+        """Return True if both are the same state, whatever their contents."""
         if not self.present or not other.present:
             return self.present == other.present
         return (self.czxid, self.version) == (other.czxid, other.version)
@@ -56,12 +56,12 @@ class OwnWrite:
     before: Content = field(default_factory=dict)
     after: Content = field(default_factory=dict)
     unseen: bool = False
-    """True where others had made the znode anew since the read: ``before`` is the content of the node that was read."""
+    """True if the znode was recreated externally since the read: ``before`` is the content of the earlier node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Writes of others between two known states."""
+    """External writes between two known states."""
 
     before: Point
     after: Point
@@ -81,7 +81,7 @@ class Gap:
 
 
 def explained(start: Point, own: Iterable[OwnWrite], end: Point) -> bool:
-    """Return True where changes of ours alone lead from one state to another. No contents are needed."""
+    """Return True if changes of ours alone lead from one state to another. No contents are needed."""
     at = start
     for write in sorted(own, key=lambda each: each.revision):
         base = _base(write)

@@ -1,8 +1,8 @@
-"""The contents that a revert rests on, compared with each node as read: no write of others is overwritten unseen.
+"""The contents that a revert expects, compared with each node as read, so that no external write is lost unseen.
 
-A key that has its wanted value already is left as it is, whoever set it. Any other key must have the value that the
-reverted changes left, and no later change may stand on the key. A later change that a still later one reverts does not
-stand, and nor does that one.
+A key that already has its wanted value is left as it is, regardless of who set it. Any other key must have the value
+that the reverted changes left, and no unreverted later change. A later change that a still later one reverts does not
+count, and neither does the one that reverts it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ExpectedKey:
 
     @classmethod
     def of(cls, key: str, span: Span, later: Sequence[SubsequentChange], reverted: Ids[UUID]) -> ExpectedKey:
-        """Make one of the changes of an entity behind the first reverted change.
+        """Make one of the changes of an entity after the first reverted change.
 
         Args:
             key: The key.
@@ -76,7 +76,7 @@ class ExpectedKeys:
     value is still that of the reverted changes."""
 
     def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
-        """Refuse a node on which others' later changes stand: see :class:`confplane.services.changes.edits.ExpectedContent`.
+        """Refuse a node with unreverted later changes.
 
         Raises:
             RevertConflictError: Later changes touched the keys.
@@ -111,10 +111,10 @@ class ExpectedWhole:
     """The keys as they will be, each as :func:`readable` gives its value."""
 
     def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
-        """Refuse a node that others wrote meanwhile, unless it is as wanted.
+        """Refuse a node that was changed externally in the meantime, unless it is as wanted.
 
         Raises:
-            RevertConflictError: Others changed keys meanwhile.
+            RevertConflictError: Keys were changed externally in the meantime.
         """
         now = cluster_facet.own(entity, stored(node))
         changed = [item.key for item in difference(self.before, now)]

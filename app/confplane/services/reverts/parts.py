@@ -84,7 +84,7 @@ class RevertPart:
 
 @dataclass(frozen=True, slots=True)
 class OmittedChange:
-    """A change that is left out, and the reason."""
+    """A change that the revert leaves out, and the reason."""
 
     change_id: UUID
     reason: str
@@ -94,7 +94,7 @@ class RevertParts:
     """The parts of a set of changes.
 
     Args:
-        facets: The facets of the cluster.
+        facets: The cluster's facets.
         layouts: The layouts of its client configs.
         keys: Only these keys; None: all.
     """

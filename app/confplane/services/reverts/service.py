@@ -281,7 +281,7 @@ class RevertService:
             to: The moment, a revision or a time.
             caller: The caller.
             precondition: The content that the entity must have now.
-            force: Go on where others change the entity meanwhile.
+            force: Continue if the entity is changed externally in the meantime.
             validate_only: Go the same way up to the write, and return the result that the write would have.
 
         Raises:
@@ -341,7 +341,7 @@ class RevertService:
     async def _undone(
         self, cluster_facet: ClusterFacet, entity: Entity, revision: int
     ) -> list[SubsequentChange] | None:
-        """Return the changes of a facet's keys behind a revision, the latest first; None where they are too many."""
+        """Return the changes of a facet's keys after a revision, the latest first; None if they are too many."""
         owns = cluster_facet.facet.owns
         [later] = await self._trail.later(cluster_facet.store.name, [TouchedKeys(entity.id, None, revision, None)])
         if later is None:

@@ -35,7 +35,7 @@ _FACETS: Final = {"/config": "client-quotas", "/confplane/client-configs": "clie
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
-"""Seconds between two checks of whether the brokers have taken notice of enough changes."""
+"""Seconds between two checks of whether the brokers have processed enough notifications."""
 
 
 class CompactedStore(ClusterStore, Protocol):
@@ -45,7 +45,7 @@ class CompactedStore(ClusterStore, Protocol):
         """Return trees and ids of the entities that are empty by the mirror: a user's clients before the user."""
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
-        """Check in ZooKeeper that an entity is empty; None where it is not, was touched, or has children.
+        """Check in ZooKeeper that an entity is empty; None if it is not, was touched, or has children.
 
         Args:
             tree: The tree of the entity.
@@ -65,7 +65,7 @@ class CompactResult:
     entity_ids: tuple[str, ...]
     """The entities whose nodes were removed, or would be."""
     change_id: str | None = None
-    """The id of the change; None where nothing was removed."""
+    """The id of the change; None if nothing was removed."""
     error: ConfplaneError | None = None
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two polls of the files."""
 
 _State = tuple[tuple[int, int, int] | None, ...]
 
@@ -61,7 +61,7 @@ class WatchedFiles:
 
 
 class FileWatch(BackgroundService):
-    """Looks at files in the background.
+    """Polls files in the background.
 
     Args:
         files: The files.
@@ -72,7 +72,7 @@ class FileWatch(BackgroundService):
         self._background = BackgroundTask(self._watch, name="watch of files")
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return a notice for all files that can't be used."""
+        """Return a warning for each set of files that can't be used."""
         return [
             OperatorWarning(
                 f"The {files.name} has changed and can't be used: the earlier one stays in use until the process ends",
@@ -95,7 +95,7 @@ class FileWatch(BackgroundService):
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Return a sign of a file's content; None where there is no file."""
+    """Return a sign of a file's content; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

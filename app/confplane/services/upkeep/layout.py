@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
-"""Seconds between two checks of whether the brokers have taken notice of enough changes."""
+"""Seconds between two checks of whether the brokers have processed enough notifications."""
 _CONTENDED: Final = "Other writers kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
 _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
@@ -64,7 +64,7 @@ class LayoutSurvey:
     """The version of the layout's znode."""
     current: Layout
     settled: bool
-    """True where the cluster's layout is stored; False where it comes from the settings."""
+    """True if the cluster's layout is stored; False if it comes from the settings."""
     target: Tree
     entity_ids: tuple[str, ...]
     """The entities with client configs in the tree to move from."""
@@ -75,7 +75,7 @@ class LayoutSurvey:
 
     @property
     def done(self) -> bool:
-        """True where all client configs are in the target, and the target is stored as the layout."""
+        """True if all client configs are in the target, and the target is stored as the layout."""
         return self.settled and self.current == Layout(self.target)
 
     @property
@@ -91,7 +91,7 @@ class MoveResult:
     entity_id: str
     keys: tuple[str, ...] = ()
     change_id: str | None = None
-    """The id of the change; None where nothing was written."""
+    """The id of the change; None if nothing was written."""
     error: ConfplaneError | None = None
 
 
@@ -175,7 +175,7 @@ class LayoutService:
         After the return no process writes client configs, and each process finds the moved ones.
 
         Raises:
-            ConfplaneError: As ``ChangeRunner.run``; or another command changed the layout meanwhile.
+            ConfplaneError: As ``ChangeRunner.run``; or another command changed the layout in the meantime.
         """
         return await self._set(survey, Layout(survey.target, survey.source), caller)
 
@@ -205,7 +205,7 @@ class LayoutService:
 
         Args:
             survey: The survey; an entity without client configs by now is left as it is.
-            version: The version of the layout's znode, which must not change meanwhile.
+            version: The version of the layout's znode, which must not change during the move.
             caller: The caller; each entity has a deadline of its own.
             discard: Remove the client configs of the unread tree, instead of a move.
 
@@ -267,7 +267,7 @@ class _EntityMove:
         entity, source, target = self._entity, self._source, self._source.other
         if again:
             await self._check_layout()
-        # The target first, so that an entity moved meanwhile is not missed in the mirror.
+        # The target first, so that an entity moved in the meantime is not missed in the mirror.
         nodes = {tree: await self._store.read(tree, entity, self._deadline) for tree in (target, source)}
         for tree, node in nodes.items():
             if node is not None and node.defect is not None:

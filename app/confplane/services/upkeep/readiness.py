@@ -1,4 +1,4 @@
-"""Readiness: the state of a process's stores, and notices for operators.
+"""Readiness: the state of a process's stores, and warnings for operators.
 
 Ready means: every cluster's mirror was loaded, and Postgres has answered with the right schema, once since the start.
 Later losses make the service *degraded*, not unready: reads still come from the mirror, and a balancer that takes the
@@ -50,10 +50,10 @@ class _Postgres:
 
 
 class WarningSource(Protocol):
-    """Background work with notices for operators."""
+    """Background work with warnings for operators."""
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return the notices for operators."""
+        """Return the warnings for operators."""
 
 
 class Readiness:

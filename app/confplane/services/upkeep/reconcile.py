@@ -52,7 +52,7 @@ _NAMED: Final = 5
 
 
 class ServerTimestamp(NamedTuple):
-    """A moment of one run of Postgres."""
+    """A time by Postgres's clock, in one run of the server."""
 
     at: datetime
     """The time by Postgres's clock."""
@@ -79,15 +79,15 @@ class MarkedChange:
 
     change_id: UUID
     committed: bool | None
-    """The outcome; None where there is none."""
+    """The outcome; None if there is none."""
     age_s: float | None
     """Seconds since the outcome, by Postgres's clock."""
     writers: frozenset[str]
-    """The writer nodes named in its intents; empty where there is none."""
+    """The writer nodes named in its intents; empty if there is none."""
 
     @property
     def lasts(self) -> bool:
-        """True where the outcome is at least a minute old: no process can still take the change for open."""
+        """True if the outcome is at least a minute old: no process can still take the change for open."""
         return self.age_s is not None and self.age_s >= SWEEP_AGE_S
 
 
@@ -97,7 +97,7 @@ class OpenChanges(Protocol):
     async def new(
         self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
     ) -> tuple[list[OpenChange], ServerTimestamp]:
-        """Return the open changes among those begun since a moment (None: just now) and those known before.
+        """Return the open changes among those begun since a time (None: just now) and those known before.
 
         The second result is the next call's ``since``. So no change is missed, however late its row became visible.
         """
@@ -147,7 +147,7 @@ class Reconciler(BackgroundService):
         self._sweep_at = 0.0
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return notices for operators; only the leader has any."""
+        """Return warnings for operators; only the leader has any."""
         found = []
         name = self._store.name
         overdue = [change for change in self._open.values() if change.age_s > 2 * self._old_s + _CALL_S]
@@ -312,12 +312,12 @@ class Reconciler(BackgroundService):
 
 
 def _done(change: MarkedChange, writers: frozenset[str]) -> bool:
-    """Return True where a marker has done its work."""
+    """Return True if a marker has done its work."""
     return change.lasts and (bool(change.committed) or _dead(change, writers))
 
 
 def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:
-    """Return True where a change can't commit any more: its writer is not among the existing ones."""
+    """Return True if a change can't commit any more: its writer is not among the existing ones."""
     return not change.writers & writers
 
 

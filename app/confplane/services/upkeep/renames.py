@@ -60,7 +60,7 @@ class RenameResult:
     """The configs written under a new name, or to be written; of an error, the configs that were not, as far as
     known."""
     change_id: str | None = None
-    """The id of the change; None where nothing was written."""
+    """The id of the change; None if nothing was written."""
     error: ConfplaneError | None = None
 
 
@@ -132,7 +132,7 @@ class RenameService:
         node: Node | None,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Draft the new names that a node lacks, with the drafter of all edits of its collection."""
+        """Draft the new names that a node lacks, with the drafter of all edits of its facet."""
         drafter = self._alter.drafter(cluster_facet)
         renamed = self._missing(edit.entity, node)
         shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))

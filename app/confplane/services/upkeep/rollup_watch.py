@@ -1,6 +1,6 @@
 """The watch over the rollups: their last complete runs and failures as metrics, read from Postgres once a minute.
 
-Runs are made by other processes, on a schedule of their own: nobody notices a schedule that stopped, unless the age of
+Runs are made by other processes, on a schedule of their own: a schedule that stopped goes unnoticed unless the age of
 the results is measured. Each process reads the few rows of runs for itself, so that a scrape reads none.
 """
 

@@ -40,11 +40,11 @@ class RotatedBroker:
     current: tuple[str, ...] = ()
     """Keys that were under the current secret before."""
     undecodable: tuple[str, ...] = ()
-    """Keys whose values no secret opens, left as they are: they must be set anew."""
+    """Keys whose values no secret opens, left as they are: they must be set again."""
     old_known: bool = True
-    """True where the broker has an old secret."""
+    """True if the broker has an old secret."""
     change_id: str | None = None
-    """The id of the change; None where nothing was written."""
+    """The id of the change; None if nothing was written."""
     error: ConfplaneError | None = None
     """The reason why nothing was done."""
 
@@ -54,8 +54,8 @@ class RotateService:
 
     Args:
         alter: Runs the changes.
-        configs: The cluster's collection ``configs``.
-        rotator: Encodes values anew, with the cluster's secrets.
+        configs: The cluster's facet ``configs``.
+        rotator: Re-encodes values with the cluster's secrets.
     """
 
     def __init__(self, alter: AlterService, configs: ClusterFacet, rotator: Rotator) -> None:
@@ -69,7 +69,7 @@ class RotateService:
         return sorted(int(node.id.removeprefix(_PREFIX)) for node in nodes)
 
     async def rotate(self, broker_id: int, caller: Caller) -> RotatedBroker:
-        """Encode one broker's passwords anew under its current secret, where they are not yet.
+        """Re-encode one broker's passwords under its current secret, if they are not yet.
 
         Errors of a write are in the result. A lost reply is such an error: the change may be applied, and another run
         finds out.

@@ -12,11 +12,11 @@ from typing import Any, Final
 from confplane.store import znodes
 
 _RELIST_SECONDS: Final = 5.0
-"""Seconds between two lists of all children while there are oddities and children come and go: there may be 37,000."""
+"""Seconds between two lists of all children while there are anomalies and children come and go: there may be 37,000."""
 
 
 class Anomalies:
-    """The known oddities.
+    """The known anomalies.
 
     Attributes:
         strays: Names that are not notifications', as of the last list.
@@ -34,11 +34,11 @@ class Anomalies:
         return [znodes.change_name(number) for number in self._nameless]
 
     def record_nameless(self, number: int) -> None:
-        """Take note of a notification that names no entity."""
+        """Record a notification that names no entity."""
         self._nameless[number] = None
 
     def record_listing(self, names: list[str], stat: Any) -> None:
-        """Take note of all children, and of their parent's Stat."""
+        """Record the names of all children and their parent's Stat."""
         self._listed, self._pzxid = time.monotonic(), stat.pzxid
         numbers = {name: znodes.sequence_of(name) for name in names}
         self.strays = tuple(sorted(name for name, number in numbers.items() if number is None))
@@ -47,7 +47,7 @@ class Anomalies:
             self._nameless = {number: None for number in self._nameless if number in there}
 
     def needs_relisting(self, stat: Any) -> bool:
-        """Return True where the children have to be listed again: by their parent's Stat, oddities may be gone."""
+        """Return True if the children must be listed again: by their parent's Stat, anomalies may be gone."""
         return (
             bool(self.strays or self._nameless)
             and stat.pzxid != self._pzxid

@@ -3,13 +3,13 @@
 **Following.** ZooKeeper numbers notifications by the count of creations below ``/config/changes``: the numbers have no
 holes, and the parent's Stat gives the next one. So the mirror sets an exists-watch on the **next** notification instead
 of a child watch on the parent. An event then costs one read and not a list of up to 37,000 names, and purges wake
-nobody. When the watch rings, the notifications up to the parent's count are read in one window, then the nodes they
+nobody. When the watch fires, the notifications up to the parent's count are read in one window, then the nodes they
 name.
 
 **Gaps.** Every pass (at every event, after every reconnect, for every ``catch_up``, about once a second) compares the
 parent's count with the notifications read. A missing number below the count (purged while we were away, or used up by a
-stray child), or a count below ours (the parent was made anew), is a gap: everything is loaded again, while the old copy
-serves as stale.
+stray child), or a count below ours (the parent was recreated), is a gap: everything is loaded again, while the old copy
+is served as stale.
 
 **Own commits.** The reply to a commit names its notifications and its content is known, so both are applied as the
 reply arrives and those numbers are not read: a write costs no reads. Replies, and with them reads and commits, are
@@ -90,8 +90,8 @@ class MirrorFollower(BackgroundService):
         journal: The changes of the copy.
         revision: Highest R with every notification of czxid <= R applied.
         notifications: Children of ``/config/changes`` when last seen.
-        oddities: Warnings about these children.
-        trouble: The reason why the last update of the copy failed; None where it did not.
+        anomalies: Warnings about these children.
+        trouble: The reason why the last update of the copy failed; None if it succeeded.
         in_flight: Own commits submitted and not answered; counted by their submitter.
         metadata: The topics of the cluster; followed before the mirror is shown.
         loads: Number of loads.
@@ -165,7 +165,7 @@ class MirrorFollower(BackgroundService):
         self.metadata.mark_stale()
 
     def down(self) -> None:
-        """Take note that watches are lost, and end waits that can't be fulfilled now."""
+        """Record that watches are lost, and fail waits that can't be fulfilled now."""
         self._live = False
         self._armed = None
         if self.mirror is not None:
@@ -246,7 +246,7 @@ class MirrorFollower(BackgroundService):
             tree: The node's tree.
             path: The node's path below the tree's root.
             value: The reply; None: the node is absent.
-            seen_at: A revision that the reply is not behind, where one is known.
+            seen_at: A revision that the reply is not older than, if one is known.
         """
         if session is self._session:
             for mirror in self._mirrors():
@@ -310,7 +310,7 @@ class MirrorFollower(BackgroundService):
         except TimeoutError:
             raise self._timeout_error() from None
         finally:
-            # A cancelled waiter may have been removed meanwhile, too.
+            # A cancelled waiter may have been removed already, too.
             if (not reached.done() or reached.cancelled()) and entry in self._waiting:
                 self._waiting.remove(entry)
                 heapq.heapify(self._waiting)
@@ -396,7 +396,7 @@ class MirrorFollower(BackgroundService):
                 # Entries that the journal still holds back at the next tick need a strong pass: no notification will
                 # release them.
                 await self._pass(session, strong=bool(waiters) or (overdue and self.journal.waiting))
-                # By the end of a strong pass the watches of topics that came or went before it have rung.
+                # By the end of a strong pass the watches of topics created or deleted before it have fired.
                 await self._follow_fired(session)
             await self._arm(session)
         except _GapError:
@@ -413,7 +413,7 @@ class MirrorFollower(BackgroundService):
     async def _load(self, session: Session) -> None:
         started = time.monotonic()
         mirror = self._loading = Mirror(self._trees)
-        # The load lists the topics with the watch set; topics that ring it meanwhile are read afterwards.
+        # The load lists the topics with the watch set; topics that fire it during the load are read afterwards.
         self._topics_fired = False
         try:
             revision = (await session.touch()).mzxid
@@ -455,7 +455,7 @@ class MirrorFollower(BackgroundService):
             self._freeing = asyncio.create_task(memory.free(before), name=f"zookeeper-mirror-freeing-{self._name}")
 
     def record_listing(self, names: list[str], stat: Any) -> None:
-        """Take note of a list of ``/config/changes`` and its Stat."""
+        """Record a list of ``/config/changes`` and its Stat."""
         self.notifications = len(names)
         self.anomalies.record_listing(names, stat)
 
@@ -467,7 +467,7 @@ class MirrorFollower(BackgroundService):
         behind: list[int] = []
 
         def count(stat: Any, _error: Exception | None) -> None:
-            # Own commits continue meanwhile, and are behind this count when their replies are.
+            # Own commits continue during the pass, and come after this count if their replies do.
             behind.append(self.next)
             if stat is not None:
                 self.notifications = stat.numChildren
@@ -591,7 +591,7 @@ class MirrorFollower(BackgroundService):
         return reads
 
     async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
-        """Read above absent nodes: others delete recursively and notify once, and everything below is gone as well."""
+        """Read the ancestors of absent nodes: a recursive delete notifies once, and everything below is gone."""
         pairs = ((tree, path.split("/")) for tree, path in absent)
         users = {(tree, "/".join(parts[:2])): None for tree, parts in pairs if len(parts) == 4}  # noqa: PLR2004 - users/<u>/clients/<c>
         reads = self._request_reads(session, users, partial(self.apply_read, session))
@@ -632,7 +632,7 @@ class MirrorFollower(BackgroundService):
         )
 
     async def _follow_fired(self, session: Session) -> None:
-        """Read the topics whose watches have rung."""
+        """Read the topics whose watches have fired."""
         if self.metadata.stale:
             await self.metadata.follow(session)
         if self._topics_fired:

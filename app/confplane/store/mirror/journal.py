@@ -1,7 +1,7 @@
 """The mirror's journal: a bounded ring of entries, and those that wait for the mirror's revision.
 
 The mirror's changes may be ahead of its revision: own commits are applied as their replies arrive, before older
-notifications are read. Entries wait in a heap until the revision has reached theirs, and so enter the ring in order.
+notifications are read. Entries wait in a heap until the revision has reached theirs, so they enter the ring in order.
 
 An entry has the first revision at which any write that it holds may have been made: a node that was read for a
 notification may be several writes newer than before. Writes seen late (without a notification, a removal) get the next
@@ -56,7 +56,7 @@ class MirrorJournal:
     # -- reading
 
     def read(self, cursor: Cursor | None, size: int | None = None) -> JournalPage | ExpiredCursor | None:
-        """Return the entries behind a cursor; see the port."""
+        """Return the entries behind a cursor."""
         if not self._load:
             return None
         if cursor is None or cursor.load != self._load or cursor.revision < self._floor:
@@ -90,7 +90,7 @@ class MirrorJournal:
         self._bytes = 0
 
     def record(self, tree: Tree, entity_id: str, before: Node | None, after: Node | None, seen_at: int = 0) -> None:
-        """Take a change of a node.
+        """Record a change of a node.
 
         Args:
             tree: The node's tree.
@@ -143,7 +143,7 @@ class MirrorJournal:
 
 
 def _is_next(before: Node | None, after: Node) -> bool:
-    """Return True where exactly one write lies between two sights of a node."""
+    """Return True if exactly one write lies between two observations of a node."""
     if before is None:
         return after.version == 0
     return (after.czxid, after.version) == (before.czxid, before.version + 1)

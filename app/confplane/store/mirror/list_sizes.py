@@ -41,7 +41,7 @@ class ListSizes:
     # -- creations and deletions
 
     def add(self, user: str | None, kind: str, name: str) -> None:
-        """Count a new entity at its place; see :func:`list_position`."""
+        """Count a new entity at its position; see :func:`list_position`."""
         size = _NAME + (len(name) or _DEFAULT)
         if user is None:
             self._kinds[kind] += size
@@ -52,11 +52,11 @@ class ListSizes:
             self._fullest = user
 
     def drop(self, user: str | None, kind: str, name: str) -> None:
-        """Discount a deleted entity at its former place."""
+        """Discount a deleted entity at its former position."""
         self._change(user, kind, _NAME + (len(name) or _DEFAULT), -1)
 
     def count_unmapped(self, path: str, *, present: bool) -> None:
-        """Count a znode that is no entity here, because of its name or because it may not be read."""
+        """Count a znode that the mirror has no entity for, because of its name or because it may not be read."""
         kind, name, *rest = path.split("/")
         if kind not in _KINDS:
             return
@@ -114,7 +114,7 @@ class ListSizes:
 
 
 def list_position(entity_id: str) -> tuple[str | None, str, str]:
-    """Return the place of an entity: the user of its list (None: the list of its kind), its kind, and its name.
+    """Return an entity's position: the user of its list (None: the list of its kind), its kind, and its name.
 
     The name is as in ids, ``""`` for the default. Its length is that in a path: an escape ~HH in an id is %HH in the
     path, and the rest is ASCII.

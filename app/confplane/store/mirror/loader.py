@@ -1,4 +1,4 @@
-"""The walk over whole trees of znodes, the mirror's intake of their nodes, and deletions."""
+"""The walk over whole trees of znodes, the application of their nodes to a mirror, and deletions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def load(
 
     Raises:
         ZookeeperError: A call failed; the mirror is incomplete.
-        UnavailableError: The connection went down meanwhile.
+        UnavailableError: The connection went down.
     """
     for tree in order:
         if tree in mirror.trees:
@@ -90,7 +90,7 @@ class Walk:
         session: The session of all calls.
         tree: The tree.
         take: Called with some paths below the chroot, and their values; see :meth:`ReadWindow.data`.
-        sizes: The sizes of nodes met before.
+        sizes: The sizes of nodes in earlier walks.
     """
 
     def __init__(self, session: Session, tree: Tree, take: ValuesCallback, sizes: Sizes | None = None) -> None:
@@ -128,12 +128,12 @@ class Walk:
 
         Raises:
             ZookeeperError: A call failed; the walk is incomplete.
-            UnavailableError: The connection went down meanwhile.
+            UnavailableError: The connection went down.
         """
         try:
             await self._run()
         finally:
-            # Lanes refer to this walk, which refers to the mirror: a cycle of references would keep the mirror.
+            # Queues refer to this walk, which refers to the mirror: a cycle of references would keep the mirror.
             self._reads.close()
             self._below.clear()
 
@@ -175,7 +175,7 @@ class Walk:
 
 
 async def delete(session: Session, paths: list[str]) -> None:
-    """Delete nodes that others may be deleting as well: in one transaction, or one by one when some are gone."""
+    """Delete nodes that other clients may also be deleting: in one transaction, or one by one when some are gone."""
     results = await session.multi([("delete", path) for path in paths])
     if any(isinstance(result, Exception) for result in results):
         window = Window()

@@ -1,8 +1,8 @@
-"""The making and freeing of large copies without holds of the event loop.
+"""Creating and freeing large copies without blocking the event loop.
 
 Nodes are tuples, which Python's garbage collector tracks: a collection that walks 100,000 of them takes a tenth of a
 second. Copies are in no cycle of references, so they need no collections. Their last reference frees all nodes at once,
-which for a million of them is a hold as well.
+which blocks the loop as well when there are a million of them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class _Collector:
         self._nodes = 0
 
     def begin(self) -> None:
-        """Take note of a load: no collection runs until the end of all loads."""
+        """Count a load: no collection runs until all loads have ended."""
         if not self._loads:
             self._enabled = gc.isenabled()
             gc.disable()
         self._loads += 1
 
     def end(self, nodes: int) -> None:
-        """Take note of the end of a load, and of the nodes that it made."""
+        """Count the end of a load and the nodes that it created."""
         self._loads -= 1
         self._nodes += nodes
         if self._nodes > _MOST:
@@ -54,9 +54,9 @@ _collector: Final = _Collector()
 
 @contextmanager
 def gc_paused(mirror: Mirror) -> Iterator[None]:
-    """Load a copy without collections, and exempt its nodes from all later ones unless they are few.
+    """Pause garbage collection while a copy is loaded, and exempt its nodes from later collections unless they are few.
 
-    The exemption is of all objects of that moment. Their last reference frees them as ever; cycles of references among
+    The exemption is of all objects of that moment. Their last reference frees them as usual; cycles of references among
     them stay, of which requests leave next to none.
     """
     _collector.begin()

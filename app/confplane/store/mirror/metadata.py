@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class TopicMetadata:
-    """The names of a cluster's topics, as followed.
+    """The names of a cluster's topics, kept up to date by a watch.
 
     Attributes:
         names: The names; None where there is no ``/brokers/topics``, or it may not be listed.
-        rung: True where the names have to be listed again.
+        stale: True if the names must be listed again.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class TopicMetadata:
 
         Raises:
             ZookeeperError: The call failed and must be repeated.
-            UnavailableError: The connection went down meanwhile.
+            UnavailableError: The connection went down.
         """
         self.stale = False
         try:

@@ -74,7 +74,7 @@ class TreeMirror:
         self.on_change: ChangeCallback | None = None
         """Called with each change of a node; None in a copy that is being loaded."""
         self.list_sizes = ListSizes()
-        # For each call of moment() under way: the entities that changed meanwhile, as they were before.
+        # For each call of moment() under way: the entities that changed since it began, as they were before.
         self._moments: list[dict[str, Node | None]] = []
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
@@ -335,7 +335,7 @@ class Mirror:
             copy.on_change = partial(journal.record, tree)
 
     def record_unmapped(self, tree: Tree, path: str, *, unaddressed: bool, forbidden: bool) -> None:
-        """Take note of a znode below a tree's root that exists without a node here, or no longer does."""
+        """Record whether a znode below a tree's root exists without a node in this mirror."""
         full = f"{tree.value}/{path}"
         before = full in self.unaddressed or full in self.forbidden
         _mark(self.unaddressed, full, present=unaddressed)
@@ -345,7 +345,7 @@ class Mirror:
 
     @property
     def has_unmapped(self) -> bool:
-        """True where any znode exists without a node here."""
+        """True if any znode exists without a node in this mirror."""
         return bool(self.unaddressed or self.forbidden)
 
     def entities(self) -> int:

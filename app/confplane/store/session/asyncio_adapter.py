@@ -1,13 +1,13 @@
-"""The one meeting place of kazoo's threads and the event loop.
+"""The adapter between kazoo's threads and the event loop.
 
-kazoo completes a call on a thread of its own. Through its documented handler interface it is given results that post
-themselves to a :class:`Mailbox`; the loop empties the mailbox in order, so **everything from a session reaches the loop
-in the order of the wire**: replies, watch events and changes of state alike. The mirror rests on that order.
+kazoo completes calls on its own thread. Its documented handler interface lets the adapter supply result objects that
+post to a :class:`Mailbox`. The loop drains the mailbox in order, so **everything from a session reaches the loop in
+wire order**: replies, watch events and state changes. The mirror depends on that order.
 
 Savings over kazoo's own threading handler: no condition variable per call, no completion thread between the connection
-and the loop, one wake-up of the loop for everything that arrived meanwhile, no epoll object per select, one ``recv``
-for many replies, and a doorbell that can't block the loop (kazoo's is a socket that takes about 280 unread bytes, after
-which a call would wait for the connection).
+and the loop, one wake-up of the loop for everything that has arrived, no epoll object per select, one ``recv``
+for many replies, and a wake-up channel that can't block the loop (kazoo's is a socket that holds about 280 unread
+bytes, after which a call would wait for the connection).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from confplane.store.session.tls import ZooKeeperTls
 
     ReplyCallback = Callable[[Any, Exception | None], None]
-    """Takes a reply's value or its failure."""
+    """Receives a reply's value or its failure."""
 
 _DRAIN_SECONDS: Final = 0.005
 """Seconds of emptying the mailbox before other tasks get their turn."""
@@ -172,7 +172,7 @@ class Replies(Reply):
 
 
 class _WakeupPipe:
-    """Both ends of kazoo's wake-up channel: readable as long as there are more rings than answers."""
+    """Both ends of kazoo's wake-up channel. It is readable while there are more sends than receives."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()

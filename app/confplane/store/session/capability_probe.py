@@ -1,7 +1,7 @@
-"""A session's first question to the server, asked while it connects, before anything else is on the wire.
+"""A session's capability probe: the first request to the server, sent while it connects, before any other request.
 
-kazoo reports the connection as soon as the session is established. Calls made at that moment would be on the wire
-before the question; so the report is held back until the question is answered.
+kazoo reports the connection as soon as the session is established. Calls made at that moment would be sent before the
+probe, so the report is held back until the probe is answered.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from confplane.store.session.multiread import DATA, MultiRead
 logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
-"""Times in a row that a server may end the connection instead of answering; after that it is not asked any more."""
+"""Consecutive times that a server may end the connection instead of answering. After that it is not probed again."""
 
 
 class CapabilityProbe:
-    """The begin of each connection of one client; all of it runs on kazoo's thread.
+    """Probes each connection of one client. It runs entirely on kazoo's thread.
 
     A server before ZooKeeper 3.6 answers an unknown opcode with an error **and closes the connection**; the requests
-    behind it get no reply. So the server is asked by an empty MultiRead right after the connect, and not again under
-    this session after such an answer. Other servers may end the connection without an answer; those are asked a few
-    times.
+    after it get no reply. So the probe is an empty MultiRead right after the connect, and such a server is not probed
+    again in this session. Other servers may end the connection without an answer; those are probed a few times.
 
     Args:
         client: A new client.

@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_RANDOM.seed)
 
 
 class ZooKeeperClock:
-    """A process's knowledge of a cluster's ZooKeeper clock. Before the first :meth:`note` the own clock counts.
+    """A process's knowledge of a cluster's ZooKeeper clock. Before the first :meth:`record` the own clock counts.
 
     Args:
         name: The cluster's name.
@@ -51,11 +51,11 @@ class ZooKeeperClock:
         self._random = 0
 
     def begin(self) -> None:
-        """Forget everything: another session begins, maybe after this machine was suspended."""
+        """Forget all samples: a new session begins, possibly after this machine was suspended."""
         self._ahead.clear()
 
     def record(self, mtime_ms: int) -> None:
-        """Take note of the time of a write of this session's own, at its reply."""
+        """Record the time of one of this session's writes, when its reply arrives."""
         self._ahead.append(mtime_ms / 1000 - time.monotonic())
         off = self.skew_s
         if (abs(off) > TOLERATED_S) is not self._skewed:

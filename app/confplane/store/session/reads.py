@@ -34,14 +34,15 @@ _UNDER_WAY_BYTES: Final = 2 * 2**20
 _REPLY_READS: Final = 500
 """The greatest number of reads in a request. More save next to nothing, and the next node may be a large one."""
 _REPLY_BYTES: Final = 256 * 2**10
-"""The greatest number of bytes in a reply, as foreseen. ZooKeeper makes it whole, and kazoo sends no ping meanwhile."""
+"""The greatest expected number of bytes in a reply. ZooKeeper builds it whole, and kazoo sends no ping until then."""
 _REQUEST_BYTES: Final = 128 * 2**10
 """The greatest number of bytes in a request. ZooKeeper takes a megabyte."""
 _FIRST: Final = 8
-"""Reads under way before any node was met. Afterwards as many as nodes met: the number doubles with each reply.
+"""Reads in flight before any node was read. Then as many as nodes were read: the number doubles with each reply.
 
-A node may have a megabyte, and ZooKeeper makes a reply whole: with eight reads the first reply has eight megabytes at
-most, with 50 it could have 50. The doubling up to the most reads in a request costs a load a few round trips."""
+A node may have a megabyte, and ZooKeeper builds a reply as a whole: with eight reads the first reply has at most
+eight megabytes, with 50 it could have 50. The doubling up to the most reads in a request adds a few round trips to a
+load."""
 _RESULT_BYTES: Final = 100
 """Bytes of a read in a reply besides data or names, about."""
 _REMEMBERED: Final = 64
@@ -49,11 +50,11 @@ _REMEMBERED: Final = 64
 
 
 class SizeEstimate:
-    """The expected size of nodes of one kind, by those met. Worth keeping from one load to the next.
+    """The expected size of nodes of one kind, estimated from those already read. Reused by the next load.
 
     Attributes:
         expected: Bytes of a node in a reply.
-        met: Number of nodes met.
+        samples: Number of nodes measured.
     """
 
     __slots__ = ("expected", "samples")
@@ -63,7 +64,7 @@ class SizeEstimate:
         self.samples = 0
 
     def record(self, nodes: int, size: int) -> None:
-        """Take note of some nodes, and of the bytes that they took together."""
+        """Record a number of nodes and their total size in bytes."""
         self.samples += nodes
         self.expected += (size / nodes - self.expected) * min(1.0, nodes / min(self.samples, _REMEMBERED))
 
@@ -149,8 +150,8 @@ class Window:
 class ReadWindow(Window):
     """A window of reads of many nodes; other calls can be in flight in it as well.
 
-    Reads share requests on servers that know MultiRead; the sizes of the nodes met give their number in a request. They
-    are submitted while the window is waited for.
+    Reads share requests on servers that support MultiRead. The sizes of the nodes already read determine how many share
+    a request. Reads are submitted while the window is awaited.
 
     Args:
         session: The session of all reads.
@@ -164,7 +165,7 @@ class ReadWindow(Window):
         self._bytes = 0.0
 
     def data(self, take: ValuesCallback, size: SizeEstimate | None = None) -> ReadQueue:
-        """Return a lane of reads of data.
+        """Return a queue of reads of data.
 
         Args:
             take: Called with some paths and their results: data and the fields of the Stat; None: the node is absent;
@@ -174,7 +175,7 @@ class ReadWindow(Window):
         return self._queue(DATA, take, size)
 
     def children(self, take: ValuesCallback, size: SizeEstimate | None = None) -> ReadQueue:
-        """Return a lane of reads of the names of nodes' children; arguments as of :meth:`data`."""
+        """Return a queue of reads of the names of nodes' children. The arguments are those of :meth:`data`."""
         return self._queue(CHILDREN, take, size)
 
     def _queue(self, kind: int, take: ValuesCallback, size: SizeEstimate | None) -> ReadQueue:
@@ -190,11 +191,11 @@ class ReadWindow(Window):
         try:
             await super().done()
         finally:
-            # Lanes refer to this window.
+            # Queues refer to this window.
             self._queues.clear()
 
     def close(self) -> None:
-        """Drop all lanes and their receivers, which may refer to the owner of this window."""
+        """Drop all queues and their callbacks, which may refer to the owner of this window."""
         for queue in self._queues:
             queue.take = _dropped
         self._queues.clear()
@@ -280,7 +281,7 @@ def _dropped(_paths: Sequence[str], _values: Sequence[Any]) -> None:
 
 
 class ReadQueue:
-    """Reads of nodes of one kind, taken in the same way, in order. Made by :class:`ReadWindow`.
+    """Reads of nodes of one kind, delivered to the same callback, in order. Made by :class:`ReadWindow`.
 
     Attributes:
         kind: multiread.DATA or multiread.CHILDREN.
@@ -303,7 +304,7 @@ class ReadQueue:
         self._reads._outstanding += len(self.waiting) - before  # noqa: SLF001 - a part of it
 
     def next(self, reads: int, spare: float) -> list[str]:
-        """Take the paths of the next request; none while enough is under way.
+        """Remove and return the paths of the next request. Empty while enough reads are in flight.
 
         Args:
             reads: The number of further reads that may be under way.

@@ -1,10 +1,10 @@
-"""One ZooKeeper session, and the keeper that replaces it by a new one when it ends.
+"""One ZooKeeper session, and the manager that replaces it with a new one when it ends.
 
 A session is one ``KazooClient`` and one random **writer** node, ephemeral, created right after connecting. Every
-transaction touches the writer that it was begun under, so none can commit once that session counts as gone, however
+transaction writes to the writer node that it started under, so none can commit after that session has ended, however
 late its bytes arrive. kazoo would reopen an expired session by itself, send calls of the old one over it and report
-nothing while cut off. Therefore a client is never used beyond its first session: on LOST, or after a cut longer than
-the negotiated timeout by our own clock, the whole client is thrown away.
+nothing while cut off. Therefore a client is never used beyond its first session: on LOST, or after a disconnect longer
+than the negotiated timeout by our own clock, the whole client is discarded.
 
 Nothing is submitted while the connection is down. The outcome of calls submitted before it went down is unknown to the
 caller.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _kazoo_logger = logging.getLogger("confplane.store.kazoo")
-# kazoo logs every try to connect; the keeper logs the important events once.
+# kazoo logs every attempt to connect; the session manager logs the important events once.
 _kazoo_logger.setLevel(logging.CRITICAL)
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.3}
@@ -98,9 +98,9 @@ async def zookeeper_calls(name: str, deadline: float) -> AsyncIterator[None]:
 class Session:
     """One client of one ZooKeeper session. All methods must be called on the event loop.
 
-    Paths are below the chroot. Calls return a :class:`~confplane.store.session.asyncio_adapter.Reply`; awaiting it raises
-    kazoo's exceptions. The calls themselves raise UnavailableError while the connection is down, and ValueError for a
-    path that no znode can have.
+    Paths are relative to the chroot. Calls return a :class:`~confplane.store.session.asyncio_adapter.Reply`. Awaiting
+    it raises kazoo's exceptions. The calls themselves raise UnavailableError while the connection is down, and
+    ValueError for a path that no znode can have.
 
     Attributes:
         writer: The name of this session's ephemeral node, new for every session.
@@ -273,7 +273,7 @@ class Session:
         return self._made(reply)
 
     def watcher(self, callback: Callable[[], None]) -> Watcher:
-        """Return a watch callback that calls ``notice()`` on the loop; give the same one to every call."""
+        """Return a watch callback that calls ``callback()`` on the loop. Pass the same watch to every call."""
 
         def deliver(_value: Any, _error: Exception | None) -> None:
             if not self.retired:
@@ -346,7 +346,7 @@ class Session:
 
 
 class SessionManager:
-    """Keeps a session: opens it, watches its state, replaces it. ``current`` is the live one or None.
+    """Opens a session, watches its state, and replaces it. ``current`` is the live session.
 
     Args:
         hosts: ``host:port[,host:port...]``.

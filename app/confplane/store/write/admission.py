@@ -46,7 +46,7 @@ class Admission:
         limits: Sizes of requests.
         notifications_max: Most notifications while brokers are registered.
         jute_maxbuffer: Bytes that a list of names stays below while brokers are registered.
-        keeper: The session.
+        session_manager: The session manager.
         guard: The known state of the controller and the freeze.
         follower: The mirror.
     """
@@ -107,7 +107,7 @@ class Admission:
             ListFullError: They could not. Existing entities may be altered and removed all the same.
         """
         if self._guard.brokers and any(write.expected is None for write in writes) and self._too_long(writes):
-            # Others may have made room, or the very entity.
+            # Other clients may have made room, or created this entity.
             await best_effort(self._follower.catch_up(deadline), deadline)
             if (found := self._too_long(writes)) is not None:
                 path, size = found
@@ -120,7 +120,7 @@ class Admission:
                 )
 
     def _too_long(self, writes: Sequence[EntityWrite]) -> tuple[str, int] | None:
-        """Return a parent whose list would become too long, and its bytes then; None where there is none."""
+        """Return a parent whose list would become too long, and its size then, or None."""
         mirror = self._follower.mirror
         for tree, copy in {} if mirror is None else mirror.trees.items():
             new: dict[str, None] = {}
@@ -200,7 +200,7 @@ class Admission:
 
 
 async def best_effort(work: Awaitable[object], deadline: float) -> None:
-    """Prepare the next attempt, as far as the deadline and ZooKeeper allow."""
+    """Await work that prepares the next attempt. A passed deadline and errors of ZooKeeper are ignored."""
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             await work

@@ -31,7 +31,7 @@ def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
 
 
 async def find_removals(session: Session, tree: Tree, entity: Entity, age_s: float) -> tuple[Removal, ...] | None:
-    """Read an entity, behind all writes before the call, and return the nodes that may be removed with it.
+    """Read an entity, after all earlier writes, and return the nodes that may be removed with it.
 
     Raises:
         ZookeeperError: ZooKeeper did not answer.

@@ -5,11 +5,11 @@ in their transaction. A KRaft takeover deletes and creates the node, which leave
 ``/controller_epoch`` is checked as well. A store that no broker uses has neither node and needs no guard.
 
 The guard also covers the freeze. Each transaction checks the freeze node at the version that was read as "not frozen":
-nothing commits behind a freeze, even in a process that has not noticed it.
+nothing commits after a freeze, even in a process that has not read it yet.
 
-And the target: each transaction checks the node ``/confplane/target``, too. While the configs follow a Kafka cluster
-without ZooKeeper, callers write none of that cluster's quotas and configs; client configs of KIP-649, which no broker
-has, are written as ever.
+Each transaction also checks the node ``/confplane/target``. While the configs follow a Kafka cluster
+without ZooKeeper, clients can't write that cluster's quotas and configs. Client configs of KIP-649, which no broker
+has, are written as usual.
 
 The state is kept by watches and read again after every reconnect and every conflict.
 
@@ -186,7 +186,7 @@ class Guard:
 
     async def _read(self, session: Session) -> None:
         watch = self._watcher
-        # An absent node can be watched by exists only. A change between two of these calls rings the watch.
+        # An absent node can be watched by exists only. A change between two of these calls fires the watch.
         epoch = session.exists(znodes.CONTROLLER_EPOCH, watch)
         watched = session.exists(znodes.CONTROLLER, watch)
         controller = session.get(znodes.CONTROLLER)

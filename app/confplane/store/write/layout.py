@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class MirrorPosition(Protocol):
-    """The mirror, which must not be ahead of the known layout."""
+    """The revision of the mirror, which must not be ahead of the known layout."""
 
     @property
     def revision(self) -> int:
@@ -41,10 +41,10 @@ class MirrorPosition(Protocol):
 
 
 class LayoutNode:
-    """A process's knowledge of one cluster's layout.
+    """A process's copy of one cluster's layout, kept up to date by a watch.
 
     Args:
-        chosen: The settings' choice; None where there is none.
+        chosen: The layout in the settings, or None.
     """
 
     def __init__(self, name: str, chosen: Tree | None) -> None:
@@ -60,7 +60,7 @@ class LayoutNode:
         """Called where the node is absent: without a node there is no watch on the next change."""
 
     def attach_mirror(self, mirror: MirrorPosition) -> None:
-        """Serve this mirror, which must not be ahead of the layout."""
+        """Attach the mirror, which must not be ahead of the layout."""
         self._mirror = mirror
 
     @property
@@ -86,7 +86,7 @@ class LayoutNode:
         return reply
 
     async def wait_idle(self) -> None:
-        """Wait for all reads under way."""
+        """Wait until no read is in flight."""
         if self._pending_reads:
             await self._idle.wait()
 

@@ -121,7 +121,7 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
 
 
 class CommitMarkers:
-    """The markers of one cluster: settling by them, and dropping them.
+    """The commit markers of one cluster: settling changes by them, and dropping them.
 
     All calls raise ``UnavailableError`` when ZooKeeper did not answer; the requested work may be done all the same.
     """
@@ -196,7 +196,7 @@ class CommitMarkers:
         return change_ids, strays
 
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
-        """Read the markers of some changes; abort markers, markers dropped meanwhile and odd ones are left out."""
+        """Read the markers of some changes; abort markers, dropped and unreadable markers are left out."""
         session = self._session_manager.current
         found: list[Marker] = []
 

@@ -1,11 +1,11 @@
-"""Changes as one ZooKeeper transaction: its operations in their order, its size, and the meaning of ZooKeeper's answer.
+"""Changes as one ZooKeeper transaction: its ordered operations, its size, and the classification of ZooKeeper's reply.
 
 The order of operations: the writer node's set (nothing commits once the session counts as gone, and its Stat gives the
 revision and the time), the checks of the guard and of topics, the config nodes with their missing parents, and for each
 change one notification per path and the marker. ZooKeeper applies all of them or none, under one zxid.
 
 Each operation belongs to one change, or to all of them: the writer node, the guard and the layout. A parent belongs to
-the first change that needs it. So ZooKeeper's refusal of several changes names the one to blame.
+the first change that needs it. So if ZooKeeper rejects a transaction of several changes, the failed change is known.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class TransactionApplied:
-    """The content of a successful answer."""
+    """The content of a successful reply."""
 
     result: Committed
     entities: tuple[tuple[Tree, Node], ...]
@@ -103,17 +103,17 @@ class TransactionApplied:
 
 @dataclass(frozen=True, slots=True)
 class GuardConflict:
-    """A refusal: the controller is not as read; it must be read again before a new attempt."""
+    """A rejection: the controller has changed and must be read again before a new attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootsMissing:
-    """A refusal: a root of notifications or markers is gone; it must be made again."""
+    """A rejection: a root of notifications or markers is gone and must be recreated."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRefused:
-    """A refusal by ZooKeeper itself (rights, quotas); nothing was applied."""
+    """A rejection by ZooKeeper itself (rights, quotas); nothing was applied."""
 
     reason: str
     change_id: UUID | None = None
@@ -214,7 +214,7 @@ def _operation(write: Write) -> Operation:
 
 
 def layout_operation(check: LayoutCheck) -> Operation:
-    """Return the operation that fails the transaction under another layout; it stores a layout where there is none."""
+    """Return the operation that fails the transaction under another layout; it stores a layout if there is none."""
     if check.claim is None:
         return ("check", znodes.LAYOUT, check.version)
     return ("set", znodes.LAYOUT, znodes.encode_layout(Layout(check.claim)), check.version)
@@ -350,11 +350,11 @@ def _too_large(size: int, most: int) -> BodyTooLargeError:
     )
 
 
-# ---------------------------------------------------------------- the answer
+# ---------------------------------------------------------------- the reply
 
 
 def classify_reply(made: Operations, results: Sequence[Any]) -> TransactionResult:
-    """Return the meaning of ZooKeeper's list of results.
+    """Return the result of a transaction by ZooKeeper's list of results.
 
     A failed transaction's list holds the real error at the operation that failed, and stand-ins at all others.
     """
@@ -371,7 +371,7 @@ def classify_reply(made: Operations, results: Sequence[Any]) -> TransactionResul
         if was_set is not None and was_set.mzxid != stat.mzxid:
             raise AssertionError("Operations of one ZooKeeper transaction have different zxids")
         versions[write.path] = 0 if was_set is None else was_set.version
-        # A transaction can check versions and nothing else, and the versions of a znode made again begin anew.
+        # A transaction can check versions and nothing else, and the versions of a recreated znode start again at 0.
         if was_set is not None and write.czxid is not None and was_set.czxid != write.czxid:
             recreated[write.path] = was_set.czxid
         if isinstance(write, EntityWrite):

@@ -39,7 +39,7 @@ _MOST: Final = 1_000
 
 
 class UnnotifiedWrites:
-    """The walk over one cluster's znodes."""
+    """Finds one cluster's writes without a notification, and writes the missing notifications."""
 
     def __init__(
         self,

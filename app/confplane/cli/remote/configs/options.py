@@ -101,7 +101,7 @@ NAMES: Final = (*_METAVARS, *_SPELLINGS)
 
 
 class ParsedOptions:
-    """The options of a command line, in their order."""
+    """The parsed options of a command line, in their order."""
 
     def __init__(self, options: Sequence[tuple[str, str]]) -> None:
         self.options = options
@@ -116,7 +116,7 @@ class ParsedOptions:
         return [value for each, value in self.options if each == name]
 
     def value(self, name: str) -> str | None:
-        """Return the value of an option that may be given once; None where it is absent.
+        """Return the value of an option that may be given once; None if it is absent.
 
         Raises:
             InvalidRequestError: It is given more than once.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confplane.cli.remote.selection import EntityReader, ListedEntity, Value
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'
-"""The words of each command in front of its options."""
+"""The words of each command before its options."""
 _HEAD: Final = """\
 #!/bin/sh
 # Configs of the cluster {cluster}, as commands of Kafka's own tool. Topics must exist, and brokers must run.
@@ -42,11 +42,11 @@ _END: Final = "END"
 
 
 async def render(reader: EntityReader, command: str) -> AsyncIterator[str]:
-    """Write a script.
+    """Yield the lines of a script.
 
     Args:
-        source: The entities.
-        command: The words of each command in front of its options.
+        reader: The entities.
+        command: The words of each command before its options.
     """
     yield _HEAD.format(cluster=reader.client.cluster)
     async for each in reader.read(*FacetName):
@@ -69,7 +69,7 @@ def _lines(reader: EntityReader, each: ListedEntity, command: str) -> Iterator[s
 
 
 def _reason(facet: FacetName, key: str, value: Value) -> str | None:
-    """Return the reason for which Kafka's tool can't set a value; None where it can."""
+    """Return the reason for which Kafka's tool can't set a value; None if it can."""
     if facet is FacetName.CLIENT_CONFIGS:
         return "Kafka's tool has no client configs"
     if not _KEY.fullmatch(key):

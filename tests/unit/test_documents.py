@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
+GLOSSARY: Final = (ROOT / "docs/glossary.md").read_text()
 ARCHITECTURE: Final = (ROOT / "docs/architecture.md").read_text()
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
@@ -93,3 +94,24 @@ def test_each_file_that_the_architecture_names_is_there() -> None:
     named = set(re.findall(r"`((?:app|tests)/[a-z_/0-9]+\.py)`", ARCHITECTURE))
     assert len(named) > 50
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a document."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", GLOSSARY))))
+def test_each_link_of_the_glossary_leads_to_a_heading(link: str) -> None:
+    name, _, anchor = link.partition("#")
+    document = ROOT / "docs" / (name or "glossary.md")
+    assert document.is_file()
+    assert not anchor or anchor in anchors(document)
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    groups = [re.findall(r"^\| (.*?) \|", group, re.MULTILINE)[1:] for group in GLOSSARY.split("\n## ")[1:]]
+    assert [group for group in groups if [term.lower() for term in group] != sorted(map(str.lower, group))] == []
+    assert sum(map(len, groups)) >= 150

@@ -20,6 +20,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 _ABSENT = object()
+_NO_STREAM = httpx.ByteStream(b"")
 _UNSENDABLE = (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
 """Exceptions of httpx for a URL or a header that no request can have."""
 FAILURES = (httpx.RequestError, ssl.SSLError, *_UNSENDABLE)
@@ -33,6 +34,8 @@ def answer_of(call: ApiCall[T], response: httpx.Response) -> Answer[T]:
         ProblemError: The service answered with an error, or a server in between with anything but a success.
         ClientError: The answer is not one of the service.
     """
+    # It was read in full. httpx's stream refers to its response: without the stream no cycle keeps the body in memory.
+    response.stream = _NO_STREAM
     headers = response.headers
     unchanged = response.status_code == HTTPStatus.NOT_MODIFIED and call.conditional
     if not response.is_success and not unchanged:

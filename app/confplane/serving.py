@@ -116,8 +116,8 @@ def create_app(
 
     rollups = PostgresRollups(parts.database)
     rollup_watch = RollupWatch(list(parts.stores), rollups)
-    observers = [observation.observer for observation in parts.kraft_wirings.values()]
-    appliers = [observation.applier for observation in parts.kraft_wirings.values()]
+    observers = [wiring.observer for wiring in parts.kraft_wirings.values()]
+    appliers = [wiring.applier for wiring in parts.kraft_wirings.values()]
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     @asynccontextmanager
@@ -156,7 +156,9 @@ def create_app(
         *observers,
         *unobserved,
     )
-    readiness = Readiness(parts.clusters, parts.audit, warning_sources)
+    readiness = Readiness(
+        parts.clusters, parts.audit, warning_sources, tokens_read=lambda: token_cache.age_s() is not None
+    )
     traffic = Traffic()
     measured: list[MetricsSource] = [
         token_cache,

@@ -10,7 +10,6 @@ import pytest
 from confplane.audit.migrate import upgrade
 from confplane.devstack.postgres import SERVICE
 from tests.support.service import Service
-from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,13 +35,7 @@ def test_names_need_a_token(
     with Service(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
         given = service.token if token == "right" else token
         headers = {} if given is None else {"Authorization": f"Bearer {given}"}
-
-        def readyz() -> httpx.Response | None:
-            """Return the response once the service has read its tokens. Until then it contains an additional warning."""
-            response = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
-            return None if "Tokens and grants were not read yet" in response.text else response
-
-        answer = wait_for(readyz)
+        answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
     assert answer.status_code == 200
     body: dict[str, Any] = answer.json()
     assert len(body["warnings"]) == 3, body["warnings"]

@@ -25,6 +25,7 @@ class Stores:
         self.mirror = MirrorState.FRESH
         self.fault: str | None = None
         self.checks = 0
+        self.tokens_read = True
         self.asked = asyncio.Event()
         self.answers = asyncio.Event()
         self.answers.set()
@@ -53,7 +54,7 @@ async def stores() -> Stores:
 async def readiness(stores: Stores) -> Readiness:
     clusters: Any = [SimpleNamespace(name="default", store=stores)]
     audit: Any = stores
-    return Readiness(clusters, audit)
+    return Readiness(clusters, audit, tokens_read=lambda: stores.tokens_read)
 
 
 def frozen(report: ReadinessState) -> str | None:
@@ -93,7 +94,9 @@ async def test_it_is_ready_from_the_first_time_on_at_which_all_stores_were_there
     assert await state() == (False, True, None)
     stores.mirror, stores.fault = MirrorState.FRESH, "Postgres is away"
     assert await state() == (False, True, "Postgres is away")
-    stores.fault = None
+    stores.fault, stores.tokens_read = None, False
+    assert await state() == (False, False, None)
+    stores.tokens_read = True
     assert await state() == (True, False, None)
     stores.fault = "Postgres is away"
     assert await state() == (True, True, "Postgres is away")

@@ -1,6 +1,7 @@
 """Readiness: the state of a process's stores, and warnings for operators.
 
-Ready means: every cluster's mirror was loaded, and Postgres has answered with the right schema, once since the start.
+Ready means: every cluster's mirror was loaded, Postgres has answered with the right schema, and tokens and grants were
+read, each once since the start. Without tokens and grants every caller but the admin token would be answered 503.
 Later losses make the service *degraded*, not unready: reads still come from the mirror, and a balancer that takes the
 process out would end them too. A process that is stopping is not ready, though it still serves for a while.
 """
@@ -16,7 +17,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from confplane.services.clusters import ClusterRegistry
     from confplane.services.operator_warnings import OperatorWarning
@@ -57,9 +58,24 @@ class WarningSource(Protocol):
 
 
 class Readiness:
-    """Answers readiness probes."""
+    """Answers readiness probes.
 
-    def __init__(self, clusters: ClusterRegistry, audit: AuditLog, background: Collection[WarningSource] = ()) -> None:
+    Args:
+        clusters: All clusters.
+        audit: The trail, whose Postgres is checked.
+        background: The sources of warnings.
+        tokens_read: Returns True once tokens and grants were read.
+    """
+
+    def __init__(
+        self,
+        clusters: ClusterRegistry,
+        audit: AuditLog,
+        background: Collection[WarningSource] = (),
+        *,
+        tokens_read: Callable[[], bool],
+    ) -> None:
+        self._tokens_read = tokens_read
         self._clusters = clusters
         self._audit = audit
         self._background = background
@@ -86,7 +102,7 @@ class Readiness:
             *(warning for work in self._background for warning in work.warnings()),
         ]
         sound = postgres.fault is None and all(status.connected and status.loaded for status in statuses.values())
-        self._was_ready = self._was_ready or sound
+        self._was_ready = self._was_ready or (sound and self._tokens_read())
         self._warnings = len(warnings)
         ready = self._was_ready and not self.stopping
         return ReadinessState(ready, not sound, self.stopping, statuses, postgres.fault, tuple(warnings))

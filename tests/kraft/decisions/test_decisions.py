@@ -26,7 +26,7 @@ SEED = 1
 
 
 def test_the_differences_are_the_rows_of_the_page() -> None:
-    part = PAGE.read_text().partition("## Verdicts before the commit")[2].partition("\n## ")[0]
+    part = PAGE.read_text().partition("## Decisions before the commit")[2].partition("\n## ")[0]
     rows = [line.removeprefix("| ").partition(" |")[0] for line in part.splitlines() if line.startswith("| ")]
     assert sorted(row for row in rows if row != "alter") == sorted(ROWS)
 

@@ -82,7 +82,7 @@ def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
 
 def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:
     """Evaluate an expression in a fork and return its text."""
-    names = "import os, random, secrets, sys, uuid_utils; from confplane.store.session.clock import Clock"
+    names = "import os, random, secrets, sys, uuid_utils; from confplane.store.session.clock import ZooKeeperClock"
     code = f"{names}; sys.stdout.write(str({expression}) + chr(10))"
     with (tmp_path / "out").open("w+b") as out:
         process = fork_server.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)
@@ -105,7 +105,7 @@ def test_a_fork_has_the_environment_that_it_was_given_and_no_other_open_files(tm
         "uuid_utils.uuid7().bytes[9:]",
         "random.random()",
         "secrets.token_hex()",
-        pytest.param("Clock('default').new_id().bytes[9:]", id="ids of changes"),
+        pytest.param("ZooKeeperClock('default').new_id().bytes[9:]", id="ids of changes"),
     ],
 )
 def test_forks_share_no_chance(tmp_path: Path, source: str) -> None:

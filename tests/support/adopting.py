@@ -107,7 +107,7 @@ async def kill(one: Observing, step: str) -> None:
                 patch.setattr(one.kafka, "alter_quotas", end)
                 patch.setattr(one.kafka, "alter_configs", end)
             case "answer":
-                patch.setattr(one.kafka, "behind_request", end)
+                patch.setattr(one.kafka, "after_request", end)
             case _:
                 patch.setattr(one.states, step, end)
         with pytest.raises(Killed):

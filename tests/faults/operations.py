@@ -105,7 +105,7 @@ class Operations:
     def _asked(self, operation: Operation, chooser: random.Random) -> Operation:
         """Return a request as it is sent: mostly plain, as users send theirs, and now and then with more that it asks.
 
-        Plain ones go a way of their own through the service (app/confplane/api/direct.py).
+        Plain ones take the shortest path through the service (app/confplane/api/routing/lookup.py).
         """
         drawn, number = chooser.random(), next(self._values)
         reason, ticket = f"for {number}", f"T-{number}"

@@ -226,7 +226,7 @@ async def test_the_last_use_only_rises_and_changes_no_version(store: PostgresAcc
     loaded = await store.load(None)
     assert loaded is not None
     for at in (NOW, NOW - timedelta(hours=1)):
-        await store.note_use({made.id: at, uuid7(): at})
+        await store.record_use({made.id: at, uuid7(): at})
     assert (await store.find_token(made.id)) == replace(made, last_used_at=NOW)
     assert await store.load(loaded.version) is None
 

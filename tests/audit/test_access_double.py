@@ -178,8 +178,8 @@ async def test_both_answer_alike(pool: Database, seed: int) -> None:
     assert len(versions) > STEPS // 2
     for version in versions:
         await both.ask("load", version)
-    await both.ask("note_use", {token.id: walk.now for token in walk.tokens[1:3]})
-    await both.ask("note_use", {walk.tokens[1].id: walk.now - timedelta(days=1)})
+    await both.ask("record_use", {token.id: walk.now for token in walk.tokens[1:3]})
+    await both.ask("record_use", {walk.tokens[1].id: walk.now - timedelta(days=1)})
     await compare_lists(both)
     await both.ask("add_events", [walk.change()])
     for query in (

@@ -17,7 +17,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.kraft import apply_queue as lines
-from confplane.services.kraft.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyStates
+from confplane.services.kraft.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyState
 from confplane.services.ports.applying import AlterRefused, AlterUnknown, Delivery
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble
@@ -153,12 +153,12 @@ async def test_waits_of_a_process_share_their_queries(opened: Opener, leader: Ob
     await until(lambda: bool(queries))
     await apply(leader)
     found = [each for wait in waits for each in (await wait).values()]
-    assert set(found[:500]) == {ApplyStatus(ChangeApplyStates.APPLIED, revisions[ALICE.id])}
-    assert set(found[500:]) == {ApplyStatus(ChangeApplyStates.REFUSED, None, 42, "Invalid quota")}
+    assert set(found[:500]) == {ApplyStatus(ChangeApplyState.APPLIED, revisions[ALICE.id])}
+    assert set(found[500:]) == {ApplyStatus(ChangeApplyState.REFUSED, None, 42, "Invalid quota")}
     assert len(queries) < 100
     # Without a leader a wait ends as it is.
     revision = await written(leader, ALICE, RATE, 3)
-    assert await standings.wait({ALICE.id: revision}, soon(0)) == {ALICE.id: ApplyStatus(ChangeApplyStates.PENDING)}
+    assert await standings.wait({ALICE.id: revision}, soon(0)) == {ALICE.id: ApplyStatus(ChangeApplyState.PENDING)}
 
 
 class LaggingStore:
@@ -188,7 +188,7 @@ async def test_a_change_that_a_process_has_not_heard_of_is_not_undone(leader: Ob
     assert not wait.done()
     behind.is_behind = False
     await apply(leader)
-    assert await wait == {ALICE.id: ApplyStatus(ChangeApplyStates.APPLIED, revision)}
+    assert await wait == {ALICE.id: ApplyStatus(ChangeApplyState.APPLIED, revision)}
 
 
 async def test_a_refusal_keeps_what_was_applied_before(leader: Observing, kafka: KafkaDouble) -> None:
@@ -197,12 +197,10 @@ async def test_a_refusal_keeps_what_was_applied_before(leader: Observing, kafka:
     kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     second = await written(leader, ALICE, RATE, 2)
     await apply(leader)
-    refused = ApplyStatus(ChangeApplyStates.REFUSED, first, 42, "Invalid quota")
+    refused = ApplyStatus(ChangeApplyState.REFUSED, first, 42, "Invalid quota")
     standings = ApplyWaiter(leader.store, leader.states)
     # A wait that wakes up late is told of its own revision.
-    assert await standings.wait({ALICE.id: first}, soon(60)) == {
-        ALICE.id: ApplyStatus(ChangeApplyStates.APPLIED, first)
-    }
+    assert await standings.wait({ALICE.id: first}, soon(60)) == {ALICE.id: ApplyStatus(ChangeApplyState.APPLIED, first)}
     assert await standings.wait({ALICE.id: second}, soon(60)) == {ALICE.id: refused}
     node = leader.store.get(Tree.CONFIG, ALICE.id)
     assert node is not None
@@ -219,11 +217,11 @@ async def test_what_waits_alone_for_a_broker_does_not_hold_the_revision_back(
     assert leader.applier.report().held.count == 1
     await wait_applied(leader, alone)
     # The revision is passed, and the change waits all the same.
-    assert await standings.wait({BROKER.id: alone}, soon(0)) == {BROKER.id: ApplyStatus(ChangeApplyStates.PENDING)}
+    assert await standings.wait({BROKER.id: alone}, soon(0)) == {BROKER.id: ApplyStatus(ChangeApplyState.PENDING)}
     kafka.away = False
     await apply(leader)
     assert await standings.wait({BROKER.id: alone}, soon(60)) == {
-        BROKER.id: ApplyStatus(ChangeApplyStates.APPLIED, alone)
+        BROKER.id: ApplyStatus(ChangeApplyState.APPLIED, alone)
     }
 
 
@@ -242,7 +240,7 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     # Nobody else waits for it: neither the line of the quotas, nor the revision.
     assert [line.due for line in leader.applier._queues.values()] == [0.0]
     await wait_applied(leader, other)
-    assert await standings.wait({BOB.id: other}, soon(60)) == {BOB.id: ApplyStatus(ChangeApplyStates.APPLIED, other)}
+    assert await standings.wait({BOB.id: other}, soon(60)) == {BOB.id: ApplyStatus(ChangeApplyState.APPLIED, other)}
     assert report.pending == 1
     # It is sent again, and may be lost, before it ends.
     del kafka.refusals[ALICE]
@@ -251,9 +249,7 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     report = leader.applier.report()
     assert (report.held.count, report.unknown.count) == (0, 1)
     await apply(leader)
-    assert await standings.wait({ALICE.id: alone}, soon(60)) == {
-        ALICE.id: ApplyStatus(ChangeApplyStates.APPLIED, alone)
-    }
+    assert await standings.wait({ALICE.id: alone}, soon(60)) == {ALICE.id: ApplyStatus(ChangeApplyState.APPLIED, alone)}
     report = leader.applier.report()
     assert (report.held.count, report.unknown.count, report.pending) == (0, 0, 0)
 
@@ -303,7 +299,7 @@ async def test_a_change_of_a_topic_that_went_is_no_applied_one(leader: Observing
     await apply(leader)
     await leader.poll()
     [standing] = (await wait).values()
-    assert (standing.state, standing.revision, standing.code) == (ChangeApplyStates.REFUSED, None, None)
+    assert (standing.state, standing.revision, standing.code) == (ChangeApplyState.REFUSED, None, None)
     assert standing.message is not None
 
 

@@ -161,8 +161,8 @@ async def test_records_that_a_poll_may_have_seen_restore_no_older_value(
     follower = one.observer.poll_loop._writer
 
     def records(after: int, until_: int, *values: str) -> EntityObservation:
-        sighting = ObservedRange(after, until_, 0, exact=True, writes=len(values))
-        return EntityObservation(ALICE, sighting, until_, records=tuple((RATE, value) for value in values))
+        observed_range = ObservedRange(after, until_, 0, exact=True, writes=len(values))
+        return EntityObservation(ALICE, observed_range, until_, records=tuple((RATE, value) for value in values))
 
     before = len(await one.followed())
     followed = await follower.follow([records(14, 15, "7")], in_order=True)

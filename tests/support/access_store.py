@@ -75,7 +75,7 @@ class MemoryAccessStore:
         page = sorted((each for each in found if after is None or each.id > after), key=lambda each: each.id)
         return page[:page_size], page[page_size - 1].id if len(page) > page_size else None
 
-    async def note_use(self, used: dict[UUID, datetime]) -> None:
+    async def record_use(self, used: dict[UUID, datetime]) -> None:
         for token_id, at in used.items():
             row = self._tokens[token_id]
             row.token = replace(row.token, last_used_at=max(at, row.token.last_used_at or at))

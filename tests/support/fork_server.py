@@ -49,7 +49,10 @@ _IMPORTED: Final = (
     "psycopg_binary",
     # What commands over the API import when they run.
     "anyio._backends._asyncio",
-    *(f"confplane.cli.remote.{name}" for name in ("alter", "apply_results", "configs.command", "entities", "export.command")),
+    *(
+        f"confplane.cli.remote.{name}"
+        for name in ("alter", "apply_results", "configs.command", "entities", "export.command")
+    ),
     *(f"confplane.cli.remote.{name}" for name in ("audit", "drift", "get", "load", "profiles", "session")),
 )
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")

@@ -211,7 +211,7 @@ class PostgresAccessStore:
         found = [_token(row) for row in rows[:page_size]]
         return found, found[-1].id if len(rows) > page_size else None
 
-    async def note_use(self, used: dict[UUID, datetime]) -> None:
+    async def record_use(self, used: dict[UUID, datetime]) -> None:
         """Raise the times of the last use: see the port."""
         await self._database.execute(_NOTE_USE, ids=list(used), times=list(used.values()))
 

@@ -29,7 +29,7 @@ from confplane.services.ports.applying import (
     DriftRecord,
     TargetState,
 )
-from confplane.services.ports.kafka import kraft_type_of_kind
+from confplane.services.ports.kafka import kraft_type_of_entity_type
 from confplane.services.ports.trail import FOLLOWING
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ class PostgresTargetStates:
 
     async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
         """Drop the states of some of a cluster's entity types: see the port."""
-        types = [kind.value for kind in EntityType if kraft_type_of_kind(kind) in entity_types]
+        types = [kind.value for kind in EntityType if kraft_type_of_entity_type(kind) in entity_types]
 
         async def work(connection: AsyncConnection) -> None:
             for statement in _FORGET:

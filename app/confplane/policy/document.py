@@ -117,7 +117,7 @@ class _PolicyModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _MatchModel(_PolicyModel):
+class _Match(_PolicyModel):
     facets: Annotated[list[_Facet], Field(min_length=1), BeforeValidator(_listed)] | None = None
     types: Annotated[list[_Kind], Field(min_length=1), BeforeValidator(_listed)] | None = None
     names: Annotated[dict[_Component, _Texts], Field(min_length=1)] | None = None
@@ -125,7 +125,7 @@ class _MatchModel(_PolicyModel):
     except_principals: _Texts | None = None
 
     @model_validator(mode="after")
-    def _matches_something(self) -> _MatchModel:
+    def _matches_something(self) -> _Match:
         if not self._kinds():
             raise ValueError("matches no entity: the facets, types and names do not go together")
         for kind, texts in (self.names or {}).items():
@@ -149,12 +149,12 @@ class _MatchModel(_PolicyModel):
         )
 
 
-class _RangeModel(_PolicyModel):
+class _Range(_PolicyModel):
     min: _Number | None = None
     max: _Number | None = None
 
     @model_validator(mode="after")
-    def _has_room(self) -> _RangeModel:
+    def _has_room(self) -> _Range:
         if self.min is None and self.max is None:
             raise ValueError("needs min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -162,20 +162,20 @@ class _RangeModel(_PolicyModel):
         return self
 
 
-class _RuleModel(_PolicyModel):
+class _Rule(_PolicyModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     description: _Text | None = None
-    match: _MatchModel = _MatchModel()
+    match: _Match = _Match()
     protected: Literal[True] | None = None
     allow_keys: _Texts | None = None
     deny_keys: _Texts | None = None
-    ranges: Annotated[dict[_Text, _RangeModel], Field(min_length=1)] | None = None
+    ranges: Annotated[dict[_Text, _Range], Field(min_length=1)] | None = None
     values: Annotated[dict[_Text, _Allowed], Field(min_length=1)] | None = None
     deny_removal: _Texts | None = None
 
     @model_validator(mode="after")
-    def _demands_something(self) -> _RuleModel:
-        demands = sorted(set(_RuleModel.model_fields) - {"name", "description", "match"})
+    def _demands_something(self) -> _Rule:
+        demands = sorted(set(_Rule.model_fields) - {"name", "description", "match"})
         if all(getattr(self, demand) is None for demand in demands):
             raise ValueError(f"the rule demands nothing; it needs one or more of {', '.join(demands)}")
         return self
@@ -196,7 +196,7 @@ class _RuleModel(_PolicyModel):
 
 
 class _Document(_PolicyModel):
-    rules: Annotated[list[_RuleModel], Field(min_length=1)]
+    rules: Annotated[list[_Rule], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> _Document:

@@ -1,4 +1,4 @@
-"""``confplane rollups`` for spark-submit, which runs a file: ``spark-submit .../app/rollups/__main__.py run all ...``.
+"""``confplane rollups`` for spark-submit, which runs a file: ``spark-submit .../rollups/__main__.py run all ...``.
 
 Also as ``python -m confplane.rollups``.
 """

@@ -183,7 +183,7 @@ class TokenCache(BackgroundService):
         used, self._unrecorded_uses = self._unrecorded_uses, {}
         if used:
             try:
-                await self._store.note_use({key: datetime.fromtimestamp(at, UTC) for key, at in used.items()})
+                await self._store.record_use({key: datetime.fromtimestamp(at, UTC) for key, at in used.items()})
             except UnavailableError:
                 self._unrecorded_uses = used | self._unrecorded_uses
 

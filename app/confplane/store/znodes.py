@@ -489,7 +489,7 @@ def encode_target(target: Target) -> bytes:
         "paused": target.paused,
     }
     # An earlier release, which knows one mode for all, reads no version 2, and so writes no config of the cluster.
-    modes = {area.value: mode for area, mode in target.modes.items()}
+    modes = {entity_type.value: mode for entity_type, mode in target.modes.items()}
     return orjson.dumps(known | {"modes": modes} if modes else known)
 
 
@@ -513,8 +513,8 @@ def decode_target(data: bytes | None) -> Target | None:
         } if mode in set(TargetMode):
             modes = more.get("modes", {})
             if isinstance(modes, dict):
-                by_area = {KraftEntityType(area): TargetMode(each) for area, each in modes.items()}
-                return Target(cluster_id, TargetMode(mode), imported, paused, by_area)
+                by_entity_type = {KraftEntityType(entity_type): TargetMode(each) for entity_type, each in modes.items()}
+                return Target(cluster_id, TargetMode(mode), imported, paused, by_entity_type)
     raise ValueError("it is not of a form that this version knows")
 
 

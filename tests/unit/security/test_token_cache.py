@@ -44,7 +44,7 @@ class Tables:
         found, self.next = self.next, None
         return found
 
-    async def note_use(self, used: dict[UUID, datetime]) -> None:
+    async def record_use(self, used: dict[UUID, datetime]) -> None:
         if self.away:
             raise UnavailableError("Postgres is away")
         self.used |= used

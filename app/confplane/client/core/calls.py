@@ -103,8 +103,8 @@ class UnkeyedWriteOptions(CommonWriteOptions, total=False):
     """The reason, for the trail."""
 
 
-class IfMatch(UnkeyedWriteOptions, total=False):
-    """The terms of a write of one resource that takes no Idempotency-Key."""
+class UnkeyedConditionalWriteOptions(UnkeyedWriteOptions, total=False):
+    """Options of a write of one resource without an Idempotency-Key."""
 
     if_match: str | None
     """The ETag that the resource must have, as :attr:`Answer.etag` returned it. A write with None fails with ValueError
@@ -125,7 +125,7 @@ class ConditionalWriteOptions(WriteOptions, total=False):
     """Options of a conditional write of one resource."""
 
     if_match: str | None
-    """As of :class:`IfMatch`."""
+    """As of :class:`UnkeyedConditionalWriteOptions`."""
     if_none_match: str
     """``*``: the resource must not be there."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, IfMatch, UnkeyedWriteOptions
+    from confplane.client.core.calls import ApiCall, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
     from confplane.client.types import (
         AccessChangeData,
         AccessChangePage,
@@ -102,12 +102,14 @@ class Grants(Family[S]):
         return call("GET", f"{_GRANTS}/{segment(grant_id)}")
 
     @operation
-    def put(self, grant_id: str, grant: GrantBody, **terms: Unpack[IfMatch]) -> ApiCall[GrantData]:
+    def put(
+        self, grant_id: str, grant: GrantBody, **terms: Unpack[UnkeyedConditionalWriteOptions]
+    ) -> ApiCall[GrantData]:
         """Replace a grant."""
         return call("PUT", f"{_GRANTS}/{segment(grant_id)}", terms, json=grant)
 
     @operation
-    def delete(self, grant_id: str, **terms: Unpack[IfMatch]) -> ApiCall[GrantData]:
+    def delete(self, grant_id: str, **terms: Unpack[UnkeyedConditionalWriteOptions]) -> ApiCall[GrantData]:
         """Delete a grant."""
         return call("DELETE", f"{_GRANTS}/{segment(grant_id)}", terms)
 

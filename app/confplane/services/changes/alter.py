@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.edits import Drafter
-    from confplane.services.changes.entities import DecideEntity, DryRunEdit, EntitiesDecision, RefreshEntities
+    from confplane.services.changes.entities import DecidedDrafts, DecideEntity, DryRunEdit, RefreshEntities
     from confplane.services.changes.idempotency import RequestRun
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet
@@ -310,7 +310,7 @@ class AlterService:
         async def send(load: Sequence[ReadyEdit]) -> None:
             store = changes[load[0].position][0].cluster_facet.store
 
-            def report(number: int, ended: ChangeResult[EntitiesDecision] | Exception) -> None:
+            def report(number: int, ended: ChangeResult[DecidedDrafts] | Exception) -> None:
                 if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
                     bulk.failed(ended)
                     return

@@ -88,7 +88,7 @@ class PlacedDraft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EntitiesDecision:
+class DecidedDrafts:
     """The drafts of the edits, up to the first that failed."""
 
     drafts: Sequence[PlacedDraft]
@@ -124,7 +124,7 @@ class EntitiesChange:
         self.paths = list(dict.fromkeys(full_path(item.cluster_facet.tree, item.edit.entity) for item in items))
         self.waits = any(item.dry_run is not None for item in items)
 
-    async def decide(self, *, again: bool) -> Draft[EntitiesDecision] | NoChange[EntitiesDecision]:
+    async def decide(self, *, again: bool) -> Draft[DecidedDrafts] | NoChange[DecidedDrafts]:
         """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
         # Client configs may have moved to the other tree since an earlier attempt.
         places = {
@@ -155,7 +155,7 @@ class EntitiesChange:
         if not changed:
             return self._unchanged(placed, nodes, drafts, None)
         return Draft(
-            EntitiesDecision(drafts),
+            DecidedDrafts(drafts),
             writes=tuple(first.draft.write(first.cluster_facet) for first, *_ in changed.values()),
             entities=tuple(map(_row, changed.values())),
             answers=() if self._caller.run is None else tuple(each.draft.answer(each.cluster_facet) for each in drafts),
@@ -221,7 +221,7 @@ class EntitiesChange:
         nodes: _Nodes,
         drafts: Sequence[PlacedDraft],
         error: ConfplaneError | None,
-    ) -> NoChange[EntitiesDecision]:
+    ) -> NoChange[DecidedDrafts]:
         """Return the decision to write nothing, which rests on the nodes of the edits up to the last placed one."""
         seen: dict[Znode, tuple[Tree, Entity, int | None]] = {}
         for cluster_facet, item in zip(placed, self._items, strict=False):
@@ -229,7 +229,7 @@ class EntitiesChange:
             node = nodes[znode]
             if not isinstance(node, UnavailableError):
                 seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
-        return NoChange(EntitiesDecision(drafts), error, tuple(seen.values()), _layout(placed))
+        return NoChange(DecidedDrafts(drafts), error, tuple(seen.values()), _layout(placed))
 
     def _check_policies(self, policies: Policies, cluster_facet: ClusterFacet, draft: EntityDraft) -> None:
         entity, after = draft.edit.entity, draft.after
@@ -312,7 +312,7 @@ def _row(drafts: Sequence[PlacedDraft]) -> IntentEntity:
 # ---------------------------------------------------------------- results
 
 
-def results_of(ended: ChangeResult[EntitiesDecision], edits: Sequence[Edit]) -> list[EditResult]:
+def results_of(ended: ChangeResult[DecidedDrafts], edits: Sequence[Edit]) -> list[EditResult]:
     """Return the results of a change's edits."""
     drafts = ended.decided.drafts
     if ended.error is not None:

@@ -223,8 +223,8 @@ class IdempotencyService(BackgroundService):
     async def _begin(
         self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, ended: RequestRun | None
     ) -> StoredAnswer | RequestRun:
-        pause, look_at = _FIRST_PAUSE_S, time.monotonic()
-        if ended is not None and look_at >= deadline:
+        pause, check_at = _FIRST_PAUSE_S, time.monotonic()
+        if ended is not None and check_at >= deadline:
             raise _busy()
         while (row := await self._keys.find(key.key)) is not None:
             if row.body != key.body:
@@ -238,9 +238,9 @@ class IdempotencyService(BackgroundService):
                 self._begun["replayed"] += 1
                 return row.answer
             over = not row.in_time or (ended is not None and row.holder == ended.holder)
-            if not over and time.monotonic() >= look_at:
+            if not over and time.monotonic() >= check_at:
                 over = not await _is_there(store, row.writer, deadline)
-                look_at = time.monotonic() + _WRITER_CHECK_S
+                check_at = time.monotonic() + _WRITER_CHECK_S
             if over:
                 run = await self._take_over(key, row, store, deadline)
                 if run is not None:

@@ -301,7 +301,7 @@ class ApplyQueue:
                 self._hold(entity_id, error.detail)
                 continue
             deliveries.append(candidate.to_delivery(entity, keys, secrets, topic_ids.get(entity_id)))
-            if same := candidate.already_applied(deliveries[-1]):
+            if same := candidate.applied_keys(deliveries[-1]):
                 taken[entity_id] = same
         named = await self._parts.states.keys_in_open_changes(self._parts.store.name, taken)
         left = {name: {key for key in same if (name, key) not in named} for name, same in taken.items()}

@@ -35,7 +35,7 @@ _MOST: Final = 1_000
 """Entities in one query."""
 
 
-class ChangeApplyStates(StrEnum):
+class ChangeApplyState(StrEnum):
     """The states of a change in the Kafka cluster."""
 
     APPLIED = "applied"
@@ -50,7 +50,7 @@ class ChangeApplyStates(StrEnum):
 class ApplyStatus:
     """The apply status of an entity's config in the Kafka cluster."""
 
-    state: ChangeApplyStates
+    state: ChangeApplyState
     revision: int | None = None
     """The newest revision of the entity that the cluster has taken; None before the first client change."""
     code: int | None = None
@@ -59,7 +59,7 @@ class ApplyStatus:
     """Kafka's error message, or the reason why the change was undone; None unless refused."""
 
 
-PENDING: Final = ApplyStatus(ChangeApplyStates.PENDING)
+PENDING: Final = ApplyStatus(ChangeApplyState.PENDING)
 
 
 @dataclass(eq=False, slots=True)
@@ -176,9 +176,9 @@ class ApplyWaiter:
                 wait.last = _followed_status(node, wait.revision) or _status(known.get(entity_id), wait.revision)
                 # The mirror may not have the change of another process yet.
                 waits = (node is not None and bool(pending_keys(node.extra))) or mirrored < wait.revision
-                if wait.last.state is ChangeApplyStates.PENDING and not waits:
-                    wait.last = replace(wait.last, state=ChangeApplyStates.REFUSED, message=_UNDONE)
-                if wait.last.state is not ChangeApplyStates.PENDING and not wait.ended.done():
+                if wait.last.state is ChangeApplyState.PENDING and not waits:
+                    wait.last = replace(wait.last, state=ChangeApplyState.REFUSED, message=_UNDONE)
+                if wait.last.state is not ChangeApplyState.PENDING and not wait.ended.done():
                     wait.ended.set_result(wait.last)
 
     async def _known(self, entity_ids: Collection[str]) -> dict[str, TargetState]:
@@ -199,7 +199,7 @@ def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:
     """Return the apply status of a revision that follows the cluster; None for any other."""
     if node is None or node.mzxid != revision or pending_keys(node.extra):
         return None
-    return ApplyStatus(ChangeApplyStates.APPLIED, revision)
+    return ApplyStatus(ChangeApplyState.APPLIED, revision)
 
 
 def _status(state: TargetState | None, revision: int) -> ApplyStatus:
@@ -212,7 +212,7 @@ def _status(state: TargetState | None, revision: int) -> ApplyStatus:
         return PENDING
     taken, sent = state.applied_mzxid or None, state.sent_mzxid
     if state.refused is not None and (sent == revision or sent > revision > (taken or 0)):
-        return ApplyStatus(ChangeApplyStates.REFUSED, taken, state.refused.code, state.refused.text)
+        return ApplyStatus(ChangeApplyState.REFUSED, taken, state.refused.code, state.refused.text)
     if taken is not None and taken >= revision:
-        return ApplyStatus(ChangeApplyStates.APPLIED, taken)
-    return ApplyStatus(ChangeApplyStates.PENDING, taken)
+        return ApplyStatus(ChangeApplyState.APPLIED, taken)
+    return ApplyStatus(ChangeApplyState.PENDING, taken)

@@ -60,7 +60,7 @@ class EntityObservation:
     """One entity as it was observed in the cluster."""
 
     entity: Entity
-    sighting: ObservedRange
+    observed_range: ObservedRange
     """The observation as the audit trail records it."""
     after: int
     """The observation includes all records up to this offset."""
@@ -77,9 +77,9 @@ class EntityObservation:
     """The revision at which the znode was emptied for this observation: :attr:`FollowDecision.RECREATED`."""
 
     @property
-    def from_log(self) -> bool:
+    def is_from_log(self) -> bool:
         """True for records of the log, false for a poll."""
-        return self.sighting.exact
+        return self.observed_range.exact
 
 
 class DecisionTable:
@@ -126,21 +126,21 @@ class DecisionTable:
     def decide(self, observed: EntityObservation, node: Node | None) -> tuple[FollowDecision, dict[str, str]]:
         """Return the decision, and the map to store."""
         metadata = metadata_of(observed, node)
-        if observed.from_log and self.applies_to(kraft_type_of(observed.entity)):
+        if observed.is_from_log and self.applies_to(kraft_type_of(observed.entity)):
             # The log does not tell which records are this service's own. Polls follow external changes.
             return FollowDecision.SAME, stored(node)
-        if not observed.from_log:
+        if not observed.is_from_log:
             return self._decide_polled(observed, node, metadata)
         before = stored(node)
         # An earlier run of the log, or a later poll, has already written these records.
-        if observed.sighting.until <= metadata.after:
+        if observed.observed_range.until <= metadata.after:
             return FollowDecision.SAME, before
         decision, after = (
             self._decide_logged(observed, before, metadata)
             if observed.records
             else _decide_topic(observed, before, metadata)
         )
-        if decision is FollowDecision.SAME or observed.sighting.until > metadata.until:
+        if decision is FollowDecision.SAME or observed.observed_range.until > metadata.until:
             return decision, after
         # A poll may already include these records and later ones: it happened at some offset before its last one. A
         # record that is written over such a poll could restore an older value.

@@ -93,7 +93,7 @@ class PendingEntity(NamedTuple):
         values = {key: config.get(key) for key in sorted(keys)}
         return EntityDelivery(entity, Delivery(self.node.id, self.node.mzxid, values, topic_id), secrets)
 
-    def already_applied(self, entity_delivery: EntityDelivery) -> set[str]:
+    def applied_keys(self, entity_delivery: EntityDelivery) -> set[str]:
         """Return the keys whose values the cluster already took, with no followed change since.
 
         They need no further delivery until a change names them again, regardless of other keys. The next poll follows

@@ -113,7 +113,7 @@ class Enforcer:
             intent,
             observed.topic_id,
             dict(observed.stale_writes),
-            {key: BaseValue(value, observed.sighting.until) for key, value in theirs.items()},
+            {key: BaseValue(value, observed.observed_range.until) for key, value in theirs.items()},
         )
 
     def _decide(self, observed: EntityObservation, ours: dict[str, str], theirs: dict[str, str]) -> _KeyDecisions:
@@ -172,5 +172,5 @@ def intent_of(
         ticket=None,
         entities=(row,),
         kind=PUT_BACK,
-        observed=observed.sighting,
+        observed=observed.observed_range,
     )

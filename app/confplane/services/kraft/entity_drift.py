@@ -177,5 +177,5 @@ def build_entity_drift(
         facet,
         tuple(of_key(key) for key in sorted(keys)),
         candidate.refused,
-        None if observed is None else observed.sighting.at_ms,
+        None if observed is None else observed.observed_range.at_ms,
     )

@@ -199,7 +199,7 @@ class EntityTypeState:
             problem="",
         )
 
-    def postpone(self, seconds: float, problem: str) -> None:
+    def record_failed_poll(self, seconds: float, problem: str) -> None:
         """Record a poll that did not count."""
         self.due = time.monotonic() + seconds
         self.report = replace(self.report, problem=problem)

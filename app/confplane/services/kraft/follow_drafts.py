@@ -116,7 +116,7 @@ class FollowDrafts:
             nodes = await self._read(observed, deadline)
         else:
             nodes = [self._store.get(Tree.CONFIG, each.entity.id) for each in observed]
-        decisions, writes, rows, sightings = [], [], [], []
+        decisions, writes, rows, observed_ranges = [], [], [], []
         for each, node in zip(observed, nodes, strict=True):
             decision, after = self.table.decide_in_mode(each, node)
             decisions.append(decision)
@@ -128,7 +128,7 @@ class FollowDrafts:
                 )
             writes.append(_write(each, node, decision, after))
             rows.append(self.row(each, node, after))
-            sightings.append(_sighting(each, node, decision))
+            observed_ranges.append(_observed_range(each, node, decision))
         if not writes:
             return NoChange(tuple(decisions))
         return Draft(
@@ -137,7 +137,7 @@ class FollowDrafts:
             entities=tuple(rows),
             guarded=Guarded.OBSERVED,
             kind=OBSERVED if self.table.imported else IMPORT,
-            observed=min(sightings, key=_begin),
+            observed=min(observed_ranges, key=_begin),
         )
 
     async def _read(self, observed: Sequence[EntityObservation], deadline: float) -> list[Node | None]:
@@ -206,44 +206,50 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
         return op_as_json(key, OpType.SET, shown)
 
 
-def _sighting(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> ObservedRange:
+def _observed_range(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> ObservedRange:
     """Return the sighting for the trail: a run of records that a poll has partly covered is no longer exact.
 
     Neither is the end of an earlier topic, which happened at some record before those of the current topic. The writes
     in the row of a poll come after everything that the znode has.
     """
     metadata = metadata_of(observed, node)
-    sighting = observed.sighting
-    if not sighting.exact:
-        return sighting if metadata.after <= _begin(sighting) else replace(sighting, after=metadata.after)
+    observed_range = observed.observed_range
+    if not observed_range.exact:
+        return (
+            observed_range
+            if metadata.after <= _begin(observed_range)
+            else replace(observed_range, after=metadata.after)
+        )
     if decision is FollowDecision.RECREATED:
-        return replace(sighting, after=None if metadata.after < 0 else metadata.after, exact=False, writes=1)
-    if not observed.records or sighting.after is None:
-        return sighting
-    if metadata.until <= sighting.after:
-        return sighting
-    return replace(sighting, after=max(sighting.after, metadata.after), exact=False, writes=1)
+        return replace(observed_range, after=None if metadata.after < 0 else metadata.after, exact=False, writes=1)
+    if not observed.records or observed_range.after is None:
+        return observed_range
+    if metadata.until <= observed_range.after:
+        return observed_range
+    return replace(observed_range, after=max(observed_range.after, metadata.after), exact=False, writes=1)
 
 
-def _begin(sighting: ObservedRange) -> int:
+def _begin(observed_range: ObservedRange) -> int:
     """Return the offset after which a sighting happened. Of several sightings, the earliest counts for all."""
-    return -1 if sighting.after is None else sighting.after
+    return -1 if observed_range.after is None else observed_range.after
 
 
 def _write(
     observed: EntityObservation, node: Node | None, decision: FollowDecision, after: dict[str, str]
 ) -> EntityWrite:
-    metadata, sighting = metadata_of(observed, node), observed.sighting
+    metadata, observed_range = metadata_of(observed, node), observed.observed_range
     match decision:
         case FollowDecision.REMOVED:
-            left = znode_metadata.ZnodeMetadata(None, observed.after, sighting.until)
-        case FollowDecision.RECREATED if observed.from_log and sighting.after is not None:
+            left = znode_metadata.ZnodeMetadata(None, observed.after, observed_range.until)
+        case FollowDecision.RECREATED if observed.is_from_log and observed_range.after is not None:
             # The records of the present topic are still to be written.
-            left = znode_metadata.ZnodeMetadata(None, sighting.after, sighting.after)
+            left = znode_metadata.ZnodeMetadata(None, observed_range.after, observed_range.after)
         case FollowDecision.RECREATED:
-            left = znode_metadata.ZnodeMetadata(None, metadata.after, sighting.until)
+            left = znode_metadata.ZnodeMetadata(None, metadata.after, observed_range.until)
         case _:
-            left = znode_metadata.ZnodeMetadata(observed.topic_id or metadata.topic_id, observed.after, sighting.until)
+            left = znode_metadata.ZnodeMetadata(
+                observed.topic_id or metadata.topic_id, observed.after, observed_range.until
+            )
     extra = znode_metadata.merge(None if node is None else node.extra, left)
     version, czxid = (None, None) if node is None else (node.version, node.czxid)
     return EntityWrite(Tree.CONFIG, observed.entity, version, after, extra, czxid)

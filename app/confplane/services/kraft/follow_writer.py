@@ -187,7 +187,7 @@ class FollowWriter:
         """Return the observations, with the delivery states of polled entities that clients write."""
         applies_to = self._drafts.table.applies_to
         adopted = {
-            each.entity.id for each in observations if not each.from_log and applies_to(kraft_type_of(each.entity))
+            each.entity.id for each in observations if not each.is_from_log and applies_to(kraft_type_of(each.entity))
         }
         if not adopted:
             return observations

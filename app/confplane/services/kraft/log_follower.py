@@ -148,11 +148,13 @@ def observations_of(changes: Sequence[LogChange]) -> list[EntityObservation]:
 
 def _observation(entity: Entity, run: Sequence[LogChange]) -> EntityObservation:
     first, last = run[0], run[-1]
-    sighting = ObservedRange(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run))
+    observed_range = ObservedRange(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run))
     if first.key is not None:
-        return EntityObservation(entity, sighting, last.offset, records=tuple(_keys(run)), topic_id=first.topic_id)
+        return EntityObservation(
+            entity, observed_range, last.offset, records=tuple(_keys(run)), topic_id=first.topic_id
+        )
     made = Observation({}, frozenset()) if first.value is not None else None
-    return EntityObservation(entity, sighting, last.offset, made, topic_id=first.topic_id)
+    return EntityObservation(entity, observed_range, last.offset, made, topic_id=first.topic_id)
 
 
 def _keys(run: Iterable[LogChange]) -> list[tuple[str, str | None]]:

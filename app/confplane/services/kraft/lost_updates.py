@@ -117,12 +117,12 @@ class LostUpdates:
         if not new:
             return None
         if any(_may_be_older(observed, key) for key in changed.keys() - base.keys()):
-            observed = replace(observed, sighting=replace(observed.sighting, after=None))
+            observed = replace(observed, observed_range=replace(observed.observed_range, after=None))
         return LostUpdate(
             entity.id,
             observed.after,
             {} if observed.state is None else observed.state.base,
-            base | {key: BaseValue(value, observed.sighting.until) for key, value in new.items()},
+            base | {key: BaseValue(value, observed.observed_range.until) for key, value in new.items()},
             intent_of(self._store, self._drafts, observed, node, changed) if changed else None,
             observed.topic_id,
         )

@@ -144,7 +144,7 @@ class PollLoop:
         outcome = await self._follow(result)
         if outcome is None:
             self.counts[state.entity_type, "behind"] += 1
-            state.postpone(RETRY_S, _BEHIND.format(self.moved))
+            state.record_failed_poll(RETRY_S, _BEHIND.format(self.moved))
             return False
         self.counts[state.entity_type, "unchanged" if not result.differing else "changed"] += 1
         if not result.unchanged:

@@ -133,7 +133,7 @@ class Poller:
             found = await self._compare(result, snapshot, since)
             gone = [entity for entity in entities if entity.id not in found]
             result.differing += self._filter_differing(
-                EntityObservation(each, _sighting(snapshot, since), snapshot.after) for each in gone
+                EntityObservation(each, _observed_range(snapshot, since), snapshot.after) for each in gone
             )
             if not result.differing:
                 return result
@@ -243,7 +243,7 @@ class Poller:
         self, result: PollResult, snapshot: Snapshot, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
     ) -> set[str]:
         """Add the entities that differ to the result of a poll; return the ids of all entities polled."""
-        of_all, time_slice = _sighting(snapshot, since), TimeSlice()
+        of_all, time_slice = _observed_range(snapshot, since), TimeSlice()
         ids: set[str] = set()
         _record_unmanaged(result, snapshot.unmanaged)
         for each in snapshot.entities:
@@ -253,11 +253,13 @@ class Poller:
             uncompared = self._rules.uncompared(each.entity, observation)
             if uncompared:
                 result.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
-            sighting = of_all
+            observed_range = of_all
             if each.entity.types[0] is EntityType.BROKER and each.entity.components[0][1] is not None:
-                sighting = _sighting(snapshot, brokers.get(each.entity.id))
+                observed_range = _observed_range(snapshot, brokers.get(each.entity.id))
                 result.brokers[each.entity.id] = snapshot.after
-            observed = EntityObservation(each.entity, sighting, snapshot.after, observation, topic_id=each.topic_id)
+            observed = EntityObservation(
+                each.entity, observed_range, snapshot.after, observation, topic_id=each.topic_id
+            )
             if self._drafts.differs(observed):
                 result.differing.append(observed)
             if time_slice.due:
@@ -269,11 +271,11 @@ class Poller:
 
     async def _add_gone(self, result: PollResult, polled: AbstractSet[str], since: int | None) -> None:
         """Add the client entities that the cluster no longer has."""
-        sighting = ObservedRange(since, result.until, result.at_ms)
+        observed_range = ObservedRange(since, result.until, result.at_ms)
         nothing = Observation({}, frozenset())
         async for node in self._pages(FacetName.CLIENT_QUOTAS, ""):
             if node.id not in polled and node.defect is None:
-                gone = EntityObservation(Entity.from_id(node.id), sighting, result.after, nothing)
+                gone = EntityObservation(Entity.from_id(node.id), observed_range, result.after, nothing)
                 if self._drafts.differs(gone):
                     result.differing.append(gone)
 
@@ -299,7 +301,7 @@ class Poller:
                 await time_slice.pause()
 
 
-def _sighting(snapshot: Snapshot, since: int | None) -> ObservedRange:
+def _observed_range(snapshot: Snapshot, since: int | None) -> ObservedRange:
     return ObservedRange(since, snapshot.until, snapshot.at_ms)
 
 

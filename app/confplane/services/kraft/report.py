@@ -138,14 +138,14 @@ class ObservationReport:
             for entity_type, each in self.areas.items()
         }
         applying = None if self.applying is None else replace(self.applying, problem=_cut(self.applying.problem))
-        told = asdict(
+        encoded = asdict(
             replace(self, problem=_cut(self.problem), log_problem=_cut(self.log_problem), areas={}, applying=None)
         )
         if not self.log_problem:
             # Earlier releases read no report with a member that they do not know.
-            del told["log_problem"]
+            del encoded["log_problem"]
         while True:
-            shown = {**told, "areas": {entity_type.value: asdict(each) for entity_type, each in areas.items()}}
+            shown = {**encoded, "areas": {entity_type.value: asdict(each) for entity_type, each in areas.items()}}
             if applying is None:
                 del shown["applying"]
             else:

@@ -163,7 +163,7 @@ class AccessStore(Protocol):
     ) -> tuple[list[Token], UUID | None]:
         """Return a page of tokens by id, oldest first, and the cursor of the next page."""
 
-    async def note_use(self, used: dict[UUID, datetime]) -> None:
+    async def record_use(self, used: dict[UUID, datetime]) -> None:
         """Raise the times of the last use of tokens."""
 
     async def create_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant:

@@ -42,10 +42,10 @@ _KRAFT_TYPES: Final = {kind: entity_type for entity_type, kind in ENTITY_TYPES.i
 
 def kraft_type_of(entity: Entity) -> KraftEntityType:
     """Return the KRaft entity type of an entity."""
-    return kraft_type_of_kind(entity.types[0])
+    return kraft_type_of_entity_type(entity.types[0])
 
 
-def kraft_type_of_kind(kind: EntityType) -> KraftEntityType:
+def kraft_type_of_entity_type(kind: EntityType) -> KraftEntityType:
     """Return the KRaft entity type of entities whose first component has a type."""
     return _KRAFT_TYPES.get(kind, KraftEntityType.QUOTAS)
 

@@ -59,7 +59,7 @@ _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, 
 _SETUP_SECONDS: Final = 30.0
 _RETRY_SETUP_SECONDS: Final = 1.0
 _REOPEN_SECONDS: Final = 0.1
-_FAILURE_TOLD_SECONDS: Final = 900.0
+_FAILURE_LOG_SECONDS: Final = 900.0
 """Seconds for which a failure of kazoo's thread is a warning."""
 LONGEST_TIMEOUT_MS: Final = 45_000
 """The longest session timeout that settling allows: a settler acts on a read of up to 15 s before, and markers are
@@ -419,7 +419,7 @@ class SessionManager:
         yield from self.clock.warnings()
         if self._session is not None and self._session.timeout_too_long:
             yield OperatorWarning(self._session.refusal)
-        if self._failure is not None and (ago := time.monotonic() - self._failure[0]) < _FAILURE_TOLD_SECONDS:
+        if self._failure is not None and (ago := time.monotonic() - self._failure[0]) < _FAILURE_LOG_SECONDS:
             yield OperatorWarning(
                 f"An error of this service, {self._failure[1]}, ended the ZooKeeper session {ago:.0f} s ago;"
                 f" another was opened. Such errors since the start: {self.failures}. Report the traceback in the log"

@@ -117,9 +117,9 @@ class Guard:
         for write in writes:
             if not isinstance(write, EntityWrite) or write.tree is not Tree.CONFIG:
                 continue
-            area = kraft_type_of(write.entity)
-            if not target.applies_to(area):
-                what = str(area) if target.applies else "quotas and configs"
+            entity_type = kraft_type_of(write.entity)
+            if not target.applies_to(entity_type):
+                what = str(entity_type) if target.applies else "quotas and configs"
                 raise ObservedError(
                     f"Cluster {self._name} is observed: its {what} are followed from the Kafka cluster"
                     f" {target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"

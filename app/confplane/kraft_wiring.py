@@ -17,7 +17,7 @@ from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.observer import Observer
 from confplane.services.kraft.refresh import Refresher
-from confplane.services.kraft.secrets import FingerprintedSecrets
+from confplane.services.kraft.secrets import SecretOpener
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.metrics import of_cluster
 
@@ -83,7 +83,7 @@ class KraftWiring:
         self._rules = rules
         self._redact = redact
         self._states = states
-        self._secrets = FingerprintedSecrets(rules, cipher)
+        self._secrets = SecretOpener(rules, cipher)
         self._follows_log = bool(settings.controllers)
 
     def metrics(self) -> Iterator[Sample]:

@@ -23,7 +23,7 @@ from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.observer import Observer
 from confplane.services.kraft.refresh import Refresher, refresh_first
-from confplane.services.kraft.secrets import FingerprintedSecrets
+from confplane.services.kraft.secrets import SecretOpener
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.ports.cluster_states import Target
 from tests.support.stores import soon, until
@@ -68,7 +68,7 @@ class Observing:
         self.targets = TargetService(runner, store)
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
-        secrets = FingerprintedSecrets(rules_of(kafka), cipher)
+        secrets = SecretOpener(rules_of(kafka), cipher)
         asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, secrets)
         replica.parts.alter._dry_runs = {("default", FacetName.CONFIGS): asking.validate}
         self.applier = Applier(cast("WritableKafkaCluster", kafka), store, states, secrets)

@@ -161,7 +161,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_body = True
         if self.queue is self._connections.heads and not self._connections.admits():
-            self.app = _app_above_cap(self.config.loaded_app, self.config.render_error)
+            self.app = _overload_app(self.config.loaded_app, self.config.render_error)
         super().on_headers_complete()
         # Fields after the body are trailers, not headers.
         self._sent, self.headers = self.headers, []
@@ -344,7 +344,7 @@ def _origin(headers: Iterable[tuple[bytes, bytes]] | None) -> bytes | None:
     return dict(headers or ()).get(b"origin")
 
 
-def _app_above_cap(app: ASGIApp, render_error: ErrorRenderer) -> ASGIApp:
+def _overload_app(app: ASGIApp, render_error: ErrorRenderer) -> ASGIApp:
     """Return the application for requests above the connection limit: only liveness is answered."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

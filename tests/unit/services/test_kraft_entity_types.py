@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from confplane.services.kraft.entity_types import EntityTypeState, TopicsRound
+from confplane.services.kraft.entity_types import EntityTypeState, TopicPollRound
 from confplane.services.kraft.poller import PollResult
 from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
@@ -31,7 +31,7 @@ def test_the_next_piece_waits_for_its_share(
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: _NOW)
     state = EntityTypeState(KraftEntityType.TOPICS, EntityTypeReport(EntityTypePermission.READ_ONLY))
-    state.topics = TopicsRound([f"t{at}" for at in range(topics)])
+    state.topics = TopicPollRound([f"t{at}" for at in range(topics)])
     state.record_poll(PollResult(1, 1, 1), {}, cost_s, with_log=with_log, left=False)
     assert state.due - _NOW == pytest.approx(pause_s)
     assert state.topics.at == (100 if topics > 100 else 0)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.secrets import FingerprintedSecrets
+    from confplane.services.kraft.secrets import SecretOpener
     from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
     from confplane.services.ports.journal import Cursor
 
@@ -65,7 +65,7 @@ class Applier:
     """
 
     def __init__(
-        self, cluster: WritableKafkaCluster, store: ObservedStore, states: TargetStates, secrets: FingerprintedSecrets
+        self, cluster: WritableKafkaCluster, store: ObservedStore, states: TargetStates, secrets: SecretOpener
     ) -> None:
         self._store = store
         self._states = states

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from confplane.services.kraft.deliveries import EntityDelivery
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.secrets import FingerprintedSecrets
+    from confplane.services.kraft.secrets import SecretOpener
     from confplane.services.ports.applying import (
         Alteration,
         AlterOutcome,
@@ -89,7 +89,7 @@ class ApplyQueueParts:
     cluster: WritableKafkaCluster
     store: ObservedStore
     states: TargetStates
-    secrets: FingerprintedSecrets
+    secrets: SecretOpener
     counts: ApplyQueueCounts
     request_poll: Callable[[Collection[Entity]], None]
     on_completed: Callable[[str, int], None]

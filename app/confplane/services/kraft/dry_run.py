@@ -33,7 +33,7 @@ from confplane.services.ports.kafka import kraft_type_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from confplane.services.kraft.secrets import FingerprintedSecrets
+    from confplane.services.kraft.secrets import SecretOpener
     from confplane.services.ports.applying import AlterOutcome, WritableKafkaCluster
     from confplane.services.ports.store import ClusterStore
 
@@ -69,7 +69,7 @@ class DryRunValidator:
         secrets: Opens passwords.
     """
 
-    def __init__(self, cluster: WritableKafkaCluster, store: ClusterStore, secrets: FingerprintedSecrets) -> None:
+    def __init__(self, cluster: WritableKafkaCluster, store: ClusterStore, secrets: SecretOpener) -> None:
         self._cluster = cluster
         self._store = store
         self._secrets = secrets

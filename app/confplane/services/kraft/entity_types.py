@@ -32,7 +32,7 @@ RETRY_S: Final = 0.2
 
 
 @dataclass(slots=True)
-class TopicsRound:
+class TopicPollRound:
     """A round over all topics, piece by piece."""
 
     names: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class EntityTypeState:
     """The value of :attr:`touched` before the last poll that counted."""
     left: bool = False
     """The last poll with a new answer left external changes alone."""
-    topics: TopicsRound = field(default_factory=TopicsRound)
+    topics: TopicPollRound = field(default_factory=TopicPollRound)
 
     @property
     def permitted(self) -> bool:
@@ -118,7 +118,7 @@ class EntityTypeState:
         """Poll everything as soon as possible."""
         self.touch()
         self.due = 0.0
-        self.topics = TopicsRound()
+        self.topics = TopicPollRound()
 
     def covered(self, result: PollResult | None, entity_ids: Iterable[str]) -> set[str]:
         """Return the entities that a poll covers, with or without configs, before it is recorded.
@@ -172,7 +172,7 @@ class EntityTypeState:
     def record_no_topics(self, *, with_log: bool) -> None:
         """Record that the cluster has no topics at all, and the mirror no configs of topics."""
         self.due = time.monotonic() + _round_s(with_log=with_log)
-        self.topics = TopicsRound()
+        self.topics = TopicPollRound()
         self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
 
     def _record_piece(
@@ -186,7 +186,7 @@ class EntityTypeState:
             if not topics.left:
                 self.since = topics.first.after
             self._show(topics.first, topics.entities, topics.unmanaged, topics.hidden)
-            self.topics = TopicsRound()
+            self.topics = TopicPollRound()
 
     def _show(self, result: PollResult, entities: int, unmanaged: dict[str, str], hidden: dict[str, str]) -> None:
         self.report = replace(

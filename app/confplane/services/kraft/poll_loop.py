@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.kraft.entity_types import RETRY_S, EntityTypeState, TopicsRound
+from confplane.services.kraft.entity_types import RETRY_S, EntityTypeState, TopicPollRound
 from confplane.services.kraft.follow_writer import FollowResult
 from confplane.services.kraft.log_follower import LogFollower
 from confplane.services.kraft.report import EntityTypeReport
@@ -130,7 +130,7 @@ class PollLoop:
                 result = await self._poller.poll_type(state.entity_type, since, deadline, brokers=brokers)
             else:
                 if state.topics.ended:
-                    state.topics = TopicsRound(*await self._poller.topic_names(deadline))
+                    state.topics = TopicPollRound(*await self._poller.topic_names(deadline))
                 if not state.topics.names:
                     await self._settle(state, None)
                     state.record_no_topics(with_log=self._has_log(state.entity_type))

@@ -28,7 +28,7 @@ class Secret(NamedTuple):
     """Equal for equal values. Without a fingerprint key it is random, so that each read returns another value."""
 
 
-class FingerprintedSecrets:
+class SecretOpener:
     """Opens the secrets of one cluster, each with its fingerprint.
 
     Args:

@@ -13,7 +13,7 @@ def ssl_context(settings: ClientTlsSettings) -> ssl.SSLContext:
     """Read the files, and return the context of one connection.
 
     Raises:
-        OSError: A file can't be read, or is no certificate or key.
+        OSError: A file can't be read, or is not a certificate or key.
         ValueError: The key is encrypted.
     """
     context = ssl.create_default_context(cafile=settings.ca_file)

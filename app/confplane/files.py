@@ -17,8 +17,8 @@ def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
     r"""Open a new file that replaces another one when it is complete. After a failure the other file is unchanged.
 
     Args:
-        path: The file, which may be absent; its directory exists.
-        mode: The rights of the file, less those that the process's umask takes away.
+        path: The file, which may be absent; its directory must exist.
+        mode: The mode of the file, reduced by the process's umask.
 
     Text is UTF-8, and lines end with ``\n``.
 

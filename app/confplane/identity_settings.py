@@ -1,4 +1,4 @@
-"""Settings of identities from outside: the issuers of OIDC access tokens, and the TLS of the listener."""
+"""Settings of external identities: the issuers of OIDC access tokens, and the TLS of the listener."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ SHARED_HOSTS: Final = frozenset(
         "token.actions.githubusercontent.com",
     }
 )
-"""Hosts of issuers that serve everybody: a valid token of theirs says nothing until its claims are compared."""
+"""Hosts of issuers that serve everybody: a valid token of theirs proves nothing until its claims are compared."""
 _REGISTERED: Final = frozenset({"iss", "aud", "exp", "iat", "nbf", "jti"})
-"""Claims that every token of an issuer may have, and which are checked anyway."""
+"""Claims that every token of an issuer may have, and that are checked anyway."""
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Algorithms of signatures with a public and a private key. There is no ``none``, and none with a shared secret."""
+"""Algorithms of signatures with a public and a private key. The algorithm ``none`` and algorithms with a shared secret
+are not supported."""
 Scalar = StrictStr | StrictBool | StrictInt
 """A value of a claim that can be compared."""
 
@@ -83,7 +84,7 @@ class OidcSettings(SettingsGroup):
 
     @property
     def is_shared(self) -> bool:
-        """True where the issuer serves others too."""
+        """True if the issuer also serves other organizations."""
         return self.shared or urlsplit(self.issuer).hostname in SHARED_HOSTS
 
     @model_validator(mode="after")
@@ -159,7 +160,7 @@ class TlsSettings(SettingsGroup):
 
 
 def check_url(name: str, url: str, *, insecure_http: bool) -> None:
-    """Check an address of an issuer.
+    """Check the address of an issuer.
 
     Args:
         name: The name of the setting or member that has it.
@@ -187,7 +188,7 @@ def check_sources(issuers: Sequence[OidcSettings], *, certificates: bool) -> Non
 
     Args:
         issuers: The issuers.
-        certificates: True where client certificates are accepted, whose principals are Kafka's users.
+        certificates: True if client certificates are accepted, whose principals are Kafka's users.
 
     Raises:
         ValueError: Two issuers are the same, prefixes overlap, or two sources have Kafka's users.

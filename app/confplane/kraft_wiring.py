@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> ObservedRules:
-    """Return the rules of a cluster of a release, which keeps eligible leader replicas unless it is said."""
+    """Return the rules of a cluster of a release, which keeps eligible leader replicas by default."""
 
     def catalog() -> Catalog:
         return catalog_of(release())
@@ -67,7 +67,7 @@ class KraftWiring:
         states: TargetStates,
         cipher: Cipher,
     ) -> None:
-        # The cluster's own word counts before the leader's report has it.
+        # The cluster's own answer applies until the leader's report has it.
         rules = rules_of(
             lambda: self.kafka.release or store.kafka_release(), lambda: self.kafka.keeps_eligible_replicas
         )
@@ -97,7 +97,7 @@ class KraftWiring:
 
     @cached_property
     def dry_run_validator(self) -> DryRunValidator:
-        """The questions before a commit."""
+        """The validator that asks the cluster before a commit."""
         return DryRunValidator(self.kafka, self._store, self._secrets)
 
     @cached_property
@@ -109,17 +109,17 @@ class KraftWiring:
 
     @cached_property
     def refresher(self) -> Refresher:
-        """The refreshes of reads with ``consistency=strong``, and of conditional writes."""
+        """The refresher for reads with ``consistency=strong``, and for conditional writes."""
         return Refresher(self._refresh_parts, self._store)
 
     @cached_property
     def importer(self) -> Importer:
-        """The import."""
+        """The importer."""
         return Importer(self._follow_parts(), self._store, self.target)
 
     @cached_property
     def drift(self) -> DriftService:
-        """The drift."""
+        """The drift service."""
         return DriftService(self._store, self._states, self._rules, self._follow_parts().poller)
 
     @cached_property

@@ -1,8 +1,8 @@
 r"""Java's ``.properties`` format, read and written as brokers do with their ``server.properties``.
 
-The format is Latin-1 with ``\uXXXX`` escapes, whatever an editor takes it for. Of a key given twice the last value
-counts, a line that ends with a backslash continues in the next, and blanks at the end of a value belong to it: Kafka
-removes them when it parses the value.
+The format is Latin-1 with ``\uXXXX`` escapes, regardless of an editor's encoding. If a key occurs twice the last value
+applies, a line that ends with a backslash continues on the next one, and blanks at the end of a value belong to it:
+Kafka removes them when it parses the value.
 
 Source: clients/src/main/java/org/apache/kafka/common/utils/Utils.java (``loadProps``), java.util.Properties.
 """
@@ -25,20 +25,20 @@ the memory."""
 
 
 class PropertiesError(UnusableSettingsError):
-    """A properties file can't be used; the message names the setting and the path and holds nothing of the file."""
+    """A properties file can't be used; the message names the setting and the path and contains no part of the file."""
 
 
 def read(data: bytes) -> dict[str, str]:
     r"""Return the properties of a file's content, in the order of their first mention.
 
     Raises:
-        ValueError: A ``\u`` is not followed by four hexadecimal digits, which stops a broker too. Neither the error nor
-            its context holds anything of the content.
+        ValueError: A ``\u`` is not followed by four hexadecimal digits, which also stops a broker. Neither the error
+            nor its context contains any of the content.
     """
     try:
         return javaproperties.loads(data)
     except javaproperties.InvalidUEscapeError:
-        pass  # raised below, outside the handler: the caught error shows a piece of the value
+        pass  # raised below, outside the handler: the caught error shows part of the value
     raise ValueError("it has a \\u that is not followed by four hexadecimal digits")
 
 
@@ -64,7 +64,8 @@ def read_file(path: Path, setting: str) -> dict[str, str]:
 def write(values: Mapping[str, str]) -> str:
     """Return properties as text that Java, and :func:`read` after encoding, reads back unchanged.
 
-    One line each, in the order given, ended by a newline; ASCII alone, so the encoding does not matter. Nothing else is
-    written, not even a date: results may be joined, with lines of comments (``# ...``) between them.
+    There is one line for each property, in the given order, ended by a newline. The text is ASCII, so the encoding does
+    not matter. Nothing else is written, not even a date: results may be joined, with comment lines (``# ...``) between
+    them.
     """
     return "".join(f"{javaproperties.join_key_value(key, value)}\n" for key, value in values.items())

@@ -1,4 +1,4 @@
-"""The service: the parts of :mod:`confplane.wiring`, the API over them, and the listener."""
+"""The service: the parts of :mod:`confplane.wiring`, the API that uses them, and the listener."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def serve(settings: Settings) -> None:
     tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
     files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
     app, render_error, readiness = create_app(settings, connections, files)
-    # Later collections need not walk the modules; mirrors exempt themselves (store/mirror/memory.py).
+    # Later collections need not walk the modules. Mirrors exempt themselves (store/mirror/memory.py).
     gc.collect()
     gc.freeze()
     listener.serve(app, settings.http, connections=connections, render_error=render_error, readiness=readiness, tls=tls)
@@ -84,7 +84,7 @@ def serve(settings: Settings) -> None:
 def create_app(
     settings: Settings, connections: Connections, files: Sequence[WatchedFiles] = ()
 ) -> tuple[ASGIApp, ListenerErrorRenderer, Readiness]:
-    """Build the service. Its stores start with the application's lifespan, and need not be up by then.
+    """Build the service. Its stores start with the application's lifespan, and need not be available at that time.
 
     Args:
         settings: The settings.
@@ -92,7 +92,7 @@ def create_app(
         files: Files of the listener that are reloaded when they change.
 
     Returns:
-        The application, the renderer of errors without a request, and the readiness to set at the begin of a stop.
+        The application, the renderer of errors without a request, and the readiness to set when a shutdown begins.
     """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
@@ -223,7 +223,7 @@ def create_app(
 
 
 def _limiter(settings: LimitsSettings) -> Limiter | None:
-    """Return the limits of callers, or None if the settings turn them off."""
+    """Return the limits of clients, or None if the settings turn them off."""
     if not settings.enabled:
         return None
 
@@ -236,5 +236,5 @@ def _limiter(settings: LimitsSettings) -> Limiter | None:
 
 
 def openapi_yaml() -> str:
-    """Return the specification that is kept in openapi/openapi.yaml."""
+    """Return the specification that is stored in openapi/openapi.yaml."""
     return yaml.safe_dump(specification(), sort_keys=False, allow_unicode=True, width=120)

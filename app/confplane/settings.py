@@ -28,7 +28,7 @@ from confplane.identity_settings import SettingsGroup as _SettingsGroup
 
 
 class UnusableSettingsError(ValueError):
-    """The settings have the right form and name something unusable; ``problems`` are a line each, without secrets."""
+    """The settings have the right form but name something unusable; ``problems`` has one line each, without secrets."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -36,16 +36,16 @@ class UnusableSettingsError(ValueError):
 
 
 def _as_text(key: object) -> object:
-    """Convert a number to text: YAML has numbers where JSON and the environment have texts."""
+    """Convert a number to text: YAML has numbers for values that are texts in JSON and the environment."""
     return str(key) if isinstance(key, int) else key
 
 
 def _as_network(value: object) -> IPv4Network | IPv6Network:
-    """Return the network of a proxy; an address alone is a network of its own.
+    """Return the network of a proxy; a single address is a network of its own.
 
     Raises:
         ValueError: The value is not an address (a host name, a wildcard), or is a network of all addresses, which would
-            trust everybody.
+            trust every client.
     """
     try:
         network = ip_network(str(value))
@@ -102,9 +102,9 @@ class PasswordEncoderSettings(BrokerEncoderSettings):
     )
 
     def for_broker(self, broker_id: int) -> BrokerEncoderSettings:
-        """Return a broker's settings, with the cluster's for those it lacks.
+        """Return a broker's settings, with the cluster's settings for those that are not set.
 
-        A broker with a secret of its own never has the cluster's old secret.
+        A broker with a secret of its own never uses the cluster's old secret.
         """
         own = self.brokers.get(broker_id)
         if own is None:
@@ -155,7 +155,7 @@ class ClusterSettings(_SettingsGroup):
     )
     zookeeper_acl: Annotated[
         Annotated[Literal["open"], Tag("open")] | Annotated[SecureAclSettings, Tag("secure")],
-        # A union by tag, so that a message is about the meant alternative alone.
+        # A tagged union, so that an error message is only about the intended alternative.
         Discriminator(lambda given: "open" if isinstance(given, str) else "secure"),
     ] = Field(
         default="open",
@@ -216,7 +216,7 @@ class ClusterSettings(_SettingsGroup):
 
     @property
     def layout(self) -> ClientConfigsLayout | None:
-        """The layout of client configs in a cluster that has none yet; None where it was not chosen."""
+        """The layout of client configs in a cluster that has none yet. None if it was not chosen."""
         return self.client_configs_layout if self.kafka is None else ClientConfigsLayout.SEPARATE
 
     @model_validator(mode="after")
@@ -313,7 +313,7 @@ class HttpSettings(_SettingsGroup):
 
     @property
     def accepts_certificates(self) -> bool:
-        """True where clients may have certificates."""
+        """True if clients may have certificates."""
         direct = self.tls is not None and self.tls.client_certificates != "none"
         return direct or self.client_certificate_header is not None
 
@@ -415,7 +415,7 @@ class Settings(BaseSettings):
         """Return the settings of a cluster.
 
         Raises:
-            NotFoundError: There is no such cluster; the text lists those that there are.
+            NotFoundError: There is no such cluster; the text lists the existing ones.
         """
         try:
             return self.clusters[name]

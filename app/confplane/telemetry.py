@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the counts of all parts (services/metrics.py), each with one name and one explanation.
 
 The table below is complete; docs/operations.md lists the metrics to watch. Labels are the names of clusters, routes,
-facets, issuers, states, results and errors: few, known to the service, and never a client's choice.
+facets, issuers, states, results and errors. They are few, known to the service, and never chosen by a client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "confplane_"
 CACHE_S: Final = 1.0
-"""Seconds for which a rendering is reused: the page is open to anybody, and rendering costs milliseconds."""
+"""Seconds for which a rendering is reused: any client may fetch the page, and rendering takes milliseconds."""
 _Kind = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
 
 
@@ -169,7 +169,7 @@ METRICS: Final[dict[str, Metric]] = {
         " timeout, disconnected, malformed where there was no answer to read",
         (*_CLUSTER, "api", "code"),
     ),
-    # callers' changes of a Kafka cluster
+    # clients' changes of a Kafka cluster
     "put_back_changes": Metric(_C, "Changes by others in a Kafka cluster that were put back", _CLUSTER),
     "overwritten_changes": Metric(
         _C, "Changes by others in a Kafka cluster that callers' changes of the same keys replace", _CLUSTER
@@ -301,7 +301,7 @@ def _family(name: str, samples: Iterable[tuple[tuple[str, ...], float | Histogra
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return the counts in the formats' way: for each bound, of all values that are not above it."""
+    """Return cumulative counts, as the formats require: for each bound, the number of values not above it."""
     found: list[tuple[str, float]] = []
     below = 0
     for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):

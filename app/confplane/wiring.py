@@ -1,7 +1,7 @@
-"""The composition root: from settings to the parts that the service and the commands on the stores share.
+"""The composition root: creates, from settings, the parts that the service and the commands on the stores share.
 
-The service itself is made in :mod:`confplane.serving`, so that commands do without the API: it takes more than half
-of the processor time of their imports.
+The service itself is created in :mod:`confplane.serving`, so that commands do not load the API, which would take more
+than half of the CPU time of their imports.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _OTHERS = "*"
 """The key in ``server_properties`` for every broker that is not named."""
 _TREES: Final = {ClientConfigsLayout.SHARED: Tree.CONFIG, ClientConfigsLayout.SEPARATE: Tree.CLIENT_CONFIGS}
 _DRAIN_S = 10.0
-"""Seconds that a stop waits for changes between their intent and their outcome."""
+"""Seconds that a shutdown waits for changes between their intent and their outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class ServiceParts:
     runner: ChangeRunner
     alter: AlterService
     kraft_wirings: Mapping[str, KraftWiring]
-    """Of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
+    """Wirings of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
     target_states: PostgresTargetStates
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Start the stores, which need not be up by then; at the end wait for changes under way and stop the stores."""
+        """Start the stores, which need not be available. At the end wait for running changes and stop the stores."""
         async with AsyncExitStack() as stack:
             await self.database.start()
             stack.push_async_callback(self.database.close)
@@ -153,12 +153,12 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
 
 @asynccontextmanager
 async def open_cluster(settings: Settings, name: str, *, timeout_s: float = 30.0) -> AsyncIterator[ServiceParts]:
-    """Open one cluster and the trail for a command, its configs loaded.
+    """Open one cluster and the trail for a command, and load its configs.
 
     Raises:
-        NotFoundError: The settings have no such cluster.
+        NotFoundError: The settings do not contain this cluster.
         UnusableSettingsError: As :func:`build`.
-        UnavailableError: ZooKeeper or Postgres did not answer in time.
+        UnavailableError: ZooKeeper or Postgres did not respond in time.
     """
     settings.cluster(name)
     parts = build(settings, [name])
@@ -196,10 +196,10 @@ def tokens_and_grants(
 
 @asynccontextmanager
 async def open_access(settings: Settings) -> AsyncIterator[AccessServices]:
-    """Open tokens and grants for a command, which needs no grant.
+    """Open tokens and grants for a command, which does not need a grant.
 
     Raises:
-        UnavailableError: Postgres did not answer in time.
+        UnavailableError: Postgres did not respond in time.
     """
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=2)
     await database.start()
@@ -288,7 +288,7 @@ def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:
 
 
 def _oldest() -> Catalog:
-    """Return a catalog for an index, which asks for the keys and the entities of a facet, not for definitions."""
+    """Return a catalog for an index, which reads the keys and the entities of a facet, not the definitions."""
     return catalog_of(ON_ZOOKEEPER)
 
 

@@ -1,4 +1,4 @@
-"""The port ``Cipher``, over Kafka's password encoder and the keyring of a cluster."""
+"""Implementation of the port ``Cipher`` with Kafka's password encoder and the keyring of a cluster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class KafkaCipher:
         self._keyring = keyring
 
     def encode(self, broker_id: int, key: str, plain: str) -> str:
-        """Encode a value; see ``ports.Cipher``."""
+        """Encode a value."""
         del key
         return self._keyring.secret_for(broker_id).current.encode(plain)
 
     def decode(self, broker_id: int, key: str, stored: str) -> str:
-        """Decode a value; see ``ports.Cipher``."""
+        """Decode a value."""
         secrets = self._keyring.secret_for(broker_id)
         encoders = [secrets.current] if secrets.old is None else [secrets.current, secrets.old]
         for encoder in encoders:
@@ -39,16 +39,16 @@ class KafkaCipher:
         )
 
     def matches(self, broker_id: int, key: str, stored: str, plain: str) -> bool:
-        """Compare a stored value with a plain one; see ``ports.Cipher``."""
+        """Compare a stored value with a plain one."""
         return constant_time_equal(self.decode(broker_id, key, stored), plain)
 
     def fingerprint(self, broker_id: int | None, key: str, plain: str) -> str | None:
-        """Return a fingerprint; see ``ports.Cipher``."""
+        """Return a fingerprint."""
         if not self._keyring.knows(broker_id):
             return None
         return self._keyring.secret_for(broker_id).fingerprint(key, plain)
 
 
 if TYPE_CHECKING:
-    # Checked by the type checker alone.
+    # Only for the type checker.
     _: type[Cipher] = KafkaCipher

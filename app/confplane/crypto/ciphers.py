@@ -1,8 +1,8 @@
 """The ciphers and key factories that Kafka's password encoder can be set to, under Java's names.
 
-The list is that of Kafka's own tests. A broker takes whatever its Java runtime offers; any other name is refused in the
-settings, and any other class in stored values. DES and triple DES are included because stored values may still have
-them.
+The list is that of Kafka's own tests. A broker accepts any cipher of its Java runtime. Here any other name is refused
+in the settings, and any other class in stored values. DES and triple DES are included because stored values may still
+use them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TAG_BITS: Final = frozenset({96, 104, 112, 120, 128})
 
 
 def _des(key: bytes) -> TripleDES:
-    """Return DES: triple DES with one key three times."""
+    """Return DES: triple DES with the same key three times."""
     return TripleDES(key * 3)
 
 
@@ -86,7 +86,7 @@ class GcmScheme:
 
         Raises:
             ValueError: The sizes do not fit.
-            InvalidTag: The key is another, or the value was altered.
+            InvalidTag: The key is wrong, or the value was altered.
         """
         size = tag_bits // 8
         decryptor = Cipher(AES(key), GCM(iv, sealed[-size:], min_tag_length=size)).decryptor()

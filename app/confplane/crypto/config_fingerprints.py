@@ -1,4 +1,7 @@
-"""Fingerprints of sensitive configs, for the trail and the answers: never a value, nor its stored form."""
+"""Fingerprints of sensitive configs, for the trail and the responses.
+
+These never contain a value or its stored form.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,23 @@ if TYPE_CHECKING:
 
 
 class ConfigFingerprinter:
-    """The port ``Fingerprinter``, for the broker configs of one cluster."""
+    """Implementation of the port ``Fingerprinter`` for the broker configs of one cluster."""
 
     def __init__(self, cipher: Cipher, *, sensitive: Callable[[str], bool], encoded: Callable[[str], bool]) -> None:
         """Take the rules.
 
         Args:
             cipher: The cluster's cipher.
-            sensitive: Decides by key whether a value must not be shown.
-            encoded: Decides by key whether a value is stored encoded. Other secrets (of plug-ins) are stored in clear.
+            sensitive: Returns, for a key, whether its value must not be shown.
+            encoded: Returns, for a key, whether its value is stored encoded. Other secrets (of plug-ins) are stored in
+                plain text.
         """
         self._cipher = cipher
         self._sensitive = sensitive
         self._encoded = encoded
 
     def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the fingerprints of a stored map's sensitive keys; see ``ports.Fingerprinter``."""
+        """Return the fingerprints of a stored map's sensitive keys."""
         return {
             key: self._fingerprint(broker_id, key, self._plain(broker_id, key, stored))
             for key, stored in config.items()
@@ -39,7 +43,7 @@ class ConfigFingerprinter:
         return self._sensitive(key) or self._encoded(key)
 
     def _plain(self, broker_id: int | None, key: str, stored: str) -> str | None:
-        """Return the plain value, or None where it is unknown."""
+        """Return the plain value, or None if it is unknown."""
         if not self._encoded(key):
             return stored
         if broker_id is None:
@@ -55,5 +59,5 @@ class ConfigFingerprinter:
 
 
 if TYPE_CHECKING:
-    # Checked by the type checker alone.
+    # Only for the type checker.
     _: type[Fingerprinter] = ConfigFingerprinter

@@ -1,7 +1,8 @@
 """Keyed fingerprints: they show whether two values of a config are equal, without showing either.
 
 A fingerprint is the start of an HMAC under a key that is derived from a broker's encoder secret. The fingerprint stays
-the same when a password is encoded again, and changes when the secret does; without the secret it allows no guesses.
+the same when a password is encoded again, and changes when the secret does; without the secret it does not allow
+guesses.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ HEX_DIGITS: Final = 16
 """Digits of a fingerprint, 64 bits: enough to distinguish values."""
 
 _ITERATIONS: Final = 120_000
-"""Iterations of the key's derivation, slow on purpose: knowledge of one password and its fingerprint must not give the
-secret faster than a stored value would. The derivation is done once per secret and process."""
+"""Iterations of the key's derivation, slow on purpose: knowledge of one password and its fingerprint must not reveal
+the secret faster than a stored value would. The derivation runs once per secret and process."""
 
 
 def fingerprinter(secret: str, cluster: str) -> Callable[[str, str], str]:
     """Return the function ``(config key, value) -> fingerprint`` of a secret.
 
-    The config's key is an input, so that one password used for two configs does not show; so is the cluster. The first
-    call derives the key, a tenth of a second of CPU.
+    The config's key is an input, so that the same password in two configs has two fingerprints. The cluster is an
+    input, too. The first call derives the key, which takes a tenth of a second of CPU time.
     """
     encoded = secret.encode()
     salt = f"confplane fingerprint 1 {cluster}".encode()
 
-    # Closures: their representation shows nothing.
+    # Closures, because their representation shows nothing.
     @cache
     def mac_key() -> bytes:
         return hashlib.pbkdf2_hmac("sha512", encoded, salt, _ITERATIONS, 32)
@@ -44,5 +45,5 @@ def fingerprinter(secret: str, cluster: str) -> Callable[[str, str], str]:
 
 
 def constant_time_equal(one: str, other: str) -> bool:
-    """Compare two sensitive values in a time that depends on their lengths alone."""
+    """Compare two sensitive values in a time that depends only on their lengths."""
     return hmac.compare_digest(one.encode(errors="surrogatepass"), other.encode(errors="surrogatepass"))

@@ -1,7 +1,7 @@
 """The encoder secrets of one cluster's brokers, from files that the settings name.
 
 Every broker may have a ``password.encoder.secret`` of its own (KIP-226); the cluster's is the fallback. While an old
-secret is set beside the current one, both decode, and new values are encoded under the current one.
+secret is set in addition to the current one, both decode, and new values are encoded under the current one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BrokerSecrets:
 
     current: PasswordEncoder
     old: PasswordEncoder | None
-    """The encoder of the old secret, for decoding alone, while a secret is being replaced."""
+    """The encoder of the old secret, used only for decoding while a secret is being replaced."""
     fingerprint: Callable[[str, str], str] = field(repr=False)
     """A function from (config key, value) to the fingerprint under the current secret."""
 
@@ -79,11 +79,11 @@ class Keyring:
         return cls(cluster, _read(cluster, settings, setting, settings), brokers)
 
     def knows(self, broker_id: int | None) -> bool:
-        """Return True where :meth:`secret_for` has an answer."""
+        """Return True if :meth:`secret_for` returns secrets."""
         return self._find(broker_id) is not None
 
     def secret_for(self, broker_id: int | None) -> BrokerSecrets:
-        """Return a broker's secrets; with None the cluster's fallback.
+        """Return a broker's secrets, or the cluster's fallback for None.
 
         Raises:
             EncoderSecretMissingError: No secret is set; the message names the setting.
@@ -139,7 +139,7 @@ def _secret(path: Path, setting: str) -> str:
     except OSError as error:
         problem = f"can't be read: {error.strerror}"
     except UnicodeDecodeError:
-        # Raised below, outside the handler, where no exception with the file's content is its context.
+        # Raised below, outside the handler, so that an exception with the file's content is not its context.
         problem = "is not a text file in UTF-8"
     else:
         if not secret:

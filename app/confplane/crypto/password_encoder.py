@@ -1,11 +1,11 @@
 """Kafka's encoding of passwords in ZooKeeper: sensitive broker configs, encrypted under a broker's secret.
 
 A stored password is a list of ``name:value`` pairs with everything except the secret: the derivation of the key
-(PBKDF2, with its salt and iterations), the encryption of the password, and its length, which exposes a wrong secret. A
-value is decoded by its own pairs, so the parameters may change while older values remain.
+(PBKDF2, with its salt and iterations), the encryption of the password, and its length, which reveals a wrong secret. A
+value is decoded by its own pairs, so the parameters may change while older values remain stored.
 
-One thing depends on a broker's own settings: a broker set to a GCM cipher reads only values of GCM, and a broker set to
-any other cipher reads none of GCM (:meth:`PasswordEncoder.readable`).
+One thing depends on a broker's own settings: a broker set to a GCM cipher reads only values encrypted with GCM, and a
+broker set to any other cipher can't read those (:meth:`PasswordEncoder.readable`).
 
 Source: server-common/src/main/java/org/apache/kafka/security/EncryptingPasswordEncoder.java, its CipherParamsEncoders,
 and server-common/src/main/java/org/apache/kafka/server/util/Csv.java.
@@ -33,14 +33,14 @@ DEFAULT_KEY_FACTORY: Final = "PBKDF2WithHmacSHA512"
 MIN_ITERATIONS: Final = 1024
 """Kafka's bound for ``password.encoder.iterations``."""
 MAX_ITERATIONS: Final = 2_000_000
-"""The bound for encoding and decoding here: a stored number must not be able to occupy a thread for long."""
+"""The bound for encoding and decoding here: a stored number must not occupy a thread for long."""
 
 _SALT_BYTES: Final = 256
 _MAX_STORED: Final = 1_048_576
-"""Characters of the longest stored password: no znode is larger."""
+"""Characters of the longest stored password: znodes are never larger."""
 _CACHED_KEYS: Final = 4096
-"""Derived keys cached per secret: a few MB, and more passwords than a cluster's brokers usually have under one
-secret."""
+"""Derived keys cached per secret. They take a few MB, and are more than the passwords that a cluster's brokers usually
+have under one secret."""
 _SEPARATOR: Final = re.compile(r"\s*,\s*", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
@@ -55,10 +55,11 @@ _NOT_OPENED: Final = "the secret does not open it, or it was altered"
 
 @dataclass(frozen=True, slots=True)
 class EncoderParameters:
-    """The encoding of new values: a broker's ``password.encoder.*`` settings, with Kafka's defaults.
+    """Parameters for encoding new values: a broker's ``password.encoder.*`` settings, with Kafka's defaults.
 
     Raises:
-        ValueError: A name is not known, the key length is not one of the cipher's, or the iterations are out of bounds.
+        ValueError: A name is not known, the cipher does not support the key length, or the iterations are out of
+            bounds.
     """
 
     key_factory: str = DEFAULT_KEY_FACTORY
@@ -82,11 +83,11 @@ class EncoderParameters:
 class PasswordEncoder:
     """Encodes and decodes under one secret.
 
-    Each new value, and the first decoding of each stored one, derives a key: milliseconds of CPU at Kafka's default of
-    4096 iterations, in proportion to the iterations. Call the methods in a worker thread; an encoder is safe to share.
-    Derived keys are kept in memory, the passwords are not.
+    Each new value, and the first decoding of each stored one, derives a key. This takes milliseconds of CPU time at
+    Kafka's default of 4096 iterations, in proportion to the iterations. Call the methods in a worker thread; an encoder
+    is safe to share. Derived keys are kept in memory, but passwords are not.
 
-    No representation of an encoder shows the secret, and it can't be pickled.
+    The representation of an encoder does not show the secret, and an encoder can't be pickled.
     """
 
     __slots__ = ("_derive", "_random", "parameters")
@@ -98,12 +99,12 @@ class PasswordEncoder:
         *,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Take a secret.
+        """Initialize with a secret.
 
         Args:
             secret: Not empty; Java's strings and Python's agree in all secrets without unpaired surrogates.
-            parameters: The parameters of new values; Kafka's defaults where None.
-            random: Returns so many random bytes; called for the salt, then for the initialization vector.
+            parameters: The parameters of new values; Kafka's defaults if None.
+            random: Returns the given number of random bytes; called for the salt, then for the initialization vector.
 
         Raises:
             ValueError: The secret is empty or not Unicode text.
@@ -116,7 +117,7 @@ class PasswordEncoder:
         self._derive = _deriver(encoded)
 
     def encode(self, password: str) -> str:
-        """Return the stored form of a password, a different text at each call.
+        """Return the stored form of a password, which differs at each call.
 
         Raises:
             InvalidRequestError: The password holds unpaired surrogates, which Kafka would store as question marks.
@@ -145,13 +146,13 @@ class PasswordEncoder:
     def decode(self, stored: str) -> str:
         """Return the password of a stored value.
 
-        Values of ciphers without a tag (all except GCM) that were altered, or encoded under another secret, are refused
-        by their padding, their length and their UTF-8: a chance of less than one in a million goes unnoticed. Flipped
-        bits in the initialization vector, or anywhere under CFB and OFB, may go unnoticed too, as in Kafka.
+        Values of ciphers without a tag (all except GCM) that were altered, or encoded under another secret, are
+        detected by their padding, their length and their UTF-8; fewer than one in a million go unnoticed. Flipped bits
+        in the initialization vector, or anywhere under CFB and OFB, may go unnoticed too, as in Kafka.
 
         Raises:
-            UndecodablePasswordError: The value can't be decoded; neither the error nor its context holds any of the
-                value.
+            UndecodablePasswordError: The value can't be decoded; neither the error nor its context contains any part of
+                it.
         """
         try:
             return self._open(stored)
@@ -161,7 +162,7 @@ class PasswordEncoder:
         raise UndecodablePasswordError(f"The stored password can't be decoded: {reason}")
 
     def readable(self, stored: str) -> bool:
-        """Return True where a broker with these parameters can read a value of that cipher at all, under any secret."""
+        """Return True if a broker with these parameters can read a value of that cipher, under any secret."""
         try:
             scheme, _ = _scheme_of(_fields(stored))
         except _RefusedError:
@@ -232,7 +233,10 @@ def _fields(stored: str) -> dict[str, str]:
 
 
 def _scheme_of(fields: dict[str, str]) -> tuple[BlockScheme | GcmScheme, str]:
-    """Return the cipher and the hash; Java takes the names in any case, and a missing key factory for the default."""
+    """Return the cipher and the hash.
+
+    Java accepts the names in any case, and uses the default for a missing key factory.
+    """
     cipher = fields.get("cipherAlgorithm")
     if cipher is None:
         _refuse(_NO_FORMAT)
@@ -252,7 +256,7 @@ def _binary(fields: dict[str, str], name: str) -> bytes:
     text = fields.get(name)
     if text is None:
         _refuse(_NO_FORMAT)
-    # Java's decoder takes a text without any padding too.
+    # Java's decoder accepts a text without any padding, too.
     padding = "" if "=" in text else "=" * (-len(text) % 4)
     try:
         return b64decode(text + padding, validate=True)
@@ -265,7 +269,7 @@ def _base64(data: bytes) -> str:
 
 
 def _utf8(text: str) -> bytes | None:
-    """Return None for unpaired surrogates; the exception that Python raises for them would hold the whole text."""
+    """Encode a text, or return None for unpaired surrogates: Python's exception for them contains the whole text."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -273,5 +277,5 @@ def _utf8(text: str) -> bytes | None:
 
 
 def _utf16_units(text: str) -> int:
-    """Return the length of a string in Java."""
+    """Return the length of a string in UTF-16 units, as in Java."""
     return len(text) + sum(char > "\uffff" for char in text)

@@ -1,8 +1,8 @@
 """Replacement of an encoder secret: the values of a broker's stored map to encode again, and the resulting map.
 
-Pure, and a function of the stored map: values under the current secret are left as they are, so a rotation that was
-killed is resumed by another run, and a complete one changes nothing. A broker does the same to its own node when it
-starts with ``password.encoder.old.secret`` (DynamicBrokerConfig.scala), except that the broker always writes.
+This is a pure function of the stored map. Values under the current secret are not changed, so another run resumes a
+rotation that was killed, and has no effect after a complete one. A broker does the same to its own node when it starts
+with ``password.encoder.old.secret`` (DynamicBrokerConfig.scala), except that the broker always writes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class KafkaRotator:
-    """The port ``Rotator``, over the keyring of a cluster."""
+    """Implementation of the port ``Rotator`` with the keyring of a cluster."""
 
     def __init__(self, keyring: Keyring, *, encoded: Callable[[str], bool]) -> None:
-        """Take the secrets, and the rule whether a key's value is stored encoded."""
+        """Initialize with the secrets, and the rule that decides whether a key's value is stored encoded."""
         self._keyring = keyring
         self._encoded = encoded
 
     def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
-        """Encode values under the current secret; see ``ports.Rotator``."""
+        """Encode values under the current secret."""
         if not any(map(self._encoded, stored)):
             return Rotation(dict(stored))
         return plan_rotation(stored, self._encoded, self._keyring.secret_for(broker_id))
@@ -40,7 +40,7 @@ def plan_rotation(stored: Mapping[str, str], encoded: Callable[[str], bool], sec
 
     Args:
         stored: A broker's stored map.
-        encoded: Decides by key whether a value is stored encoded.
+        encoded: Returns, for a key, whether its value is stored encoded.
         secrets: The broker's secrets; without an old secret only values in unreadable ciphers are encoded again.
     """
     config = dict(stored)
@@ -69,5 +69,5 @@ def _plain(encoder: PasswordEncoder, stored: str) -> str | None:
 
 
 if TYPE_CHECKING:
-    # Checked by the type checker alone.
+    # Only for the type checker.
     _: type[Rotator] = KafkaRotator

@@ -23,7 +23,7 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""Types with a name of their own; all others are written as numbers, and their values in hexadecimal."""
+"""Types with a name of their own; all other types are written as numbers, and their values in hexadecimal."""
 _STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 """Tags of texts: UTF-8, printable, T61, IA5, general, BMP; not universal."""
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
@@ -41,11 +41,11 @@ def subject_of(certificate: bytes) -> str:
         certificate: The certificate in DER.
 
     Raises:
-        ValueError: The bytes are no certificate.
+        ValueError: The bytes are not a certificate.
     """
     try:
         signed = load_der_x509_certificate(certificate).tbs_certificate_bytes
-    except InvalidVersion as error:  # no ValueError, though damage alone makes such a version
+    except InvalidVersion as error:  # not a ValueError, although only damage causes such a version
         raise ValueError(str(error)) from None
     [(_, fields, _)] = _elements(signed)
     parts = [content for tag, content, _ in _elements(fields) if tag != _VERSION]

@@ -9,10 +9,10 @@ _STEP_S: Final = 0.05
 
 
 class Cancellation:
-    """A flag that is set once, from any thread or signal handler, and waited for.
+    """A flag that is set once, from any thread or signal handler, and can be waited for.
 
-    No ``threading.Event``: a handler runs in the middle of the main thread. A handler that interrupts the event's own
-    wait finds the event's lock held by its own thread, and would wait for ever.
+    This is not a ``threading.Event``, because a handler runs in the middle of the main thread. A handler that
+    interrupts the event's own wait would find the event's lock held by its own thread, and would wait forever.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Cancellation:
         return self._set
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the flag is set, for so many seconds at most; return whether it is set."""
+        """Wait until the flag is set, or at most for the given seconds. Return whether it is set."""
         end = time.monotonic() + seconds
         while not self._set and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _STEP_S))

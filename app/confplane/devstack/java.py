@@ -17,10 +17,10 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 @functools.cache
 def find_java() -> Path:
-    """Return a ``java`` of version 17 or later: that of JAVA_HOME, else the first on the PATH.
+    """Return a ``java`` of version 17 or later: the one in JAVA_HOME, else the first on the PATH.
 
     Raises:
-        DevStackError: There is none; the message names the versions found and the software to install.
+        DevStackError: There is no such Java; the message names the versions found and the software to install.
     """
     found: list[str] = []
     home = os.environ.get("JAVA_HOME")
@@ -39,7 +39,8 @@ def find_java() -> Path:
 
 
 def _major(java: str) -> int | None:
-    # Run, because a path proves nothing: macOS and some distributions have a `java` that only says where to get one.
+    # The command is run, because a path proves nothing: the `java` of macOS and some distributions only prints where to
+    # get Java.
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own java
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True

@@ -54,14 +54,14 @@ def _installation() -> tuple[Path, int]:
 class Postgres(Server):
     """A PostgreSQL server on 127.0.0.1, reached by TCP with scram passwords (socket paths may be too long).
 
-    Two roles besides the superuser: ``confplane_owner`` owns the databases and their tables and runs migrations,
-    ``confplane`` is the service and owns nothing. Passwords are made once and kept in ``passwords.json`` (0600).
-    ``synchronous_commit`` is on. Text sorts by code point (C.UTF-8).
+    There are two roles besides the superuser: ``confplane_owner`` owns the databases and their tables and runs
+    migrations, and ``confplane`` is the role of the service and owns nothing. Passwords are generated once and kept in
+    ``passwords.json`` (0600). ``synchronous_commit`` is on. Text sorts by code point (C.UTF-8).
 
     Args:
         data_dir: The server's directory: the data below ``data``, ``passwords.json``, ``postgres.log``.
-        port: The port; a free one when None.
-        durable: False leaves out fsync, autovacuum and all but one hashing of a password; for tests.
+        port: The port; a free one if None.
+        durable: False disables fsync, autovacuum and all but one hashing of a password; for tests.
     """
 
     name = "Postgres"
@@ -75,21 +75,21 @@ class Postgres(Server):
     # -- for users
 
     def dsn(self, role: str = SERVICE, database: str = "confplane") -> str:
-        """Return ``postgresql://role:password@127.0.0.1:port/database``; known once started."""
+        """Return ``postgresql://role:password@127.0.0.1:port/database``; known after the start."""
         return f"postgresql://{role}:{self._passwords[role]}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, name: str, *, template: str = "template1") -> None:
-        """Create a database, owned by ``confplane_owner``, open to ``confplane``; keep one that exists.
+        """Create a database, owned by ``confplane_owner``, and accessible to ``confplane``. An existing one is kept.
 
         Args:
             name: A plain lower-case identifier.
-            template: The database to copy, which nobody may be connected to; Postgres's own is empty.
+            template: The database to copy, which must have no connections; the default template of Postgres is empty.
 
         Raises:
             ValueError: A name is not a plain lower-case identifier.
         """
         creation, *rights = self.creating(name, template=template)
-        # psql's \gexec runs the rows of a query as SQL: CREATE DATABASE knows no IF NOT EXISTS.
+        # psql's \gexec runs the rows of a query as SQL: CREATE DATABASE does not support IF NOT EXISTS.
         self.query(
             f"SELECT '{creation}' WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"  # noqa: S608 - the names were matched
             + "".join(f"{statement};\n" for statement in rights)
@@ -104,7 +104,7 @@ class Postgres(Server):
         for given in (name, template):
             if not _NAME.fullmatch(given):
                 raise ValueError(f"{given!r} is not a plain lower-case identifier")
-        # Where nothing outlives a crash, files are copied past the log, with which it takes Postgres twice the time.
+        # If nothing has to survive a crash, files are copied without the write-ahead log, which would double the time.
         strategy = "WAL_LOG" if self._durable else "FILE_COPY"
         return [
             f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template} STRATEGY {strategy}",
@@ -116,7 +116,7 @@ class Postgres(Server):
         """Run SQL as the superuser and return its output, columns separated by ``|``, without headers.
 
         Raises:
-            DevStackError: The server refused the SQL or is away.
+            DevStackError: The server refused the SQL or is unavailable.
         """
         binaries, _ = _installation()
         environment = {
@@ -139,7 +139,7 @@ class Postgres(Server):
         output: str = answer.stdout
         return output.strip()
 
-    # -- life
+    # -- life cycle
 
     @property
     def _data(self) -> Path:
@@ -173,7 +173,8 @@ class Postgres(Server):
         self._passwords = json.loads(path.read_text())
 
     def _initialize(self) -> None:
-        # Made in another directory and renamed when whole, so that an interrupted first start leaves nothing half made.
+        # Created in another directory and renamed when complete, so that an interrupted first start leaves nothing
+        # incomplete.
         binaries, _ = _installation()
         for left_over in self.data_dir.glob("data.partial-*"):
             shutil.rmtree(left_over, ignore_errors=True)
@@ -198,7 +199,7 @@ class Postgres(Server):
                 stderr=subprocess.STDOUT,
                 env=_plain_environment(),
                 cwd=self.data_dir,
-                start_new_session=True,  # a Ctrl-C at the terminal is for us to act on
+                start_new_session=True,  # this process handles a Ctrl-C at the terminal
                 check=False,
             )
         secret.unlink()
@@ -222,10 +223,10 @@ class Postgres(Server):
             "max_wal_size": "512MB",
         }
         if not self._durable:
-            # Hundreds of small databases live for one test each, and autovacuum would look into every one every minute.
-            # A client would hash its password 4096 times for each of thousands of connections.
+            # Hundreds of small databases exist for one test each, and autovacuum would visit every one of them every
+            # minute. A client would hash its password 4096 times for each of thousands of connections.
             settings |= {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "scram_iterations": "1"}
-            # Other kinds of shared memory outlive a server that is killed and never started again.
+            # Other kinds of shared memory remain after a server is killed and never started again.
             settings["dynamic_shared_memory_type"] = "mmap"
         command = [str(binaries / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():
@@ -248,12 +249,12 @@ class Postgres(Server):
         lock = self._data / "postmaster.pid"
         if not lock.exists():
             return
-        # Sessions of a killed server end by themselves, very soon; until then Postgres would refuse to start.
+        # Sessions of a killed server end on their own very soon. Before that, Postgres would refuse to start.
         psutil.wait_procs(self._processes(), timeout=self.stop_seconds)
         for process in self._processes():
             end(process, signal.SIGQUIT, self.stop_seconds)
-        # The file itself stays: by it Postgres makes sure that nobody uses its shared memory any more. A process id
-        # that is in use again is the one case in which Postgres would take a stranger for its predecessor.
+        # The file itself remains: Postgres uses it to make sure that its shared memory is no longer in use. Only if a
+        # process id is in use again would Postgres mistake an unrelated process for its predecessor.
         first = lock.read_text().partition("\n")[0].strip()
         if first.isdecimal() and psutil.pid_exists(int(first)):
             lock.unlink()
@@ -278,6 +279,6 @@ class Postgres(Server):
 
 
 def _plain_environment() -> dict[str, str]:
-    """Return the environment without variables that would lead Postgres' programs to another server or language."""
+    """Return the environment without variables that would direct Postgres' programs to another server or language."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C"}

@@ -1,9 +1,9 @@
-"""One server process: started in a session of its own, watched, recorded on disk, and ended for certain.
+"""One server process: started in a session of its own, watched, recorded on disk, and reliably ended.
 
-A server must not outlive the process that started it, whichever way that process ends. Three things ensure this:
+A server must not outlive the process that started it, no matter how that process ends. Three things ensure this:
 :meth:`Server.stop`; a watcher (a shell that waits on a pipe from us and signals the server once the pipe closes, which
-the kernel does even after ``kill -9``); and the record of process id and start time, by which the next start on the
-same directory ends a server that is still there. The parent-death signal of Linux is not used: it fires when the
+the kernel does even after ``kill -9``); and the record of process id and start time, which the next start on the same
+directory uses to end a server that is still running. The parent-death signal of Linux is not used: it fires when the
 *thread* that forked ends.
 """
 
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Return True where a server could listen on this port of 127.0.0.1 now."""
+    """Return True if a server can currently listen on this port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,7 +65,7 @@ def tail(path: Path) -> str:
 
 
 def end(process: psutil.Process, sig: signal.Signals, seconds: float) -> None:
-    """Signal a process that is not our child, and kill it if it is still there after ``seconds``."""
+    """Signal a process that is not our child, and kill it if it is still running after ``seconds``."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(sig)
         try:
@@ -76,12 +76,12 @@ def end(process: psutil.Process, sig: signal.Signals, seconds: float) -> None:
 
 
 def recorded(record: Path, marker: str) -> psutil.Process | None:
-    """Return the live process that a record names, if it is that very process.
+    """Return the live process that a record names, if it is that exact process.
 
     Args:
         record: A JSON file with ``pid`` and ``started`` (seconds since the epoch).
-        marker: A part of the command line that only a process of this directory has. Process ids are used again, and so
-        may the start time be after a change of the clock; all three together are not.
+        marker: A part of the command line that only a process of this directory has. Process ids are reused, and a
+        start time may repeat after a change of the clock, but all three together are unique.
     """
     try:
         content = json.loads(record.read_text())
@@ -95,11 +95,11 @@ def recorded(record: Path, marker: str) -> psutil.Process | None:
 
 
 class Server:
-    """Common life of the embedded servers. Not thread-safe; one thread at a time may start or stop it.
+    """Common life cycle of the embedded servers. Not thread-safe; one thread at a time may start or stop it.
 
     Args:
-        data_dir: The server's directory; created when missing.
-        port: Port on 127.0.0.1; a free one when None, kept for later starts of this object.
+        data_dir: The server's directory; created if missing.
+        port: Port on 127.0.0.1; a free one if None, kept for later starts of this object.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self.cancelled = Cancellation()
-        """A flag for others, which makes a start under way fail."""
+        """A flag that another thread or a signal handler may set, which makes a running start fail."""
 
     # -- methods of each kind of server
 
@@ -131,14 +131,14 @@ class Server:
         return os.environ
 
     def _answers(self) -> bool:
-        """Return True where the server serves requests now."""
+        """Return True if the server currently serves requests."""
         raise NotImplementedError
 
     def _clear_leftovers(self) -> None:
-        """Remove leftovers of a killed run from the data directory; called when no such process lives."""
+        """Remove leftovers of a killed run from the data directory; called when no such process is running."""
 
     def _after_start(self) -> None:
-        """Run steps that need a serving server; a failure stops the server again."""
+        """Run steps that need a serving server. A failure stops the server again."""
 
     @property
     def _marker(self) -> str:
@@ -149,7 +149,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1; known once started."""
+        """The port on 127.0.0.1; known after the start."""
         if self._port is None:
             raise DevStackError(f"{self.name} was not started yet")
         return self._port
@@ -172,11 +172,11 @@ class Server:
         return self.log
 
     def running(self) -> bool:
-        """Return True where the process is alive."""
+        """Return True if the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def check(self) -> None:
-        """Raise an error where a started server ended by itself.
+        """Raise an error if a started server ended by itself.
 
         Raises:
             DevStackError: The server ended; the message has its exit code and the end of its log.
@@ -187,13 +187,13 @@ class Server:
             how = f"was ended by signal {-code}" if code < 0 else f"ended by itself with exit code {code}"
             raise DevStackError(f"{self.name} {how}. The end of {self.log}:\n{tail(self.log)}")
 
-    # -- life
+    # -- life cycle
 
     def start(self) -> Self:
-        """Start the server and wait until it answers.
+        """Start the server and wait until it responds.
 
         Raises:
-            DevStackError: The server can't run here, died, or did not answer in time; the message has the end of its
+            DevStackError: The server can't run here, died, or did not respond in time; the message has the end of its
                 log.
         """
         if self.running():
@@ -260,7 +260,8 @@ class Server:
         )
 
     def _disarm(self) -> None:
-        # The watcher ends before the pipe is closed: it would signal an id that may be another process's by now.
+        # The watcher ends before the pipe is closed, because it would signal a process id that may belong to another
+        # process by then.
         if self._watcher is not None:
             self._watcher.kill()
             self._watcher.wait()
@@ -309,7 +310,7 @@ class Server:
         """End the server that an earlier, killed process left running on this directory, and remove its leftovers.
 
         Returns:
-            The process id of the ended server, or None when there was none.
+            The process id of the ended server, or None if there was none.
         """
         process = recorded(self.data_dir / _RECORD, self._marker)
         if process is not None:

@@ -25,14 +25,14 @@ _KEPT_WITH_KAFKA = ("CONFPLANE_CLUSTERS__DEFAULT__KAFKA__SASL", "CONFPLANE_CLUST
 class ConfplaneServer(Server):
     """``confplane serve`` on 127.0.0.1, with all settings from one file.
 
-    Of the environment's own settings only the log level and the options of the cluster ``default`` are passed on:
-    ``confplane dev`` must never reach a production system whose variables happen to be exported.
+    Only the log level and the options of the cluster ``default`` are passed on from the environment: ``confplane dev``
+    must never reach a production system whose variables happen to be exported.
 
     Args:
         data_dir: The working directory and the directory of the log.
-        port: Port on 127.0.0.1; a free one when None.
+        port: Port on 127.0.0.1; a free one if None.
         settings_file: A YAML file with the settings except for the port.
-        kafka: The settings name a Kafka cluster, whose login and TLS may come from the environment.
+        kafka: True if the settings name a Kafka cluster, whose login and TLS may come from the environment.
     """
 
     name = "Service"
@@ -45,11 +45,11 @@ class ConfplaneServer(Server):
 
     @property
     def url(self) -> str:
-        """The service's URL; known once started."""
+        """The service's URL; known after the start."""
         return f"http://127.0.0.1:{self.port}"
 
     def check_port(self) -> None:
-        """Find a taken port before any server is started.
+        """Check whether the port is taken before any server is started.
 
         Raises:
             DevStackError: The wanted port is taken; the message names the option for another.
@@ -72,9 +72,12 @@ class ConfplaneServer(Server):
         return [sys.executable, "-m", "confplane", "serve", "--settings-file", str(self._settings_file)]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of commands with this service's settings: without those of any other service."""
+        """Return the environment of commands with this service's settings.
+
+        It has no settings of any other service.
+        """
         kept = {name: value for name, value in os.environ.items() if self._is_kept(name.upper())}
-        # Found from any working directory, also where the project is not installed but lies on a relative path.
+        # Works from any working directory, even if the project is not installed and its path is relative.
         root = str(Path(confplane.__file__).parents[1])
         return {
             **kept,
@@ -92,7 +95,7 @@ class ConfplaneServer(Server):
             **self.environment(),
             "CONFPLANE_HTTP__HOST": "127.0.0.1",
             "CONFPLANE_HTTP__PORT": str(self.port),
-            # No balancer needs a drain here, and a person waits for the stop.
+            # There is no load balancer that needs a drain, and a person waits for the stop.
             "CONFPLANE_HTTP__DRAIN_MS": "0",
         }
 

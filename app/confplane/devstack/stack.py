@@ -42,20 +42,21 @@ _COMMAND_POLL_S: Final = 0.1
 
 
 class InUseError(DevStackError):
-    """Another live process runs the stack of this directory."""
+    """Another running process runs the stack of this directory."""
 
 
 class Stack:
-    """ZooKeeper and Postgres, and on top of them the service, below one directory.
+    """ZooKeeper, Postgres and the service that uses them, below one directory.
 
-    The methods are called from one thread; :meth:`cancel` from any thread, and from signal handlers.
+    The methods are called from one thread, except :meth:`cancel`, which may be called from any thread and from signal
+    handlers.
 
     Args:
-        data_dir: The directory; created when missing; an earlier run's data are used again.
+        data_dir: The directory; created if missing; data of an earlier run are reused.
         http_port: The service's port on 127.0.0.1; 0 for a free port.
-        zookeeper_port: ZooKeeper's port; a free one when None.
-        durable: False leaves out fsync; for tests.
-        kafka: ``host:port`` of brokers of a Kafka cluster without ZooKeeper; none where empty.
+        zookeeper_port: ZooKeeper's port; a free one if None.
+        durable: False disables fsync; for tests.
+        kafka: ``host:port`` of brokers of a Kafka cluster without ZooKeeper; empty for no Kafka cluster.
     """
 
     def __init__(
@@ -86,13 +87,13 @@ class Stack:
     # -- start
 
     def acquire(self) -> list[str]:
-        """Take the directory for this process, and end the servers that a killed run left alive in it.
+        """Acquire the directory for this process, and end the servers that a killed run left running in it.
 
         Returns:
             One sentence for each recovery.
 
         Raises:
-            InUseError: Another live process has the directory; the message names its id.
+            InUseError: Another running process has the directory; the message names its id.
             DevStackError: The directory can't be used.
         """
         try:
@@ -123,10 +124,10 @@ class Stack:
         return recovered
 
     def start(self) -> Self:
-        """Start ZooKeeper and Postgres, acquiring the directory when that was not done yet.
+        """Start ZooKeeper and Postgres, after acquiring the directory if necessary.
 
         Raises:
-            DevStackError: A server can't be started; the servers started before it are stopped again.
+            DevStackError: A server can't be started; the servers that were started first are stopped again.
         """
         if self._lock is None:
             self.acquire()
@@ -152,9 +153,9 @@ class Stack:
         return self.service.url
 
     def command(self, *arguments: str) -> int:
-        """Run a command of Confplane with this stack's settings, on this process's terminal; return its exit code.
+        """Run a command of Confplane with this stack's settings, on this process's terminal, and return its exit code.
 
-        Cancelling ends the command; its exit code is that of the signal then.
+        Cancelling ends the command; its exit code is then that of the signal.
         """
         process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
             [sys.executable, "-m", "confplane", *arguments, "--settings-file", str(self.settings_file)],
@@ -202,12 +203,12 @@ class Stack:
     # -- while it runs
 
     def cancel(self) -> None:
-        """Make a start that is under way fail soon, and :meth:`wait` return."""
+        """Make a running start fail soon, and :meth:`wait` return."""
         self._cancelled.set()
 
     @property
     def cancelled(self) -> bool:
-        """True once :meth:`cancel` was called."""
+        """True after :meth:`cancel` was called."""
         return self._cancelled.is_set()
 
     def wait(self) -> None:
@@ -230,7 +231,7 @@ class Stack:
         """
         with contextlib.ExitStack() as rest:
             rest.callback(self._release)
-            for server in self._servers:  # run from the last to the first, each even when another one fails
+            for server in self._servers:  # run from last to first, each even if another one fails
                 rest.callback(_stop, server, report)
 
     def _release(self) -> None:

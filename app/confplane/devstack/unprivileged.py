@@ -1,8 +1,8 @@
-"""Postgres without root, for processes of root, as in most containers: Postgres refuses to serve as root.
+"""Postgres without root, for processes that run as root, as in most containers: Postgres refuses to run as root.
 
 The server then runs as the user ``postgres`` if the machine has one, else as ``nobody``. That user can often not reach
-a checkout below root's home. Such directories are not opened to everybody: where needed, the process is given the one
-capability that lets it pass (``CAP_DAC_OVERRIDE``).
+a checkout below root's home. Such directories are not opened to everybody: if needed, the process gets the one
+capability that gives it access (``CAP_DAC_OVERRIDE``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OTHERS_PASS = stat.S_IROTH | stat.S_IXOTH
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Return the user to run as, or None where we are not root and nothing changes."""
+    """Return the user to run as, or None if this process does not run as root and nothing changes."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -45,7 +45,7 @@ def own(path: Path) -> None:
         return
     try:
         os.chown(path, user.pw_uid, user.pw_gid)
-    except OSError as error:  # a container with no other user mapped, a file system with fixed owners
+    except OSError as error:  # a container that maps no other user, a file system with fixed owners
         raise DevStackError(
             f"Postgres refuses to run as root, and {path} can't be given to the user {user.pw_name}: {error.strerror}. "
             "Run as an ordinary user."
@@ -53,7 +53,7 @@ def own(path: Path) -> None:
 
 
 def command(argv: Sequence[str], *, needs: Iterable[Path]) -> list[str]:
-    """Return the command line that runs ``argv`` as that user; ``argv`` itself where we are not root.
+    """Return the command line that runs ``argv`` as that user, or ``argv`` itself if this process does not run as root.
 
     Args:
         argv: The command.
@@ -73,7 +73,8 @@ def command(argv: Sequence[str], *, needs: Iterable[Path]) -> list[str]:
         )
     prefix = [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     if not all(_open_to_others(path) for path in needs):
-        # access(2), by which initdb looks for its siblings, drops the capabilities of ordinary users without the bit.
+        # initdb finds its sibling programs with access(2), which ignores the capabilities of ordinary users unless this
+        # securebit is set.
         prefix += ["--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
     return [*prefix, "--", *argv]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
-# The server's jars. A short class path starts in half the time of all of Spark's jars.
+# The server's jars. A short class path halves the startup time compared with all of Spark's jars.
 _NEEDED = (
     r"zookeeper-\d",
     r"zookeeper-jute-\d",
@@ -58,7 +58,7 @@ def _jars() -> list[Path]:
     for pattern in _NEEDED:
         matches = [jar for jar in directory.glob("*.jar") if re.match(pattern, jar.name)]
         if not matches:
-            return [directory / "*"]  # a pyspark whose jars have other names; the JVM expands the star itself
+            return [directory / "*"]  # a pyspark whose jars have other names; the JVM expands the asterisk itself
         found += matches
     return found
 
@@ -67,13 +67,13 @@ class ZooKeeper(Server):
     """A ZooKeeper server on 127.0.0.1.
 
     Sessions may last from 1 s to 60 s (``tickTime`` 500 ms); connections of one address are not limited; the admin
-    server is off; the commands ``srvr`` and ``mntr`` are answered.
+    server is off; the commands ``srvr`` and ``mntr`` are enabled.
 
     Args:
         data_dir: The server's directory: snapshots and logs, configuration, ``zookeeper.log``.
-        port: The port; a free one when None.
+        port: The port; a free one if None.
         max_heap: The JVM's ``-Xmx``.
-        durable: False leaves out fsync and the JVM's slower compiler; for tests.
+        durable: False disables fsync and the JVM's slower compiler; for tests.
     """
 
     name = "ZooKeeper"
@@ -92,7 +92,7 @@ class ZooKeeper(Server):
 
     @property
     def output(self) -> Path:
-        """The JVM's own output, apart from the log that log4j writes and rolls."""
+        """The JVM's own output, separate from the log that log4j writes and rolls."""
         return self.data_dir / "zookeeper.out"
 
     @property
@@ -104,7 +104,7 @@ class ZooKeeper(Server):
         return str(self._config)
 
     def _prepare(self) -> None:
-        # Java properties: a backslash starts an escape. Blanks and the rest need none within a value.
+        # Java properties: a backslash starts an escape. Blanks and all other characters need no escape within a value.
         data = str(self.data_dir / "data").replace("\\", "\\\\")
         self._config.write_text(
             f"dataDir={data}\n"
@@ -127,7 +127,7 @@ class ZooKeeper(Server):
             str(find_java()),
             f"-Xmx{self._max_heap}",
             "-XX:+UseSerialGC",
-            # In the minutes of a test run, compiling well takes longer than what it saves.
+            # In the few minutes of a test run, the optimizing compiler costs more time than it saves.
             *(() if self._durable else ("-XX:TieredStopAtLevel=1",)),
             "-XX:+ExitOnOutOfMemoryError",
             "-Dfile.encoding=UTF-8",
@@ -150,7 +150,7 @@ class ZooKeeper(Server):
         return {name: value for name, value in os.environ.items() if name not in dropped}
 
     def _answers(self) -> bool:
-        # "srvr" reports a mode only while requests are served, and an error before.
+        # "srvr" reports a mode only while requests are served, and an error before that.
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
                 connection.sendall(b"srvr")

@@ -73,7 +73,7 @@ class _EffectiveValues:
         return None if definition is None else definition.default
 
     def value(self, name: str) -> ConfigValue | None:
-        """Return a parsed value; None where there is none, or it does not parse."""
+        """Return a parsed value. Returns None if there is no value or it does not parse."""
         text = self.text(name)
         parts = listener_key(self.catalog, name)
         definition = self.catalog.broker.get(name if parts is None else parts.base)
@@ -85,12 +85,12 @@ class _EffectiveValues:
             return None
 
     def integer(self, name: str) -> int | None:
-        """Return a whole number; None where there is none."""
+        """Return a whole number, or None if there is none."""
         found = self.value(name)
         return found if isinstance(found, int) else None
 
     def known(self, *names: str) -> bool:
-        """Say whether all of these are known: no unknown file could decide any of them."""
+        """Return True if all of these are known, that is, if no unknown file could decide any of them."""
         return not any(
             self.levels.is_assumed(name)
             and ((parts := listener_key(self.catalog, name)) is None or self.levels.is_assumed(parts.base))
@@ -119,7 +119,7 @@ class _MergedCheck:
         }
 
     def refuse(self, text: str, *names: str) -> None:
-        """Refuse with the pointer of the first of these names that was given; only warn where any is not known."""
+        """Refuse with the pointer of the first of these names that was given; only warn if any of them is not known."""
         if not self.after.known(*names):
             self.warnings.append(f"{text}, if the broker's own file leaves Kafka's defaults; it is not known here")
             return
@@ -131,7 +131,7 @@ def check_merged(before: ConfigLevels, after: ConfigLevels, *, pointers: Mapping
     """Check the merged configs of one broker after a change.
 
     Args:
-        before: The effective values now, without entries that brokers ignore.
+        before: The effective values now, without the entries that brokers ignore.
         after: The effective values after the change.
         pointers: Key -> JSON pointer, for errors.
 
@@ -139,8 +139,8 @@ def check_merged(before: ConfigLevels, after: ConfigLevels, *, pointers: Mapping
         Warnings, each a sentence.
 
     Raises:
-        InvalidRequestError: The values contradict each other, or a broker that runs on the values of before can't reach
-            them.
+        InvalidRequestError: The values contradict each other, or a broker that runs with the earlier values can't
+            change to them.
     """
     check = _MergedCheck(before, after, pointers)
     if check.changed:
@@ -210,7 +210,7 @@ def _cleaner(check: _MergedCheck) -> None:
 
 
 def _local_retention(check: _MergedCheck) -> None:
-    """Check that the broker's disk keeps no more than the topic keeps in all."""
+    """Check that a broker keeps no more data on its disk than the topic keeps in total."""
     times = [name for name, _ in _RETENTION]
     totals = (
         ("log.local.retention.ms", times, check.after.time(_RETENTION)),
@@ -277,8 +277,7 @@ def _listeners(check: _MergedCheck) -> None:
 def _fixed(check: _MergedCheck, listener: str) -> list[str]:
     """Return the file-only configs of a listener whose values differ from the broker's file.
 
-    Brokers also compare values that were set long before with their file. Where the file is not known, only changes
-    count.
+    Brokers also compare previously set values with their file. If the file is not known, only changes count.
     """
     file = check.after.levels.static
     there = check.before.merged if file is None else file
@@ -314,7 +313,7 @@ def _is_fixed(catalog: Catalog, name: str, listener: str) -> bool:
 
 
 def _mechanisms(check: _MergedCheck) -> None:
-    """Check that the mechanism between brokers is one that their listener offers."""
+    """Check that the mechanism between brokers is offered by their listener."""
     if not any(name == _MECHANISM or name.endswith(_MECHANISMS) for name in check.changed):
         return
     if check.after.levels.static is None:

@@ -1,7 +1,7 @@
 """Names of broker configs: forms with a listener's prefix, synonyms, secrets.
 
 A listener can have a value of its own under ``listener.name.<listener>.<key>``; some keys also need the SASL mechanism:
-``listener.name.<listener>.<mechanism>.<key>``. Brokers write both in lower case in their look-ups.
+``listener.name.<listener>.<mechanism>.<key>``. Brokers write both in lower case when they look them up.
 
 Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``brokerConfigSynonyms``, ``isPasswordConfig``).
 """
@@ -40,7 +40,7 @@ class ListenerKey(NamedTuple):
 
 
 def listener_key(catalog: Catalog, name: str) -> ListenerKey | None:
-    """Split a name with a listener's prefix into its parts; None for a name without the prefix."""
+    """Split a name with a listener's prefix into its parts. Returns None for a name without the prefix."""
     match = _LISTENER.fullmatch(name)
     if match is None:
         return None
@@ -52,7 +52,10 @@ def listener_key(catalog: Catalog, name: str) -> ListenerKey | None:
 
 
 def definition_of(catalog: Catalog, name: str) -> ConfigDef | None:
-    """Return a broker config's definition, that of its base for a form with a prefix; None for a custom config."""
+    """Return a broker config's definition, or None for a custom config.
+
+    A form with a prefix has the definition of its base.
+    """
     found = catalog.broker.get(name)
     if found is None and (parts := listener_key(catalog, name)) is not None:
         found = catalog.broker.get(parts.base)
@@ -60,27 +63,27 @@ def definition_of(catalog: Catalog, name: str) -> ConfigDef | None:
 
 
 def is_sensitive(catalog: Catalog, name: str) -> bool:
-    """Say whether values are hidden: secrets, and custom configs, whose meaning is unknown."""
+    """Return True if values are hidden: secrets, and custom configs, whose meaning is unknown."""
     definition = definition_of(catalog, name)
     return definition is None or definition.type is ConfigType.PASSWORD or is_password(name)
 
 
 def is_password(name: str) -> bool:
-    """Say whether brokers store the value encoded, by the end of its name; custom configs included."""
+    """Return True if brokers store the value encoded, according to the end of its name. Includes custom configs."""
     return name.endswith(_PASSWORDS)
 
 
 def is_read_only(catalog: Catalog, name: str) -> bool:
-    """Return a describe's ``readOnly``: false only for dynamic configs under their own names.
+    """Return the ``readOnly`` of a describe: false only for dynamic configs under their own names.
 
-    Forms with a prefix, custom configs and the rates without a static form can be set all the same.
+    Forms with a prefix, custom configs and the rates without a static form can be set nevertheless.
     """
     definition = catalog.broker.get(name)
     return definition is None or not definition.dynamic or definition.dynamic_only
 
 
 def synonyms_of(catalog: Catalog, name: str, *, listener_bases: bool = True) -> tuple[str, ...]:
-    """Return the synonyms of a config, highest precedence first; the name alone where there are none.
+    """Return the synonyms of a config, highest precedence first; or only the name if it has no synonyms.
 
     Args:
         catalog: The definitions of the cluster's release.

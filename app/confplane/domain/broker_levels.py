@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _REFERENCE: Final = "${"
 PROVIDERS: Final = "config.providers"
-"""The config that names plug-ins, which resolve references in the values beside it."""
+"""The config that names plug-ins, which resolve references in the other values of the map."""
 
 
 _LAST_BEFORE_LOGGERS: Final = 5
@@ -45,7 +45,7 @@ class ConfigSource(StrEnum):
 
     @property
     def number(self) -> int:
-        """Kafka's number; 6 is that of loggers, which are not served here."""
+        """Kafka's number; 6 is the number of loggers, which are not supported here."""
         place = list(ConfigSource).index(self) + 1
         return place if place <= _LAST_BEFORE_LOGGERS else place + 1
 
@@ -61,12 +61,12 @@ class DynamicLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigLevels:
-    """The configs set for one broker, level by level. Secrets are in clear; undecodable ones are absent."""
+    """The configs set for one broker, level by level. Secrets are in plain text; undecodable ones are absent."""
 
     catalog: Catalog
     """The definitions of the cluster's release."""
     static: Mapping[str, str] | None = None
-    """The broker's server.properties; None: not known."""
+    """The broker's server.properties, or None if it is not known."""
     default: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     broker: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
@@ -89,7 +89,7 @@ class ConfigLevels:
         }
 
     def is_assumed(self, name: str) -> bool:
-        """Say whether the file is unknown and could decide a config."""
+        """Return True if the file is unknown and could decide a config."""
         if self.static is not None:
             return False
         return not any(
@@ -99,7 +99,7 @@ class ConfigLevels:
 
 
 class SynonymValue(NamedTuple):
-    """A value of a config, or of a config that it falls back on, effective or hidden. None is a secret."""
+    """A value of a config, or of a config that it falls back on, effective or overridden. None for a secret."""
 
     name: str
     value: str | None
@@ -108,25 +108,25 @@ class SynonymValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfigEntry:
-    """One effective config, with all parts of a describe's answer."""
+    """One effective config, with all parts of a describe's response."""
 
     name: str
     value: str | None
-    """The value in the canonical form of its type where Kafka parses it for this answer; None for a secret, and where
-    there is none."""
+    """The value in the canonical form of its type, if Kafka parses it for this response. None for a secret, and if
+    there is no value."""
     source: ConfigSource
     synonyms: tuple[SynonymValue, ...]
-    """The synonyms in order of precedence; the source of the first is the config's."""
+    """The synonyms in order of precedence; the source of the first is the source of the config."""
     read_only: bool
     sensitive: bool
     type: ConfigType | None
     """The config's type; None for a custom config."""
     assumed: bool = False
-    """True where the broker's file is unknown and could change the value."""
+    """True if the broker's file is unknown and could change the value."""
 
 
 def effective_broker(name: str, levels: ConfigLevels) -> EffectiveConfigEntry:
-    """Return the effective value of one broker config, set at any level or at none.
+    """Return the effective value of one broker config, whether or not any level sets it.
 
     Args:
         name: Any broker config, with or without a listener's prefix, or a custom config.
@@ -160,7 +160,7 @@ def _effective(name: str, levels: ConfigLevels, merged: Mapping[str, str]) -> Ef
 
 
 def describe_broker(levels: ConfigLevels) -> list[EffectiveConfigEntry]:
-    """Return all configs of one broker, by name: every config that Kafka documents, and all that are set anywhere."""
+    """Return all configs of one broker, by name: every config that Kafka documents, and all that any level sets."""
     names = {name for name, found in levels.catalog.broker.items() if not found.internal and not found.dynamic_only}
     for values in levels.by_source().values():
         names.update(values)
@@ -169,7 +169,7 @@ def describe_broker(levels: ConfigLevels) -> list[EffectiveConfigEntry]:
 
 
 def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[EffectiveConfigEntry]:
-    """Return the configs set as the default of all brokers, by name; no other level counts here."""
+    """Return the configs set as the default of all brokers, by name; no other level is used here."""
     found = []
     for name in sorted(default):
         definition = definition_of(catalog, name)
@@ -195,7 +195,7 @@ def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[Effec
 
 
 def synonyms_for(name: str, levels: ConfigLevels) -> tuple[SynonymValue, ...]:
-    """List the values of a broker config and its synonyms over all levels, from the first one of its own name on."""
+    """List the values of a broker config and its synonyms over all levels, starting with its own name."""
     listed: list[SynonymValue] = []
     catalog = levels.catalog
     group = synonyms_of(catalog, name)
@@ -218,13 +218,16 @@ def synonyms_for(name: str, levels: ConfigLevels) -> tuple[SynonymValue, ...]:
 
 
 def _from(catalog: Catalog, name: str) -> tuple[str, ...]:
-    """Return the names of a config's group from its own on: earlier names never lead its synonyms."""
+    """Return the names of a config's group, starting with its own.
+
+    Earlier names never come first among its synonyms.
+    """
     group = synonyms_of(catalog, name)
     return group[group.index(name) :]
 
 
 def printed(definition: ConfigDef | None, stored: str) -> str:
-    """Return a stored value in canonical form; unchanged where it is custom or does not parse."""
+    """Return a stored value in canonical form. Custom and unparsable values are returned unchanged."""
     if definition is None:
         return stored
     try:
@@ -237,7 +240,7 @@ def read_level(catalog: Catalog, config: Mapping[str, str], level: DynamicLevel)
     """Read a stored level as brokers do, without the entries that they ignore.
 
     Returns:
-        The entries that count, and a warning for each ignored one, without its value.
+        The entries that take effect, and a warning for each ignored one, without its value.
     """
     kept: dict[str, str] = {}
     warnings: list[str] = []
@@ -277,7 +280,10 @@ def left_out(catalog: Catalog, name: str, value: str, level: DynamicLevel, *, re
 
 
 def is_per_broker(catalog: Catalog, name: str) -> bool:
-    """Say whether a config can't be a default of all brokers: a per-broker config, or a form with a prefix, mostly."""
+    """Return True if a config can't be a default of all brokers.
+
+    These are per-broker configs and most forms with a prefix.
+    """
     exact = catalog.broker.get(name)
     if exact is not None:
         return exact.scope is Scope.PER_BROKER

@@ -1,7 +1,7 @@
 """Broker configs that a cluster accepts: checks of one level alone, and of its result on each broker.
 
 :func:`validate` is the check of a write. Errors have the code of Kafka's RPC, 42 for almost everything about brokers,
-and never a value of a secret. A value that only a running broker could judge (a keystore to load, a class to find) is
+and never a value of a secret. A value that only a running broker could check (a keystore to load, a class to find) is
 accepted; a value that depends on an unknown file is accepted with a warning.
 
 Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``validate`` and the reconfigurables).
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})
-"""Configs that accept zero by their definitions, while the listeners that use them refuse it."""
+"""Configs that accept zero by their definitions, although the listeners that use them reject it."""
 _REPORTERS: Final = "metric.reporters"
 
 
@@ -41,13 +41,13 @@ def validate(
 ) -> list[str]:
     """Check the whole map that a change would leave at one level.
 
-    Stored entries that brokers ignore are not this change's fault: they stay, count for nothing, and are warned of.
+    Stored entries that brokers ignore are not this change's fault: they remain, have no effect, and produce warnings.
 
     Args:
-        after: Everything that would be stored at ``level``, secrets in clear.
+        after: Everything that would be stored at ``level``, secrets in plain text.
         level: The level of the change.
         levels: The current levels; ``after`` replaces the map of ``level``. For a change of the default, the levels of
-            one broker: call the function for each, and for the default alone where no broker is known.
+            one broker: call the function for each, or for the default alone if no broker is known.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -88,9 +88,9 @@ def check_level(
 
     Args:
         catalog: The definitions of the cluster's release.
-        config: Everything at the level, secrets in clear.
+        config: Everything at the level, secrets in plain text.
         level: The level.
-        stored: The current map of the level; equal entries are not refused.
+        stored: The current map of the level; unchanged entries are not refused.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -182,7 +182,7 @@ def _check_jaas(catalog: Catalog, name: str, value: str, pointer: str | None) ->
 
 
 def _remarks(catalog: Catalog, name: str) -> list[str]:
-    """Return remarks on a config that is accepted and yet lacks the effect that it seems to have."""
+    """Return remarks on a config that is accepted but does not have the effect that it appears to have."""
     definition = definition_of(catalog, name)
     parts = listener_key(catalog, name)
     if definition is None:

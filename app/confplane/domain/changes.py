@@ -32,10 +32,10 @@ class Node(NamedTuple):
     mtime_ms: int
     """ZooKeeper's time of the last write, milliseconds since the epoch."""
     defect: str | None = None
-    """The reason why the content can't be read or can't be written back, as the rest of "The znode <path> ..."; None
-    when sound. ``items`` is empty when the content can't be read at all."""
+    """The reason why the content can't be read or can't be written back, as the rest of "The znode <path> ..."; None if
+    the content is valid. ``items`` is empty when the content can't be read at all."""
     extra: bytes | None = None
-    """A JSON object of foreign members next to ``config``, written back with every change; None when there are none."""
+    """A JSON object of foreign members next to ``config``, written back with every change; None if there are none."""
 
     @property
     def config(self) -> dict[str, str]:
@@ -44,13 +44,13 @@ class Node(NamedTuple):
 
 
 def stored(node: Node | None) -> dict[str, str]:
-    """Return a node's map; empty where there is no node."""
+    """Return a node's map, or an empty map if there is no node."""
     return {} if node is None else node.config
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One key's value before and after a change, as stored strings; None is absent, or a secret."""
+    """One key's value before and after a change, as stored strings; None means absent, or a secret."""
 
     key: str
     before: str | None
@@ -62,7 +62,8 @@ def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: 
     """Validate ops on their own, before anything stored is read.
 
     Returns:
-        Key -> the string to store, or None for a removal; a key named twice ends at its last op, as in Kafka.
+        Key -> the string to store, or None for a removal; for a key that is named twice the last op applies, as in
+        Kafka.
 
     Raises:
         InvalidRequestError: The first op that fails.
@@ -85,9 +86,9 @@ def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: 
 def apply_ops(
     facet: ClientFacet, entity: Entity, config: Mapping[str, str], encoded: Mapping[str, str | None]
 ) -> tuple[dict[str, str], list[str]]:
-    """Apply encoded ops to a stored map, and return the resulting whole map with warnings.
+    """Apply encoded ops to a stored map, and return the complete resulting map with warnings.
 
-    A key of another facet is not removed but warned of: foreign keys survive every write.
+    A key of another facet is not removed, and produces a warning: foreign keys survive every write.
     """
     after = dict(config)
     warnings: list[str] = []

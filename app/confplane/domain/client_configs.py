@@ -35,12 +35,12 @@ SUPPORTED_CONFIGS: Final = "supported.configs"
 """The key under which clients register their configs; never set by an alter."""
 
 INSTANCE_ID: Final = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,128}$"
-"""Names of running clients, as a pattern of whole texts."""
+"""Names of running clients, as a pattern that must match the whole text."""
 
 IDENTIFYING_KEYS: Final = frozenset(
     {"bootstrap.servers", "client.id", "group.id", "group.instance.id", "transactional.id"}
 )
-"""Keys that identify a client and its servers: an entry can't be found before they are known."""
+"""Keys that identify a client and its servers: entries can't be looked up before these are known."""
 
 GROUP_KEYS: Final = {
     SESSION_TIMEOUT: "consumer.session.timeout.ms",
@@ -62,7 +62,8 @@ class ClientConfigsFacet:
         max_session_timeout_ms: The brokers' ``group.max.session.timeout.ms``, milliseconds.
 
     Raises:
-        ValueError: An extra key is no client config, is a secret, or identifies the client; or the bounds are crossed.
+        ValueError: An extra key is not a client config, is a secret, or identifies the client; or the bounds are
+            crossed.
     """
 
     name = FacetName.CLIENT_CONFIGS
@@ -108,12 +109,12 @@ class ClientConfigsFacet:
         )
 
     def rank(self, entity: Entity) -> Rank:
-        """Return the rank: a user and its pairs are levels of one scope, since a pair is checked against its user."""
+        """Return the rank: a user and its pairs are levels of one scope, because a pair is checked against its user."""
         user = Entity(entity.components[:1])
         return Rank(user.id, "user" if entity.types == (EntityType.USER,) else "pair")
 
     def owns(self, entity: Entity, key: str) -> bool:
-        """Say whether a stored key is a dynamic client config."""
+        """Return True if a stored key is a dynamic client config."""
         return key in self.keys and entity.types in _KINDS
 
     def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
@@ -133,7 +134,7 @@ class ClientConfigsFacet:
             # A client would trim the value; other readers of the store might not.
             raise InvalidRequestError("acks must be one of all, -1, 0, 1, without blanks around it", pointer=pointer)
         try:
-            # Where producer and consumer both have the key, the value must be valid for both: either may resolve it.
+            # If producer and consumer both have the key, the value must be valid for both: either may resolve it.
             parsed = [parse(definition, value) for definition in self._catalog.find(key)]
         except ConfigValueError as error:
             raise InvalidRequestError(str(error), pointer=pointer) from None
@@ -171,7 +172,7 @@ class ClientConfigsFacet:
         return stored
 
     def remarks(self, entity: Entity) -> list[str]:
-        """Warn of entities whose entries no client resolves."""
+        """Warn about entities whose entries no client resolves."""
         defaults = [kind for kind, name in entity.components if name is None]
         if not defaults:
             return []
@@ -186,8 +187,8 @@ class ClientConfigsFacet:
     ) -> list[str]:
         """Check the heartbeat interval against the session timeout in the entity's own resolved pair.
 
-        A contradiction within inherited values is not this entity's fault, and is only warned of; so is a stored value
-        that does not parse and was written by others.
+        A contradiction within inherited values is not this entity's fault, and only produces a warning. The same
+        applies to a stored value that does not parse and was written by another client.
 
         Raises:
             InvalidRequestError: Both keys are dynamic, at least one is the entity's own, and a consumer would refuse
@@ -230,7 +231,9 @@ class ClientConfigsFacet:
 
 
 def group_remarks(wanted: Mapping[str, str | None]) -> list[str]:
-    """Warn of keys that consumers of Kafka 4 drop under ``group.protocol=consumer``, and name the groups' keys instead.
+    """Warn about keys that consumers of Kafka 4 drop under ``group.protocol=consumer``.
+
+    A warning names the key of groups that replaces the dropped one.
 
     Args:
         wanted: Keys with the values to set; None is a removal.
@@ -273,7 +276,7 @@ def _problem(catalog: Catalog, key: str, value: str) -> str | None:
 
 
 def _integer(catalog: Catalog, key: str, value: str | None) -> int | None:
-    """Parse one of the two timeouts; None where it is absent or can't be parsed."""
+    """Parse one of the two timeouts. Returns None if it is absent or can't be parsed."""
     if value is None or _problem(catalog, key, value) is not None:
         return None
     parsed = parse(catalog.find(key)[0], value)

@@ -40,9 +40,9 @@ _MATCH: Final = "match"
 _JAVA_ALONE: Final = re.compile(
     r"\\[hHRXGkpPQEecN0VzZx1-9]|&&|\[[^\]]*\[|\(\?<[A-Za-z]|(?<=.)\(\?[a-zA-Z-]+[:)]", re.DOTALL
 )
-"""Java's syntax that Python's regular expressions lack, or read in another way."""
+"""Java's syntax that Python's regular expressions lack, or interpret differently."""
 _PYTHON_ALONE: Final = re.compile(r"\{(?![0-9])|\(\?[P#aLu]")
-"""Syntax that Java refuses and Python takes."""
+"""Syntax that Java rejects and Python accepts."""
 _ESCAPED: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ def check_client_metrics(
     Args:
         catalog: The definitions of the cluster's release.
         after: Everything that would be stored.
-        stored: The current map. Its invalid entries stay where they are, with a warning.
+        stored: The current map. Its invalid entries remain, with a warning.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -123,7 +123,10 @@ def _compiles(expression: str) -> bool:
 
 
 def effective_client_metrics(catalog: Catalog, name: str, config: Mapping[str, str]) -> EffectiveConfigEntry:
-    """Return the effective value of one config of a subscription; of a stored key that is unknown, a secret's form."""
+    """Return the effective value of one config of a subscription.
+
+    A stored key that is unknown is returned like a secret.
+    """
     definition = catalog.client_metrics.get(name)
     stored = config.get(name)
     own = None if stored is None or definition is None else printed(definition, stored)

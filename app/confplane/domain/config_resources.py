@@ -35,7 +35,7 @@ def resource_type(given: int | str, *, pointer: str | None = None) -> KafkaResou
     """Read a resource type: Kafka's number or its name.
 
     Raises:
-        InvalidRequestError: Neither a number nor a name of a type.
+        InvalidRequestError: The value is neither a number nor a name of a type.
     """
     try:
         return KafkaResourceType[given] if isinstance(given, str) else KafkaResourceType(given)
@@ -55,7 +55,7 @@ def resource_entity(kind: KafkaResourceType, name: str, *, pointer: str | None =
         pointer: JSON pointer of the type, for errors.
 
     Raises:
-        InvalidRequestError: The configs of this type of resource are not kept here.
+        InvalidRequestError: The configs of this type of resource are not managed here.
     """
     if kind not in _ENTITY_TYPES:
         served = ", ".join(known.name for known in _ENTITY_TYPES)

@@ -33,7 +33,7 @@ _LONG: Final = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from ``minimum`` to ``maximum``, both included and either open (None), or one of ``also``."""
+    """Numbers from ``minimum`` to ``maximum``, both inclusive and each optional (None), or one of ``also``."""
 
     minimum: float | None
     maximum: float | None
@@ -89,10 +89,10 @@ class NonEmpty:
 
 @dataclass(frozen=True, slots=True)
 class DistinctElements:
-    """A list without an empty element; ``values`` are all that it may hold. Repetitions do not count (KIP-1161)."""
+    """A list without an empty element; only ``values`` are allowed. Repetitions do not count (KIP-1161)."""
 
     values: tuple[str, ...] = ()
-    """The elements that are allowed; none at all means any."""
+    """The elements that are allowed; empty means any."""
     non_empty: bool = False
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class KafkaVersion:
         return None if self._known(str(value)) else f"must be a version of Kafka, such as {self.values[-1]}"
 
     def _known(self, text: str) -> bool:
-        # The leading parts count: two of them, or three of a release before 1.0.
+        # Only the leading parts are significant: two of them, or three for a release before 1.0.
         parts = text.split(".")
         leading = 3 if text.startswith("0.") else 2
         # Java drops empty parts at the end before counting.
@@ -168,16 +168,16 @@ class KafkaVersion:
 class ThrottledReplicas:
     """A list of ``partition:broker``, or ``*`` alone; commas at the end do not count.
 
-    Kafka's validator also takes blanks around elements, empty elements, ``*,`` and numbers of any size. The brokers'
-    reader (core/src/main/scala/kafka/server/ConfigHandler.scala, parseThrottledPartitions) takes none of them: a broker
-    that meets such a value when it starts does not start.
+    Kafka's validator also accepts blanks around elements, empty elements, ``*,`` and numbers of any size. The brokers'
+    reader (core/src/main/scala/kafka/server/ConfigHandler.scala, parseThrottledPartitions) accepts none of them: a
+    broker that reads such a value at startup does not start.
     """
 
     def __str__(self) -> str:
         return "* or [partition]:[broker],[partition]:[broker],..."
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Return the broken rule as the end of a sentence; None for a valid value. Takes the text, not its list."""
+        """Return the broken rule as the end of a sentence; None for a valid value. Expects the text, not its list."""
         text = str(value)
         listed = text.rstrip(",")
         if text == "*" or all(map(self._is_replica, listed.split(",") if listed else [])):

@@ -1,4 +1,4 @@
-"""The facet ``configs``: topics, brokers and the default of all brokers, groups, and subscriptions to client metrics.
+"""The facet ``configs``: topics, brokers, their common default, groups, and subscriptions to client metrics.
 
 The rules of topics (:mod:`confplane.domain.topics`), brokers (:mod:`confplane.domain.brokers`), groups
 (:mod:`confplane.domain.groups`) and subscriptions (:mod:`confplane.domain.client_metrics`) decide the values. This
@@ -45,7 +45,7 @@ class ConfigsFacet:
     """The facet ``configs`` of one cluster. Stateless.
 
     Args:
-        catalog: Returns the definitions of the cluster's release, as it is at the moment.
+        catalog: Returns the definitions of the cluster's release, as it currently is.
     """
 
     name = FacetName.CONFIGS
@@ -60,8 +60,8 @@ class ConfigsFacet:
         """Refuse all entities except the default broker, and a topic, broker, group or subscription by its name.
 
         Raises:
-            InvalidRequestError: Another type, a default that is not the brokers', a broker id that is no number, or a
-                name that no znode can have.
+            InvalidRequestError: Another type, a default that is not the brokers', a broker id that is not a number, or
+                a name that no znode can have.
             InvalidTopicError: A name that no topic can have.
         """
         if entity.types not in KINDS:
@@ -86,8 +86,8 @@ class ConfigsFacet:
     def rank(self, entity: Entity) -> Rank | None:
         """Return the rank: topics, the brokers, and the default of all brokers are levels of one scope.
 
-        A topic is checked against the brokers' values, a broker against the default, the default against each broker.
-        A group is checked against values that brokers have from their files alone, and a subscription by itself.
+        A topic is checked against the brokers' values, a broker against the default, the default against each broker. A
+        group is checked against values that brokers read only from their files, and a subscription on its own.
         """
         [(kind, name)] = entity.components
         if kind in _NO_DEFAULT:
@@ -95,12 +95,12 @@ class ConfigsFacet:
         return Rank("", f"default {kind}" if name is None else kind)
 
     def owns(self, entity: Entity, key: str) -> bool:
-        """Return True: such a node has only keys of this facet."""
+        """Return True: such a node contains only keys of this facet."""
         del key
         return entity.types in KINDS
 
     def is_secret(self, entity: Entity, key: str) -> bool:
-        """Say whether a value is never shown: a password, or a value of unknown type, as in Kafka's describe.
+        """Return True if a value is never shown: a password, or a value of unknown type, as in Kafka's describe.
 
         Source: core/src/main/scala/kafka/server/ConfigHelper.scala.
         """
@@ -110,7 +110,7 @@ class ConfigsFacet:
         return definition is None or definition.type is ConfigType.PASSWORD
 
     def decode(self, entity: Entity, key: str, stored: str) -> str | None:
-        """Return the stored string unchanged, None for a secret."""
+        """Return the stored string unchanged, or None for a secret."""
         return None if self.is_secret(entity, key) else stored
 
     def remarks(self, entity: Entity) -> list[str]:
@@ -139,7 +139,7 @@ def check_broker_id(name: str, *, pointer: str | None = None) -> int:
     """Return a broker's id.
 
     Raises:
-        InvalidRequestError: Not a broker's decimal number, in its one spelling.
+        InvalidRequestError: The name is not a broker's decimal number in canonical form.
     """
     if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and int(name) <= _MAX_BROKER_ID:
         return int(name)

@@ -1,6 +1,6 @@
 """Kafka's definitions of configs: type, default, valid values, scope; and the check of a string against them.
 
-The data are those of Kafka's own classes: ``python -m tests.catalog.generate`` writes them, and a test compares.
+The data come from Kafka's own classes: ``python -m tests.catalog.generate`` writes them, and a test compares them.
 Internal configs are included and marked. The descriptions of configs are ours; every config also has a link to Kafka's
 own documentation.
 
@@ -66,7 +66,7 @@ class Scope(StrEnum):
     """The reach of a config's changes while the cluster runs (KIP-226's update modes)."""
 
     READ_ONLY = "read-only"
-    """Only in a file that is read at start. Client configs have this scope, unless a cluster makes them dynamic."""
+    """Only in a file that is read at startup. Client configs have this scope, unless a cluster makes them dynamic."""
     PER_BROKER = "per-broker"
     """For one broker, never for all at once."""
     CLUSTER_WIDE = "cluster-wide"
@@ -95,7 +95,7 @@ class ServerSynonym(NamedTuple):
 
 
 class ConfigValueError(ValueError):
-    """A value that its definition refuses. The message names the key and the rule, never the value."""
+    """A value that is not valid by its definition. The message names the key and the rule, never the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class ConfigDef:
     synonyms: tuple[ServerSynonym, ...] = ()
     """Topics, groups: the broker configs that the config falls back on, highest precedence first."""
     group: tuple[str, ...] = ()
-    """Brokers: the synonyms of the config, itself included, highest precedence first."""
+    """Brokers: the synonyms of the config, including itself, highest precedence first."""
     prefix: Prefix | None = None
-    """Brokers: the form of the config for one listener; None where there is none."""
+    """Brokers: the form of the config for one listener; None if there is none."""
     prefix_only: bool = False
     """Brokers: dynamic only in the form with a listener's prefix."""
     cluster_level_prefix: bool = False
@@ -126,12 +126,12 @@ class ConfigDef:
 
     @property
     def sensitive(self) -> bool:
-        """True where values are secrets."""
+        """True if values are secrets."""
         return self.type is ConfigType.PASSWORD
 
     @property
     def dynamic(self) -> bool:
-        """True where the config can be changed while the cluster runs."""
+        """True if the config can be changed while the cluster runs."""
         return self.scope is not Scope.READ_ONLY
 
 
@@ -140,7 +140,7 @@ class Catalog:
     """Every config that one release of Kafka defines, by name. Compared by identity: one object per release."""
 
     release: str
-    """The release: "4.4"."""
+    """The release, for example "4.4"."""
     topic: Mapping[str, ConfigDef]
     broker: Mapping[str, ConfigDef]
     """The configs of brokers, including those without a static form."""
@@ -185,7 +185,7 @@ def catalog_of(release: str) -> Catalog:
     """Return the catalog of a cluster by its release; see :func:`confplane.domain.releases.nearest`.
 
     Raises:
-        ValueError: Not a release of Kafka.
+        ValueError: The text is not a release of Kafka.
     """
     return _catalog(nearest(release))
 
@@ -204,12 +204,12 @@ def _releases_with(kind: ConfigKind) -> Mapping[str, tuple[str, ...]]:
 
 
 def description(kind: ConfigKind, name: str) -> str | None:
-    """Return our description of a config: every topic and broker config and every dynamic client config has one."""
+    """Return Confplane's description of a config. Every topic, broker and dynamic client config has one."""
     return _descriptions()[kind].get(name)
 
 
 def quota_description(name: str) -> str:
-    """Return our description of a quota key."""
+    """Return Confplane's description of a quota key."""
     return _descriptions()["quota"][name]
 
 
@@ -232,7 +232,7 @@ def _read(file: str) -> str:
 
 @cache
 def _entries(kind: ConfigKind) -> tuple[dict[str, Any], ...]:
-    """Return the definitions of all releases, by name; of one name by release."""
+    """Return the definitions of all releases, by name, and for each name by release."""
     return tuple(json.loads(_read(f"{kind}.json"))["configs"])
 
 
@@ -300,11 +300,11 @@ _SCOPES: Final = {
 _CLIENT_METRICS_LINK: Final = (
     "https://cwiki.apache.org/confluence/display/KAFKA/KIP-714%3A+Client+metrics+and+observability"
 )
-"""Kafka's documentation has no page of its own for them."""
+"""Kafka's documentation has no separate page for these."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS: Final = 40
-"""Digits of the longest number parsed. Longer numbers are out of every range, and ``int`` raises its own error for
-them."""
+"""The maximum number of digits that are parsed. Longer numbers are out of every range, and ``int`` raises its own error
+for them."""
 _LIMITS: Final = {ConfigType.SHORT: 2**15, ConfigType.INT: 2**31, ConfigType.LONG: 2**63}
 _LIST_SEPARATOR: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
 
@@ -313,11 +313,11 @@ def parse(definition: ConfigDef, value: str) -> ConfigValue:
     """Validate a string as Kafka's ConfigDef does, and return the parsed value.
 
     Blanks around a value do not count, except for the rates that exist only as dynamic configs: Kafka accepts blanks
-    there, and the broker that reads them then does not start (core/src/main/scala/kafka/server/ConfigHandler.scala). Of
-    a CLASS only the form is checked; its existence is not known here.
+    there, but a broker that reads them fails to start (core/src/main/scala/kafka/server/ConfigHandler.scala). For a
+    CLASS only the form is checked, because its existence is not known here.
 
     Raises:
-        ConfigValueError: Not of the type, or against the rule.
+        ConfigValueError: The value is not of the type, or breaks the rule.
     """
     trimmed = java_trim(value)
     parsed = _of_type(definition, trimmed)

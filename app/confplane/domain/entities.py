@@ -71,7 +71,7 @@ _ALL_ENCODED: Final = re.compile(r"%3D|%2C")
 _RAW_NAMES: Final = {"topic": re.compile(r"[A-Za-z0-9._-]{1,249}"), "broker": re.compile(r"0|[1-9][0-9]{0,9}")}
 LONGEST_NAME: Final = 4096
 """Bytes that the name of a new entity may take in its path, percent-encoded. Kafka has no such limit, but brokers list
-all names of a kind in one answer of ``jute.maxbuffer`` bytes; principals of SASL and X.509 need far less."""
+all names of a kind in one response of ``jute.maxbuffer`` bytes. Principals of SASL and X.509 need far less."""
 CACHED_LENGTH: Final = 512
 """Characters of the longest id whose parsed form is cached, so that a flood of long ids can't fill the memory."""
 
@@ -82,7 +82,7 @@ def sanitize(name: str) -> str:
 
 
 def desanitize(element: str) -> str:
-    """Decode a path element as Kafka does: form decoding, so a raw ``+`` is a space.
+    """Decode a path element as Kafka does: form decoding, so a literal ``+`` is a space.
 
     Raises:
         ValueError: A ``%`` is not followed by two hex digits, or the bytes are not UTF-8.
@@ -109,7 +109,7 @@ def check_name(kind: str, name: str, *, pointer: str | None = None) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise InvalidRequestError(f"The {kind} name holds a lone surrogate", pointer=pointer) from None
-    # Topics and brokers stand in paths unencoded, so a slash in one would name another node.
+    # Topics and brokers are not encoded in paths, so a slash in a name would address another node.
     legal = _RAW_NAMES.get(kind)
     if legal is not None and not legal.fullmatch(name):
         raise InvalidRequestError(f"{shown(name)} is not a legal {kind} name", pointer=pointer)
@@ -124,7 +124,7 @@ class Entity:
     """The entity types of the components, in order."""
 
     def __post_init__(self) -> None:
-        # Set here, because each check of a key asks for them; a cached_property takes a lock.
+        # Set here, because each check of a key reads the types, and a cached_property acquires a lock.
         object.__setattr__(self, "types", tuple([kind for kind, _ in self.components]))
 
     @classmethod
@@ -134,7 +134,7 @@ class Entity:
 
     @classmethod
     def from_names(cls, names: Mapping[str, str | None], *, pointer: str | None = None) -> Entity:
-        """Build an entity from a map of type to name; ``pointer`` is the map's, errors have that of a member.
+        """Build an entity from a map of type to name; ``pointer`` is that of the map; errors have that of a member.
 
         Raises:
             InvalidRequestError: As :meth:`from_components`.
@@ -207,13 +207,14 @@ class Entity:
 
     @classmethod
     def from_id(cls, raw: str, *, pointer: str | None = None) -> Entity:
-        """Parse an entity id as it stands in a raw, undecoded URL path.
+        """Parse an entity id as it appears in a raw, undecoded URL path.
 
         The separators ``=`` and ``,`` are all literal, or all ``%3D`` and ``%2C``; any other spelling is refused with
         the canonical one.
 
         Raises:
-            InvalidEntityIdError: Not an entity id, or not its one spelling; ``canonical_id`` is set where one exists.
+            InvalidEntityIdError: The text is not an entity id, or not in canonical form; ``canonical_id`` is set if one
+                exists.
         """
         try:
             return _from_id(raw) if len(raw) <= CACHED_LENGTH else _from_id.__wrapped__(raw)
@@ -242,7 +243,7 @@ class Entity:
             InvalidRequestError: A name takes more than :data:`LONGEST_NAME` bytes.
         """
         for kind, name in self.components:
-            # A character takes four bytes at most, each of three characters.
+            # A character is at most four bytes, each encoded as three characters.
             if name is None or len(name) <= LONGEST_NAME // 12:
                 continue
             if (size := len(_element(kind, name))) > LONGEST_NAME:
@@ -265,7 +266,7 @@ class Entity:
 
 
 def split_id(entity_id: str) -> tuple[tuple[str, str | None], ...]:
-    """Split an id that is known to be canonical into (type, name) pairs; an order of magnitude cheaper than parsing."""
+    """Split an id that is known to be canonical into (type, name) pairs; an order of magnitude faster than parsing."""
     pairs = []
     for part in entity_id.split(","):
         kind, separator, name = part.partition("=")
@@ -316,8 +317,8 @@ def _bad_id(raw: str, reason: str, *, canonical: str | None = None) -> InvalidEn
 
 
 def _guess(raw: str) -> str | None:
-    """Return the canonical id for another spelling of it, where there is no doubt about the entity."""
-    # Where separators are literal, every percent-encoded byte belongs to a name: `user=a%2Cb` is the user `a,b`.
+    """Return the canonical id for another spelling of it, if the entity is unambiguous."""
+    # If separators are literal, every percent-encoded byte belongs to a name: `user=a%2Cb` is the user `a,b`.
     literal = "=" in raw or "," in raw
     try:
         parts = [part.partition("=") for part in (raw if literal else _unquote(raw)).split(",")]
@@ -336,7 +337,7 @@ def _guess(raw: str) -> str | None:
 
 
 def _guess_name(name: str) -> str:
-    """Take a name as escaped when all of it looks escaped, in either case of hex digits, and as plain otherwise."""
+    """Treat a name as escaped if all of it looks escaped, with hex digits in either case, and as plain otherwise."""
     if _ESCAPED_LOOSELY.fullmatch(name):
         return desanitize(name.replace("~", "%"))
     if _ESCAPE.search(name):

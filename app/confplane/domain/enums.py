@@ -1,4 +1,4 @@
-"""``enum.StrEnum``, for Python 3.10 as well, on which the base package runs."""
+"""``enum.StrEnum``, also for Python 3.10, which the base package supports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ else:
     from enum import Enum
 
     class StrEnum(str, Enum):
-        """Members that are their values, as texts too."""
+        """Members that are equal to their values and print as them."""
 
         __str__ = str.__str__
         __format__ = str.__format__

@@ -24,10 +24,10 @@
     │   └── GroupForbiddenError        30  on a group
     ├── NotFoundError                  91  no such cluster, entity or change
     │   ├── ResultGoneError            91  a page of a result that later ones have replaced
-    │   └── BeforeHistoryError         91  a moment before the trail knew the writes of others
+    │   └── BeforeHistoryError         91  a time at which the trail did not yet contain external writes
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
-    ├── ObservedError                  -1  only others write this cluster's quotas and configs
+    ├── ObservedError                  -1  this cluster's quotas and configs are only observed
     ├── LayoutMovingError              -1  the cluster's client configs are being moved to the other layout
     ├── CorruptZnodeError              -1  stored data that can't be read, with its path
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
@@ -35,18 +35,19 @@
     ├── PreconditionFailedError        95  the etag given is not the current one
     ├── RevertConflictError            95  later changes touched the keys that a revert would restore
     ├── NotRevertibleError             42  a change that can't be reverted, or whose values are not kept
-    ├── ConcurrentChangeError          95  others kept changing the entity until the deadline
+    ├── ConcurrentChangeError          95  other clients kept changing the entity until the deadline
     │   └── IdempotencyKeyBusyError    95  the first request with this Idempotency-Key is still under way
     ├── ListFullError                  44  an entity whose name no longer fits into what brokers can list
     ├── ThrottledError                 89  too many notifications are waiting for the brokers
     │   └── LimitExceededError         89  a caller used up its limit for a class of operations
     ├── NotAttemptedError              55  an entry of an atomic batch in which another failed
-    ├── UnavailableError               13  ZooKeeper or Postgres is away, or not caught up
+    ├── UnavailableError               13  ZooKeeper or Postgres is unavailable, or not caught up
     │   └── TooManyConnectionsError    13  all connections of the process are in use
     ├── RequestTimeoutError             7  a request that did not arrive in time; nothing was applied
     └── OutcomeUnknownError             7  submitted, and the reply was lost
 
-The domain raises; the API renders. An error knows its Kafka code and whether a retry helps, and nothing of HTTP.
+The domain raises errors, and the API renders them. An error contains its Kafka code and whether a retry helps, and
+nothing about HTTP.
 
 Source: clients/src/main/java/org/apache/kafka/common/protocol/Errors.java.
 """
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class KafkaCode(IntEnum):
-    """The Kafka protocol's error codes that this service answers with."""
+    """The Kafka protocol's error codes that this service returns."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -94,14 +95,14 @@ class WriteOutcome(StrEnum):
 
 
 class ConfplaneError(Exception):
-    """Base of all errors that callers may see.
+    """Base of all errors that clients may see.
 
     Attributes:
         code: Kafka's error code.
-        retriable: True where the same request may succeed later.
+        retriable: True if the same request may succeed later.
         detail: A sentence for a person; never holds a secret.
         pointer: JSON pointer (RFC 6901) to the offending part of the request body, or None.
-        outcome: For writes, the knowledge of their outcome: certainly not applied, or unknown.
+        outcome: For writes, their outcome: certainly not applied, or unknown.
         retry_after_s: Seconds after which a retry makes sense, or None.
     """
 
@@ -124,13 +125,13 @@ class ConfplaneError(Exception):
 
 
 class InvalidRequestError(ConfplaneError):
-    """The request is malformed, or a value is refused by its definition."""
+    """The request is malformed, or a value is not valid by its definition."""
 
     code = KafkaCode.INVALID_REQUEST
 
 
 class InvalidEntityIdError(InvalidRequestError):
-    """An id in a URL that is not the one spelling of its entity; ``canonical_id`` is that spelling, where known."""
+    """An id in a URL that is not the one spelling of its entity; ``canonical_id`` is that spelling, if known."""
 
     def __init__(self, detail: str, *, canonical_id: str | None = None) -> None:
         super().__init__(detail if canonical_id is None else f"{detail}; use {canonical_id!r}")
@@ -142,11 +143,11 @@ class BodyTooLargeError(InvalidRequestError):
 
 
 class HeadTooLargeError(InvalidRequestError):
-    """The headers of a request, or the framing around its body's bytes, are larger than this service takes."""
+    """The headers of a request, or the framing around its body's bytes, are larger than this service accepts."""
 
 
 class TargetTooLongError(InvalidRequestError):
-    """The URL of a request is longer than this service takes."""
+    """The URL of a request is longer than this service accepts."""
 
 
 class MediaTypeError(InvalidRequestError):
@@ -158,7 +159,7 @@ class LayoutUndecidedError(InvalidRequestError):
 
 
 class IdempotencyUnsupportedError(InvalidRequestError):
-    """A request carries an Idempotency-Key, and its operation does not honour one."""
+    """A request carries an Idempotency-Key, but its operation does not support one."""
 
 
 class IdempotencyKeyReusedError(InvalidRequestError):
@@ -219,9 +220,9 @@ class UnauthenticatedError(ConfplaneError):
 
 
 class ForbiddenError(ConfplaneError):
-    """The caller lacks a grant: on a cluster, on an entity of it, or on a resource of the service's own.
+    """The caller lacks a grant: on a cluster, on an entity of a cluster, or on a resource of the service itself.
 
-    It is decided before any look-up, and so says nothing about what exists.
+    The check comes before any lookup, so the error does not reveal which resources exist.
     """
 
     code = KafkaCode.CLUSTER_AUTHORIZATION_FAILED
@@ -246,14 +247,14 @@ class NotFoundError(ConfplaneError):
 
 
 class ResultGoneError(NotFoundError):
-    """The result that a page token names is no longer kept."""
+    """The result that a page token names is no longer available."""
 
 
 class BeforeHistoryError(NotFoundError):
-    """A moment of the past before the trail knew every write.
+    """A time in the past at which the trail did not contain every write yet.
 
     Attributes:
-        since: The first revision that can be asked for; None where the trail does not know any yet.
+        since: The first revision that can be requested, or None if the trail does not know any yet.
         since_time: Its time as RFC 3339, or None.
     """
 
@@ -270,11 +271,14 @@ class StaleControllerError(ConfplaneError):
 
 
 class FrozenError(ConfplaneError):
-    """A person froze the cluster's configs; the text says who, since when, why, and how it ends. Kafka has no code."""
+    """A person froze the cluster's configs. The text has the person, the time, the reason, and the way to unfreeze.
+
+    Kafka has no code for this.
+    """
 
 
 class ObservedError(ConfplaneError):
-    """The cluster's quotas and configs are observed only: this service follows them and writes none of them."""
+    """The cluster's quotas and configs are observed only: this service follows them and does not write them."""
 
 
 class LayoutMovingError(ConfplaneError):
@@ -301,18 +305,18 @@ class CorruptZnodeError(ConfplaneError):
 class UndecodablePasswordError(ConfplaneError):
     """A stored password can't be decoded: another secret, damage, or no encoded password at all.
 
-    No value, password or secret is in the error or in the errors it refers to. Brokers ignore such values.
+    The error and the errors it refers to contain no value, password or secret. Brokers ignore such values.
     """
 
 
 class AlreadyExistsError(ConfplaneError):
-    """A create met the same entity with other content."""
+    """A create request found the same entity with other content."""
 
     code = KafkaCode.DUPLICATE_RESOURCE
 
 
 class PreconditionFailedError(ConfplaneError):
-    """The etag given does not match; ``etag`` is the current one, or None when nothing is declared."""
+    """The etag given does not match; ``etag`` is the current one, or None if nothing is declared."""
 
     code = KafkaCode.INVALID_UPDATE_VERSION
 
@@ -322,22 +326,22 @@ class PreconditionFailedError(ConfplaneError):
 
 
 class ConflictingChange(NamedTuple):
-    """A change that touched keys which a revert would restore."""
+    """A change to keys that a revert would restore."""
 
     change_id: UUID | None
-    """None: the trail does not have the change yet."""
+    """None if the trail does not have the change yet."""
     kind: str | None
-    """As in the trail; None: not known yet."""
+    """As in the trail, or None if it is not known yet."""
     principal: str | None
     revision: int | None
-    """None: others removed the znode, and it is not known yet at which revision."""
+    """None if another client removed the znode and the revision of the removal is not known yet."""
     time_ms: int | None
     """ZooKeeper's time, milliseconds since the epoch."""
     keys: tuple[str, ...]
 
 
 class RevertConflictError(ConfplaneError):
-    """Later changes touched the keys that a revert would restore; ``later`` are these changes, the latest first."""
+    """Later changes touched the keys that a revert would restore; ``later`` has these changes, the latest first."""
 
     code = KafkaCode.INVALID_UPDATE_VERSION
 
@@ -347,7 +351,7 @@ class RevertConflictError(ConfplaneError):
 
 
 class NotRevertibleError(ConfplaneError):
-    """A change is of a kind that can't be reverted, or a value before it is not kept; the text says what helps."""
+    """A change is of a kind that can't be reverted, or a value before it is not kept; the text has the remedy."""
 
     code = KafkaCode.INVALID_REQUEST
 
@@ -360,18 +364,18 @@ class ConcurrentChangeError(ConfplaneError):
 
 
 class IdempotencyKeyBusyError(ConcurrentChangeError):
-    """The first request with this Idempotency-Key is still under way; this request did nothing, the first may."""
+    """The first request with this Idempotency-Key is still under way; this one had no effect, the first may."""
 
 
 class ThrottledError(ConfplaneError):
-    """A limit of pace was met; nothing was applied."""
+    """A rate limit was reached; nothing was applied."""
 
     code = KafkaCode.THROTTLING_QUOTA_EXCEEDED
     retriable = True
 
 
 class LimitExceededError(ThrottledError):
-    """A caller used up its limit for a class of operations; ``throttle_ms`` are the milliseconds to wait."""
+    """A caller used up its limit for a class of operations; ``throttle_ms`` is the time to wait in milliseconds."""
 
     def __init__(self, detail: str, *, throttle_ms: int, outcome: WriteOutcome | None = None) -> None:
         super().__init__(detail, outcome=outcome, retry_after_s=max(1, -(-throttle_ms // 1000)))
@@ -381,7 +385,8 @@ class LimitExceededError(ThrottledError):
 class ListFullError(ConfplaneError):
     """Another entity would make a list of names longer than brokers can read; other entities must be removed first.
 
-    The code is that of Kafka's own limits on the content of a cluster, such as that of partitions in one request.
+    The code is the one that Kafka uses for its own limits on the content of a cluster, such as the number of partitions
+    in one request.
     """
 
     code = KafkaCode.POLICY_VIOLATION
@@ -395,7 +400,7 @@ class NotAttemptedError(ConfplaneError):
 
 
 class UnavailableError(ConfplaneError):
-    """A store is away or not caught up. Recovery needs no restart."""
+    """A store is unavailable or not caught up. Recovery needs no restart."""
 
     code = KafkaCode.NETWORK_EXCEPTION
     retriable = True

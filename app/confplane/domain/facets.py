@@ -1,4 +1,4 @@
-"""Facets: a facet is the keys of an entity's znode that one collection shows and changes.
+"""Facets: a facet is the set of keys of an entity's znode that one collection shows and changes.
 
 ``client-quotas`` and ``client-configs`` share the znodes below ``/config/users``; each shows its own keys only, and a
 write through one leaves all other keys (SCRAM credentials, the other facet's, unknown ones) as they are. Topics and
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity, EntityType
 
 JsonValue = str | int | float | bool | None
-"""A scalar from a JSON body. ``int`` and ``float`` are kept apart, so that LONGs stay exact."""
+"""A scalar from a JSON body. ``int`` and ``float`` are distinct, so that LONGs remain exact."""
 
 
 class FacetName(StrEnum):
@@ -42,7 +42,7 @@ class Tree(StrEnum):
 
     @property
     def other(self) -> Tree:
-        """The other tree that may have client configs."""
+        """The other tree that may contain client configs."""
         return Tree.CLIENT_CONFIGS if self is Tree.CONFIG else Tree.CONFIG
 
 
@@ -50,7 +50,7 @@ class ClientConfigsLayout(StrEnum):
     """The tree that stores client configs (docs/kafka-compatibility.md)."""
 
     SHARED = "shared"
-    """In the quota nodes below /config/users, as KIP-649 has it."""
+    """In the quota nodes below /config/users, as specified in KIP-649."""
     SEPARATE = "separate"
     """In the same tree below /confplane/client-configs, so that Kafka's own tools can still alter those entities."""
 
@@ -63,8 +63,8 @@ def full_path(tree: Tree, entity: Entity) -> str:
 class Rank(NamedTuple):
     """An entity's place among those that its facet's checks compare with each other.
 
-    Entities of one scope and of different ranks are levels of the same configs: the check of one reads the others. All
-    other entities are checked apart.
+    Entities with the same scope and different ranks are levels of the same configs: the check of one reads the others.
+    All other entities are checked separately.
     """
 
     scope: str
@@ -72,35 +72,37 @@ class Rank(NamedTuple):
 
 
 class Facet(Protocol):
-    """One collection's rules for its keys. Stateless; settings that some rules depend on are given once."""
+    """One collection's rules for its keys. Stateless; settings that some rules depend on are passed once."""
 
     name: FacetName
     member: str
     """The member that holds the map in the default view: ``quotas`` or ``configs``."""
     entity_types: frozenset[EntityType]
-    """Types that a describe may name; others are UNSUPPORTED_VERSION there."""
+    """Types that a describe may name. For any other type it fails with UNSUPPORTED_VERSION."""
     has_secrets: bool
-    """True where any key can be a secret."""
+    """True if any key can be a secret."""
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
         """Refuse an entity that this facet can't have.
 
         Raises:
-            InvalidRequestError: The entity is not one of the facet; the text is Kafka's where Kafka has one.
+            InvalidRequestError: The entity is not one of the facet; the text is Kafka's if Kafka has one.
             InvalidTopicError: A name that no topic can have.
         """
 
     def rank(self, entity: Entity) -> Rank | None:
-        """Return an entity's rank; None where no check reads another entity."""
+        """Return an entity's rank, or None if no check reads another entity."""
 
     def owns(self, entity: Entity, key: str) -> bool:
-        """Say whether a stored key of this entity belongs to this facet."""
+        """Return True if a stored key of this entity belongs to this facet."""
 
     def is_secret(self, entity: Entity, key: str) -> bool:
-        """Say whether a key's value is never shown or logged."""
+        """Return True if a key's value is never shown or logged."""
 
     def decode(self, entity: Entity, key: str, stored: str) -> JsonValue:
-        """Return a stored value as JSON answers it: a number for quotas, a string for configs, None for a secret.
+        """Return a stored value as it appears in JSON.
+
+        This is a number for quotas, a string for configs, and None for a secret.
 
         Raises:
             ValueError: The stored string is not a value of this key; the caller reports the znode's path.
@@ -125,14 +127,14 @@ class ClientFacet(Facet, Protocol):
             pointer: JSON pointer for errors.
 
         Raises:
-            InvalidRequestError: Unknown key for this entity, wrong kind, or out of range.
+            InvalidRequestError: The key is unknown for this entity, or the value is of the wrong kind or out of range.
         """
 
     def check_remove(self, entity: Entity, key: str, *, pointer: str | None = None) -> None:
         """Refuse the removal of a key that this facet must not touch (a SCRAM credential, ``supported.configs``).
 
         Raises:
-            InvalidRequestError: The removal is refused; the text says where to look instead.
+            InvalidRequestError: The removal is refused; the text names the right place instead.
         """
 
     def check_whole(

@@ -31,10 +31,10 @@ class MatchType(IntEnum):
 
     @classmethod
     def parse(cls, value: object, *, pointer: str | None = None) -> MatchType:
-        """Read Kafka's number or its name in any case; ``any`` is another name of ``specified``.
+        """Read Kafka's number or its name in any case; ``any`` is another name for ``specified``.
 
         Raises:
-            InvalidRequestError: Neither a number nor a name of a match type.
+            InvalidRequestError: The value is neither a number nor a name of a match type.
         """
         if isinstance(value, str) and (found := _MATCH_NAMES.get(value.lower())) is not None:
             return found
@@ -53,7 +53,7 @@ _MATCH_NUMBERS: Final = frozenset(kind.value for kind in MatchType)
 
 @dataclass(frozen=True, slots=True)
 class FilterComponent:
-    """One component as a request gives it; :meth:`EntityFilter.build` checks it. ``match`` counts for exact only."""
+    """One component as given in a request; :meth:`EntityFilter.build` checks it. ``match`` is used only for exact."""
 
     entity_type: str
     match_type: MatchType | int | str
@@ -79,7 +79,7 @@ class EntityFilter:
 
         Args:
             components: As given.
-            strict: Leave out entities with a type that is not filtered by.
+            strict: Omit entities with a type that the filter does not name.
             allowed: The entity types of the facet.
 
         Raises:
@@ -108,7 +108,7 @@ class EntityFilter:
         return cls(checked, strict, allowed)
 
     def matches(self, entity: Entity) -> bool:
-        """Say whether an entity belongs to the result."""
+        """Return True if an entity belongs to the result."""
         names = dict(entity.components)
         if not self.allowed.issuperset(names) or (self.strict and len(names) != len(self.components)):
             return False
@@ -121,7 +121,7 @@ class EntityFilter:
 
     @cached_property
     def impossible(self) -> bool:
-        """True where no entity can match: strict without components, or an exact name that no znode can carry."""
+        """True if no entity can match: strict without components, or an exact name that no znode can have."""
         if not self.components:
             return self.strict
         for kind, (match_type, match) in self.components.items():
@@ -134,18 +134,19 @@ class EntityFilter:
 
     @property
     def everything(self) -> bool:
-        """True where every entity of the facet matches."""
+        """True if every entity of the facet matches."""
         return not self.components and not self.strict
 
     @cached_property
     def exact_entity(self) -> Entity | None:
-        """The one entity that the result can hold, where the filter excludes all others; else None."""
+        """The only entity that the result can contain if the filter excludes all other entities; otherwise None."""
         if self.impossible or not self.components:
             return None
         if any(match_type is MatchType.SPECIFIED for match_type, _ in self.components.values()):
             return None
         kinds = frozenset(self.components)
-        # An ip stands alone, and no entity has more types than user and client-id: strict makes no difference there.
+        # An ip can't be combined with other types, and no entity has more types than user and client-id: strict makes
+        # no difference here.
         if not (self.strict or len(kinds) > 1 or EntityType.IP in kinds):
             return None
         return Entity(tuple((kind, self.components[kind][1]) for kind in EntityType if kind in kinds))
@@ -162,9 +163,9 @@ class EntityFilter:
 
     @cached_property
     def user_prefix(self) -> str | None:
-        """The prefix of the ids of a user's client-ids (``user=alice,`` or ``user,``), where the filter has the user.
+        """The prefix of the ids of a user's client-ids (``user=alice,`` or ``user,``), or None without a user.
 
-        The only further match is the id without the comma, the user alone. None where the filter names no user.
+        The only other match is the id without the comma: the user alone.
         """
         user = self.components.get(EntityType.USER)
         if user is None or user[0] is MatchType.SPECIFIED or self.impossible:
@@ -173,7 +174,7 @@ class EntityFilter:
 
     @cached_property
     def client_id(self) -> tuple[str | None] | None:
-        """The name (None: the default) of the client-id in a one-tuple, where the filter names one; else None."""
+        """The name (None: the default) of the client-id in a one-tuple if the filter names one; otherwise None."""
         client = self.components.get(EntityType.CLIENT_ID)
         if client is None or client[0] is MatchType.SPECIFIED or self.impossible:
             return None

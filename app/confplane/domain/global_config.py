@@ -1,4 +1,4 @@
-"""KIP-5's one config that all brokers share: the keys it may have, and the format of its old znode.
+"""KIP-5's single config that all brokers share: the keys it may have, and the format of its old znode.
 
 Kafka keeps such values as the dynamic default of all brokers (KIP-226). KIP-5 names configs that always stay with each
 broker, and a znode of its own, ``/brokers/config``, that no release of Kafka ever read.
@@ -40,7 +40,7 @@ LOCAL_ONLY: Final = frozenset(
         "advertisedPort",
     }
 )
-"""Configs that distinguish brokers from each other, so that they can't be shared."""
+"""Configs that distinguish brokers from each other, and so can't be shared."""
 
 _STAYS: Final = "it tells one broker from the others"
 
@@ -71,9 +71,9 @@ class ImportDecision(StrEnum):
     SAME = "already set"
     """The cluster default has this value already."""
     KEPT = "kept"
-    """The cluster default has another value, which stays unless the import overwrites."""
+    """The cluster default has another value, which remains unless the import overwrites it."""
     STAYS = "server.properties"
-    """Brokers take the config from their own files alone."""
+    """Brokers read the config only from their own files."""
     UNKNOWN = "unknown"
     """Kafka has no such broker config."""
     REFUSED = "refused"
@@ -86,7 +86,7 @@ class LegacyEntry:
 
     key: str
     value: str | None
-    """The value as it would be stored; None where it must not be shown, or is not text."""
+    """The value as it would be stored. None if it must not be shown, or is not text."""
     decision: ImportDecision
     reason: str | None = None
     """The reason, if the decision alone does not give it."""
@@ -134,12 +134,12 @@ def _text(value: Any) -> str | None:
 def decide(
     catalog: Catalog, legacy: Mapping[str, str | None], stored: Mapping[str, str], *, overwrite: bool = False
 ) -> list[LegacyEntry]:
-    """Decide on each entry by its key; contradictions between entries are found later, on the whole.
+    """Decide on each entry by its key; contradictions between entries are found later, in the resulting map.
 
     Args:
         catalog: The definitions of the cluster's release.
         legacy: The result of :func:`parse_legacy`.
-        stored: The cluster default as it is.
+        stored: The cluster default as it currently is.
         overwrite: Replace other values of the cluster default.
     """
     return [_decide(catalog, key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]

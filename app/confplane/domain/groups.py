@@ -1,7 +1,7 @@
 """Configs of groups: those that a cluster accepts, and the effective ones of a group (KIP-848, KIP-932, KIP-1071).
 
-A group without a config of its own has the brokers', under the name ``group.<config>``. The brokers also bound what a
-group may set: ``group.consumer.min.session.timeout.ms`` and the like, from their own files.
+A group without a config of its own inherits the brokers' config ``group.<config>``. The brokers also bound what a group
+may set: ``group.consumer.min.session.timeout.ms`` and the like, read from their own files.
 
 Source: group-coordinator/src/main/java/org/apache/kafka/coordinator/group/GroupConfig.java (``validate``, as of 4.4),
 core/src/main/scala/kafka/server/ConfigHelper.scala (``createGroupConfigEntry``).
@@ -49,7 +49,7 @@ def check_group(
     Args:
         after: Everything that would be stored.
         levels: The levels of any broker, which bound the values.
-        stored: The current map. Its invalid entries stay where they are, with a warning.
+        stored: The current map. Its invalid entries remain, with a warning.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -82,7 +82,7 @@ def _parsed(catalog: Catalog, name: str, value: str) -> ConfigValue:
         raise ConfigValueError(f"Unknown group config name: {clipped(name)}")
     parsed = parse(definition, value)
     if name == _TAGS and isinstance(parsed, list) and value.strip() and len(_COMMA.split(value.strip())) != len(parsed):
-        # Repetitions of other lists do not count; this list is read in one more way.
+        # Repetitions in other lists do not matter, but this list is also parsed in another way.
         raise ConfigValueError(f"{name} must not have an element twice")
     return parsed
 
@@ -112,7 +112,7 @@ class _GroupCheck:
                 self._refuse(f"{name} must be at most {most}, the brokers' {most_key}", most_key, name)
 
     def assignor(self) -> None:
-        """Check the assignor against the brokers' built-in ones; the name of a class is known to brokers alone."""
+        """Check the assignor against the brokers' built-in ones; the name of a class is known only to brokers."""
         name, known = self._values.get(_ASSIGNOR), self._broker(_ASSIGNORS)
         if name is None or not isinstance(known, list) or name in known:
             return
@@ -122,7 +122,7 @@ class _GroupCheck:
             self._refuse(f"{_ASSIGNOR} must be one of {', '.join(known)}, the brokers' {_ASSIGNORS}", _ASSIGNORS)
 
     def sessions(self) -> None:
-        """Check that a member is missed later than its next heartbeat is due."""
+        """Check that the session timeout is longer than the heartbeat interval."""
         for protocol in _PROTOCOLS:
             session_key, heartbeat_key = f"{protocol}.session.timeout.ms", f"{protocol}.heartbeat.interval.ms"
             if session_key not in self._values and heartbeat_key not in self._values:
@@ -135,7 +135,7 @@ class _GroupCheck:
             self._refuse(text, inherited[0] if inherited else None, session_key, heartbeat_key)
 
     def dead_letters(self) -> None:
-        """Check that the dead letter topic is none of Kafka's own."""
+        """Check that the dead letter topic is not one of Kafka's own topics."""
         if str(self._values.get(_DEAD_LETTERS, "")).startswith(_INTERNAL_TOPICS):
             self._refuse(f"{_DEAD_LETTERS} must not begin with {_INTERNAL_TOPICS}", None, _DEAD_LETTERS)
 
@@ -158,7 +158,7 @@ class _GroupCheck:
         return found if isinstance(found, int) else None
 
     def _refuse(self, text: str, broker_key: str | None, *names: str) -> None:
-        """Refuse with the pointer of the first of these names that was given; only warn where the file decides."""
+        """Refuse with the pointer of the first of these names that was given; only warn if the file decides."""
         if broker_key is not None and self._levels.is_assumed(broker_key):
             self.warnings.append(f"{text}, if the brokers' own files leave Kafka's defaults; they are not known here")
             return
@@ -198,7 +198,7 @@ def effective_group(name: str, config: Mapping[str, str], levels: ConfigLevels) 
 
 
 def _inherited(definition: ConfigDef, levels: ConfigLevels) -> Iterator[SynonymValue]:
-    """List what the group has without a value of its own: the broker's values, or the default of the group config."""
+    """List the inherited values: those of the broker, or the default of the group config."""
     if definition.synonyms:
         yield from synonyms_for(definition.synonyms[0].name, levels)
     elif definition.default is not None:
@@ -206,6 +206,6 @@ def _inherited(definition: ConfigDef, levels: ConfigLevels) -> Iterator[SynonymV
 
 
 def describe_group(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
-    """Return all configs of a group, by name: those that Kafka documents, and all that are stored."""
+    """Return all configs of a group, by name: those that Kafka documents, and all stored configs."""
     documented = {name for name, found in levels.catalog.group.items() if not found.internal}
     return [effective_group(name, config, levels) for name in sorted(documented | config.keys())]

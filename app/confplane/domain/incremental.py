@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Refuse ops that contradict each other or lack their value; Kafka reports these errors before all others.
+    """Refuse ops that contradict each other or lack their value; Kafka reports these errors before all other errors.
 
     Raises:
-        InvalidRequestError: A key is named twice, with any ops, or an op other than DELETE has no value, or a value
-            that is not a string.
+        InvalidRequestError: A key is named twice, with any ops, or an op other than DELETE has no value or a value that
+            is not a string.
     """
     seen: set[str] = set()
     for op in ops:
@@ -61,13 +61,13 @@ def check_list_ops(ops: Sequence[Op], definitions: Mapping[str, ConfigDef]) -> N
 def apply_incremental(
     stored: Mapping[str, str], ops: Sequence[Op], definitions: Mapping[str, ConfigDef]
 ) -> dict[str, str]:
-    """Return the whole map after ops on a stored one; values of SET are not checked.
+    """Return the complete map after ops on a stored one. Values of SET are not checked.
 
-    APPEND and SUBTRACT start from the stored value, and where there is none from the definition's default, never from
-    the effective value. A list that a SUBTRACT empties stays, as an empty value.
+    APPEND and SUBTRACT start from the stored value, and without one, from the definition's default, never from the
+    effective value. If a SUBTRACT empties a list, the key remains with an empty value.
 
     Args:
-        stored: The map as stored, secrets in clear.
+        stored: The map as stored, secrets in plain text.
         ops: The ops of one entity.
         definitions: The definitions of its kind: ``topic`` or ``broker`` of a
           :class:`confplane.domain.definitions.Catalog`.

@@ -19,11 +19,12 @@ _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _QUOTES: Final = "\"'"
 _DIGITS: Final = "0123456789"
 _PUNCTUATION: Final = frozenset(chr(code) for code in range(0x21, 0xA0) if not chr(code).isalnum()) - set("-_$.")
-"""Characters that end a word: those below U+00A0, except letters, digits and the four that words may have besides."""
+"""Characters that end a word: those below U+00A0, except letters, digits and four further characters that words may
+contain."""
 
 
 class JaasError(ValueError):
-    """A value that brokers could not use. The message has the rule and the position, and nothing of the value."""
+    """A value that brokers could not use. The message has the rule and the position, and no part of the value."""
 
 
 def check_jaas(value: str) -> None:
@@ -68,7 +69,7 @@ def _entry(tokens: _Tokens, number: int) -> None:
 
 
 class _Token:
-    """A word, quoted or not, or a mark. A number, which has no use in JAAS, is neither."""
+    """A word, quoted or not, or a mark. A number, which JAAS does not use, is neither."""
 
     __slots__ = ("mark", "word")
 
@@ -86,11 +87,11 @@ class _Tokens:
         self._skip()
 
     def at_end(self) -> bool:
-        """Say whether nothing but blanks and comments is left."""
+        """Return True if only blanks and comments are left."""
         return self._at >= len(self._text)
 
     def next(self) -> _Token:
-        """Return the next token, neither word nor mark at the end."""
+        """Return the next token. At the end, return one that is neither word nor mark."""
         if self.at_end():
             return _Token()
         token = self._read()

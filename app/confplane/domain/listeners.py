@@ -50,7 +50,7 @@ def parse_endpoints(key: str, text: str) -> list[Endpoint]:
     """Read a list of ``NAME://host:port``.
 
     Raises:
-        ListenersError: An element is of another form, or a name or port appears twice.
+        ListenersError: An element has another form, or a name or port appears twice.
     """
     found: list[Endpoint] = []
     for element in filter(None, _COMMA.split(text.strip())):
@@ -100,7 +100,7 @@ class BrokerListeners(NamedTuple):
     advertised: list[Endpoint]
     protocols: Mapping[str, str]
     inter_broker: str | None
-    """The listener that brokers use among themselves; None: decided by a file that is not known."""
+    """The listener that brokers use among themselves. None if an unknown file decides it."""
 
     @property
     def names(self) -> set[str]:
@@ -112,7 +112,7 @@ def read_listeners(values: Mapping[str, str], *, file_known: bool) -> BrokerList
     """Read and check the listeners of one broker.
 
     Args:
-        values: The broker's configs, with Kafka's defaults where nothing is set.
+        values: The broker's configs, with Kafka's defaults for unset configs.
         file_known: Whether ``values`` includes the broker's server.properties.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Numbers as Java writes and reads them, and as the API answers them.
+"""Numbers as Java writes and reads them, and as the API returns them.
 
 Kafka keeps DOUBLE configs in ZooKeeper in the layout of ``Double.toString`` and reads them with ``Double.parseDouble``;
-both differ from Python's ``repr`` and ``float``. The API answers numbers in plain decimal.
+both differ from Python's ``repr`` and ``float``. The API returns numbers in plain decimal.
 
 Source: the documentation of java.lang.Double (``toString``, ``valueOf``).
 """
@@ -28,11 +28,11 @@ _PLAIN_BELOW: Final = 1e7
 def java_double(value: float) -> str:
     """Return a finite number in the layout of Java's ``Double.toString``.
 
-    The digits are the shortest that read back as the same double, with at least one behind the point; plain from 1e-3
-    to below 1e7, ``d.dddE[-]n`` otherwise: ``200.0``, ``1.0E7``, ``1.0E-4``.
+    The digits are the shortest that read back as the same double, with at least one after the point. The layout is
+    plain from 1e-3 to below 1e7, and ``d.dddE[-]n`` otherwise: ``200.0``, ``1.0E7``, ``1.0E-4``.
 
     Raises:
-        ValueError: Not finite.
+        ValueError: The number is not finite.
     """
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
@@ -40,7 +40,7 @@ def java_double(value: float) -> str:
         return format(Decimal(repr(value)), "f")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     if len(digits) == 1:
-        # Java chooses among all two-digit spellings the nearest one: the smallest double is 4.9E-324 there, not 5E-324.
+        # Java chooses the nearest among all two-digit spellings: the smallest double is 4.9E-324 there, not 5E-324.
         sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
     fraction = "".join(map(str, digits[1:])).rstrip("0") or "0"
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{int(exponent) + len(digits) - 1}"
@@ -53,7 +53,7 @@ def parse_java_double(text: str) -> float:
     and ``1_000`` are not. Numbers out of range are infinite or zero.
 
     Raises:
-        ValueError: Not a number.
+        ValueError: The text is not a number.
     """
     trimmed = java_trim(text)
     if trimmed in _WORDS:
@@ -69,7 +69,7 @@ def parse_java_double(text: str) -> float:
 
 
 def java_trim(text: str) -> str:
-    """Trim as Java's ``String.trim`` does: leading and trailing characters up to U+0020, and no others."""
+    """Trim as Java's ``String.trim`` does: leading and trailing characters up to U+0020, and no other characters."""
     return text.strip(_BLANK)
 
 
@@ -79,7 +79,7 @@ def plain_number(value: float) -> str:
     ``1e22`` is ``10000000000000000000000`` and ``1e-7`` is ``0.0000001``; an ``int`` stays exact.
 
     Raises:
-        ValueError: Not finite.
+        ValueError: The number is not finite.
     """
     if isinstance(value, int):
         return str(value)

@@ -1,10 +1,11 @@
 """Configs of an observed Kafka cluster: the keys that the cluster governs, and their comparison with a stored map.
 
 A cluster governs the quotas of client entities, and the configs of topics, brokers, groups and client metrics. All
-other keys of a znode are foreign, and stay as they are: SCRAM credentials, client configs, passwords, unknown keys.
+other keys of a znode are foreign, and remain unchanged: SCRAM credentials, client configs, passwords, unknown keys.
 
-Values are compared as their types parse them, because a describe answers another spelling than the one that was set
-(``0100`` becomes ``100``, ``delete , compact`` becomes ``delete,compact``). So nothing differs for its spelling.
+Values are compared as their types parse them, because a describe may return a spelling that differs from the one that
+was set (``0100`` becomes ``100``, ``delete , compact`` becomes ``delete,compact``). So values never differ only in
+their spelling.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Facet
 
 REFERENCE: Final = "${"
-"""The begin of a reference to a config provider. Describes resolve references (KAFKA-21012), the log does not."""
+"""The start of a reference to a config provider. Describes resolve references (KAFKA-21012), the log does not."""
 
 
 _CACHED: Final = 10_000
@@ -48,8 +49,8 @@ class ObservedRules:
     Args:
         quotas: The facet of client quotas.
         configs: The facet of all other configs.
-        catalog: Returns the definitions of the cluster's release, as it is at the moment.
-        keeps_eligible_replicas: Says whether the cluster keeps eligible leader replicas at the moment (KIP-966).
+        catalog: Returns the definitions of the cluster's release, as it currently is.
+        keeps_eligible_replicas: Returns whether the cluster currently keeps eligible leader replicas (KIP-966).
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ObservedRules:
         return self._quotas if entity.types[0] in self._quotas.entity_types else self._configs
 
     def governs(self, entity: Entity, key: str) -> bool:
-        """Say whether the cluster's value of a key is followed."""
+        """Return True if the cluster's value of a key is followed."""
         catalog = self._catalog()
         if catalog is not self._governed_by or len(self._governed) > _CACHED:
             self._governed, self._governed_by = {}, catalog
@@ -84,18 +85,18 @@ class ObservedRules:
         return found
 
     def manages(self, entity: Entity, key: str) -> bool:
-        """Say whether the cluster itself sets a key, and may refuse others' value or removal.
+        """Return True if the cluster itself sets a key, and may refuse to let clients set or remove it.
 
-        Under eligible leader replicas the default of all brokers has ``min.insync.replicas`` by itself. Without them
-        the key is as any other.
+        With eligible leader replicas the cluster sets ``min.insync.replicas`` in the default of all brokers. Without
+        them it is a key like any other.
         """
         return entity.types[0] is EntityType.BROKER and key == _MANAGED and self._keeps_eligible_replicas()
 
     def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
-        """Return the entity of a cluster's own names; the reason where it has no place in ZooKeeper.
+        """Return the entity for a cluster's own names, or the reason why ZooKeeper has no place for it.
 
         Args:
-            components: Entity types and names, None being the default entity.
+            components: Entity types and names. None means the default entity.
         """
         try:
             entity = Entity.from_components(components)
@@ -106,10 +107,10 @@ class ObservedRules:
         return entity
 
     def reconcile(self, entity: Entity, stored: Mapping[str, str], observation: Observation) -> dict[str, str]:
-        """Return a stored map with the observed configs of the cluster; an equal map if nothing differs.
+        """Return a stored map with the observed configs of the cluster. The result is equal if nothing differs.
 
-        A value that differs only in its spelling keeps the stored spelling. References to config providers are never
-        compared, only their presence.
+        A value that differs only in its spelling keeps the stored spelling. For references to config providers only
+        their presence is compared.
         """
         after = {
             key: value
@@ -123,7 +124,7 @@ class ObservedRules:
         return after
 
     def same(self, entity: Entity, key: str, one: str, other: str) -> bool:
-        """Say whether two spellings of a governed key's value mean the same, or can't be compared."""
+        """Return True if two spellings of a governed key's value mean the same, or can't be compared."""
         if one == other or REFERENCE in one or REFERENCE in other:
             return True
         if entity.types[0] in _CLIENTS:
@@ -154,7 +155,7 @@ _CLIENTS: Final = frozenset(kind for quota in QUOTA_KEYS.values() for kinds in q
 
 
 def _quota(stored: str) -> float | str:
-    # Quotas are doubles on the cluster's wire and in its log, LONGs too.
+    # Quotas are doubles in the cluster's protocol and log, including LONGs.
     try:
         value = parse_java_double(stored)
     except ValueError:
@@ -166,6 +167,7 @@ def _parsed(definition: ConfigDef, stored: str) -> tuple[bool, object]:
     try:
         value = parse(definition, stored)
     except ConfigValueError:
-        # Another release's rules: the cluster spells it as it does, and so does the tree once it was written.
+        # The rules are those of another release: the cluster keeps its spelling, and so does the tree once the value
+        # was written.
         return False, java_trim(stored)
     return True, "NaN" if isinstance(value, float) and math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""Ops: an alter's instructions on single keys, of all facets alike."""
+"""Ops: an alter's instructions on single keys, for all facets."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class Op:
 
 
 def op_as_json(key: str, kind: OpType, value: JsonValue = None) -> dict[str, Any]:
-    """Return an op in the trail's form. The values of secrets must be removed before.
+    """Return an op in the trail's form. The values of secrets must be removed first.
 
     Rows of earlier releases hold two other forms: ``{"key", "value"}`` of a SET, ``{"key", "remove": true}`` of a
     DELETE.
 
-    A change that applies no op to a key has a form of its own: ``{"removeAll": true}`` of an emptied entity, ``MOVE``
-    and ``DISCARD`` of client configs between the layouts, ``REENCODE`` of a password that keeps its value. None of them
-    can be applied again, so none is an :class:`Op`. The values of secrets are null, marked by ``"secret": true``.
+    A change that applies no op to a key has a form of its own: ``{"removeAll": true}`` for an emptied entity, ``MOVE``
+    and ``DISCARD`` for client configs moved between the layouts, ``REENCODE`` for a password that keeps its value.
+    These can't be applied again, so they are not an :class:`Op`. The values of secrets are null, marked by ``"secret":
+    true``.
     """
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        value = float(value)  # a DOUBLE is stored as such; JSON's writers end at 64 bits
+        value = float(value)  # a DOUBLE is stored as such; JSON writers support 64 bits at most
     return {"key": key, "op": kind.name, "value": value}
 
 
@@ -55,7 +56,7 @@ def op_type(given: int | str, *, pointer: str | None = None) -> OpType:
     """Read an operation: Kafka's number or its name.
 
     Raises:
-        InvalidRequestError: Neither a number nor a name of an operation.
+        InvalidRequestError: The value is neither a number nor a name of an operation.
     """
     try:
         return OpType[given] if isinstance(given, str) else OpType(given)

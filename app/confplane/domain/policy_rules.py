@@ -1,7 +1,7 @@
-"""Declarative rules on alters: the changes that a rule applies to, and its demands on them.
+"""Declarative rules on alters: the changes that a rule applies to, and the demands it makes.
 
 A rule checks one entity's change. The first violated rule, in the order of the file, refuses the change; a change that
-violates none is allowed. Nothing here compares or repeats a sensitive value: policies are not even given any.
+violates no rule is allowed. Nothing here compares or repeats a sensitive value: policies do not receive any.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 """The kinds of entity of each facet."""
 
 LONGEST_MATCHED: Final = 10_000
-"""Characters of the longest value that a regular expression is tried on; longer values are refused without a try."""
+"""Characters of the longest value that is matched against a regular expression; longer values are refused unmatched."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _SPECIAL: Final = frozenset("*?[")
@@ -73,9 +73,9 @@ class PolicyRequest:
     """The facet's keys after the change."""
     validate_only: bool
     pointers: Mapping[str, str]
-    """Key -> JSON pointer of the part of the request body that names the key; not every key has one."""
+    """Key -> JSON pointer of the part of the request body that names the key. Not every key has a pointer."""
     behalf_of: str | None = None
-    """The user for whom ``principal`` acts, as ``User:name``; None where it acts for itself."""
+    """The user for whom ``principal`` acts, as ``User:name``; None if it acts for itself."""
 
 
 class Globs:
@@ -91,7 +91,7 @@ class Globs:
         )
 
     def match(self, name: str) -> bool:
-        """Say whether any of the patterns matches a name."""
+        """Return True if any of the patterns matches a name."""
         return name in self._exact or any(pattern.match(name) for pattern in self._patterns)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Globs:
 
 
 class NamePatterns:
-    """Patterns of the names of one component; ``<default>`` among them is the default entity and never a name."""
+    """Patterns of the names of one component; the pattern ``<default>`` means the default entity and never a name."""
 
     __slots__ = ("_default", "_globs")
 
@@ -109,13 +109,13 @@ class NamePatterns:
         self._globs = Globs(text for text in given if text != DEFAULT_NODE)
 
     def match(self, name: str | None) -> bool:
-        """Say whether the patterns match a component of this name, or the default entity for None."""
+        """Return True if the patterns match a component with this name. None means the default entity."""
         return self._default if name is None else self._globs.match(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The changes that a rule applies to. A criterion that is left out matches everything."""
+    """The changes that a rule applies to. A criterion that is omitted matches everything."""
 
     facets: frozenset[str] = frozenset(FACET_KINDS)
     kinds: frozenset[tuple[EntityType, ...]] = frozenset(KINDS.values())
@@ -125,7 +125,7 @@ class Match:
     except_principals: Globs = field(default_factory=lambda: Globs(()))
 
     def applies(self, request: PolicyRequest) -> bool:
-        """Say whether the rule applies to a change."""
+        """Return True if the rule applies to a change."""
         entity = request.entity
         if request.facet not in self.facets or entity.types not in self.kinds:
             return False
@@ -148,12 +148,15 @@ class Demand(Protocol):
         """The text after "the value must": ``be at most 5``."""
 
     def is_met(self, value: str) -> bool:
-        """Say whether a stored value meets the demand."""
+        """Return True if a stored value meets the demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A number within bounds, one of them at least, both inclusive; None is no bound. Other texts are outside."""
+    """A number within inclusive bounds.
+
+    At least one bound is set, and None means no bound. A text that is not a number is outside.
+    """
 
     minimum: float | None = None
     maximum: float | None = None
@@ -169,7 +172,7 @@ class Between:
         return f"be a number, {' and '.join(bounds)}"
 
     def is_met(self, value: str) -> bool:
-        """Say whether a stored value is a number within the bounds; NaN is within none."""
+        """Return True if a stored value is a number within the bounds. NaN is never within the bounds."""
         number = _number(value)
         if number is None:
             return False
@@ -190,7 +193,7 @@ class AllowedValues:
         return f"be one of {clipped(', '.join(_spelled(value) for value in self.values), 300)}"
 
     def is_met(self, value: str) -> bool:
-        """Say whether a stored value is one of the allowed values."""
+        """Return True if a stored value is one of the allowed values."""
         return any(_equal(value, allowed) for allowed in self.values)
 
 
@@ -206,13 +209,13 @@ class Regex:
         return f"match the regular expression {clipped(self.pattern.pattern, 300)}"
 
     def is_met(self, value: str) -> bool:
-        """Say whether all of a stored value matches."""
+        """Return True if all of a stored value matches."""
         return len(value) <= LONGEST_MATCHED and self.pattern.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. It has at least one demand; ``None`` and empty ones demand nothing."""
+    """One rule. It has at least one demand. ``None`` and empty values demand nothing."""
 
     name: str
     match: Match = field(default_factory=Match)
@@ -230,7 +233,7 @@ class Rule:
 
         Raises:
             PolicyViolationError: The change violates the rule. The text names the rule, the pointer is that of the
-                first offending key in alphabetical order, where the request names that key.
+                first offending key in alphabetical order, if the request names that key.
         """
         if not self.match.applies(request):
             return
@@ -283,7 +286,7 @@ class RulePolicy:
 
 
 def _number(text: str) -> float | None:
-    """Read a stored number as Kafka does; whole numbers stay exact."""
+    """Read a stored number as Kafka does; whole numbers remain exact."""
     trimmed = java_trim(text)
     if _INTEGER.fullmatch(trimmed):
         return int(trimmed)

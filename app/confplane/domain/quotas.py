@@ -1,8 +1,8 @@
-"""Client quotas: the keys of each entity, and the checks, the storing and the reading of values.
+"""Client quotas: the keys of each entity, and how values are checked, stored and read.
 
-Rules are those of KIP-546 and KIP-612 as Kafka 3.9 has them, and stricter on purpose where Kafka stores values that
-can't have been meant (NaN, negative rates, host names as ips): docs/kafka-compatibility.md lists the differences.
-Kafka 4 is stricter than 3.9 (:func:`check_kraft`).
+The rules are those of KIP-546 and KIP-612 as implemented in Kafka 3.9. They are stricter on purpose for values that
+Kafka stores although they can't be intended (NaN, negative rates, host names as ips): docs/kafka-compatibility.md lists
+the differences. Kafka 4 is stricter than 3.9 (:func:`check_kraft`).
 
 Source: core/src/main/scala/kafka/server/ZkAdminManager.scala,
 server-common/src/main/java/org/apache/kafka/server/config/QuotaConfigs.java.
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from confplane.domain.ops import Op
 
 TOLERANCE: Final = 1e-6
-"""The greatest distance of a LONG or INT quota from a whole number in an alter: Kafka's, whose wire carries doubles."""
+"""The greatest distance of a LONG or INT quota from a whole number in an alter. This is Kafka's tolerance, because its
+protocol uses doubles."""
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
@@ -64,12 +65,12 @@ class QuotaKey:
     unit: str
     minimum: int
     maximum: int | None
-    """The greatest value; None: any finite double."""
+    """The greatest value. None means any finite double."""
     kinds: frozenset[tuple[EntityType, ...]]
 
     @property
     def integral(self) -> bool:
-        """True where values are whole numbers, stored without a point."""
+        """True if values are whole numbers, stored without a point."""
         return self.type is not QuotaType.DOUBLE
 
 
@@ -106,7 +107,7 @@ class ClientQuotasFacet:
         """Refuse entities that can't have quotas, and ips that brokers can't read back.
 
         Raises:
-            InvalidRequestError: A topic or broker, ip together with another type, or an ip that is no IPv4 literal.
+            InvalidRequestError: A topic or broker, ip together with another type, or an ip that is not an IPv4 literal.
         """
         for kind in entity.types:
             if kind not in self.entity_types:
@@ -121,18 +122,19 @@ class ClientQuotasFacet:
             _check_ip(address, pointer)
 
     def owns(self, entity: Entity, key: str) -> bool:
-        """Say whether a stored key is a quota that this kind of entity can have."""
+        """Return True if a stored key is a quota that this kind of entity can have."""
         definition = QUOTA_KEYS.get(key)
         return definition is not None and entity.types in definition.kinds
 
     def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
         """Validate a quota and return the stored string: digits for LONG and INT, Java's layout for DOUBLE.
 
-        A JSON integer is taken exactly. A LONG or INT written with a point must be whole: exactly so when ``exact``,
-        else within :data:`TOLERANCE`.
+        A JSON integer is used exactly. A LONG or INT written with a point must be whole: exactly if ``exact`` is set,
+        otherwise within :data:`TOLERANCE`.
 
         Raises:
-            InvalidRequestError: Not a key of this entity, not a number, not finite, negative, out of range, not whole.
+            InvalidRequestError: The key is not one of this entity, or the value is not a number, not finite, negative,
+                out of range, or not whole.
         """
         if key in SCRAM_KEYS:
             raise InvalidRequestError(
@@ -166,7 +168,7 @@ class ClientQuotasFacet:
             ) from None
 
     def check_remove(self, entity: Entity, key: str, *, pointer: str | None = None) -> None:
-        """Refuse the removal of a SCRAM credential, which Kafka would delete; other removals are never checked.
+        """Refuse the removal of a SCRAM credential, which Kafka would delete. Other removals are never checked.
 
         Raises:
             InvalidRequestError: The key is a SCRAM mechanism.
@@ -188,7 +190,7 @@ class ClientQuotasFacet:
         """Read a stored quota as Kafka's describe does; whole numbers are an ``int``, exact for LONG and INT.
 
         Raises:
-            ValueError: Not a number, or NaN or infinite, which JSON can't carry.
+            ValueError: The value is not a number, or is NaN or infinite, which JSON can't represent.
         """
         del entity
         definition = QUOTA_KEYS.get(key)
@@ -212,7 +214,7 @@ class ClientQuotasFacet:
     def check_whole(
         self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointers: Mapping[str, str]
     ) -> list[str]:
-        """Warn of stored values that this request did not write and that brokers can't read.
+        """Warn about stored values that this request did not write and that brokers can't read.
 
         Quotas never contradict each other, so nothing is refused.
         """
@@ -225,7 +227,7 @@ class ClientQuotasFacet:
 
 
 def check_kraft(ops: Sequence[Op], encoded: Mapping[str, str | None]) -> None:
-    """Refuse ops that a cluster without ZooKeeper refuses, though a cluster with ZooKeeper takes them.
+    """Refuse ops that a cluster without ZooKeeper refuses, although a cluster with ZooKeeper accepts them.
 
     Source: metadata/src/main/java/org/apache/kafka/controller/ClientQuotaControlManager.java (4.4).
 
@@ -275,7 +277,7 @@ def _whole(definition: QuotaKey, value: float, *, exact: bool, pointer: str | No
     if isinstance(value, int) or exact:
         whole, tolerance = int(value), 0.0
     else:
-        # Java's largest long is 2**63 as a double on Kafka's wire; the conversion back saturates at that long.
+        # Java's largest long is 2**63 as a double in Kafka's protocol; the conversion back saturates at that long.
         whole, tolerance = min(int(value + TOLERANCE), maximum), TOLERANCE
     if value - maximum > tolerance or whole > maximum:
         raise InvalidRequestError(f"The value of {definition.name} must be at most {maximum}", pointer=pointer)
@@ -285,7 +287,10 @@ def _whole(definition: QuotaKey, value: float, *, exact: bool, pointer: str | No
 
 
 def _readable(definition: QuotaKey, stored: str) -> bool:
-    """Say whether a broker's own parser takes a stored value (Long.parseLong, Integer.parseInt, Double.parseDouble)."""
+    """Return True if a broker's own parser accepts a stored value.
+
+    The parsers are Long.parseLong, Integer.parseInt and Double.parseDouble.
+    """
     if not definition.integral:
         try:
             parse_java_double(stored)

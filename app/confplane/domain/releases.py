@@ -1,4 +1,4 @@
-"""Kafka's releases that a catalog is known for, and the metadata versions that tell a cluster's release.
+"""Kafka's releases that have a catalog, and the metadata versions that identify a cluster's release.
 
 Releases are named by two numbers: "3.9", "4.4". Source: org.apache.kafka.server.common.MetadataVersion, read by
 ``python -m tests.catalog.generate``.
@@ -46,21 +46,21 @@ def nearest(release: str) -> str:
         release: "4.4"; a patch release or a metadata version of it, "4.4.0" or "4.4-IV2", is the same.
 
     Raises:
-        ValueError: Not a release of Kafka.
+        ValueError: The text is not a release of Kafka.
     """
     wanted = _numbers(release)
     return next((known for known in reversed(releases()) if _numbers(known) <= wanted), releases()[0])
 
 
 def release_of(level: int) -> str:
-    """Return the release of a broker whose highest supported metadata version is at a feature level.
+    """Return the release of a broker whose highest supported metadata version has the given feature level.
 
-    A broker names the level in its answer to ApiVersions, as the maximum of the feature ``metadata.version``. A level
-    above the known ones is the newest known release's; a broker that allows unstable versions
+    A broker names the level in its response to ApiVersions, as the maximum of the feature ``metadata.version``. A level
+    above the known ones means the newest known release; a broker that allows unstable versions
     (``unstable.feature.versions.enable``) may name a level of the release after its own.
 
     Raises:
-        ValueError: Below 1, the first level.
+        ValueError: The level is below 1, the first level.
     """
     if level < 1:
         raise ValueError(f"{level} is not a feature level of metadata.version: they begin with 1")

@@ -1,8 +1,8 @@
 """Configs that Kafka renamed, and the new names that a stored map lacks.
 
-KIP-226: the new name is written with the old one's value, and the old one stays until a person deletes it, so that
-brokers of both versions find theirs. The table is ``catalog/renames.json``, by kind from old name to new; Kafka 3.9 has
-renamed none of its dynamic configs.
+KIP-226: the new name is written with the value of the old one. The old name remains until a person deletes it, so that
+brokers of both versions find the name they know. The table is ``catalog/renames.json``: for each kind, from old name to
+new. Kafka 3.9 has not renamed any of its dynamic configs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RenamedConfig:
-    """A stored config whose new name is not stored."""
+    """A stored config that is not yet stored under its new name."""
 
     old: str
     new: str
     value: str
     """The value as stored."""
     secret: bool
-    """True where brokers store the value encoded."""
+    """True if brokers store the value encoded."""
 
 
 @cache
@@ -47,7 +47,7 @@ def renames() -> Mapping[ConfigKind, Mapping[str, str]]:
 def missing(
     catalog: Catalog, entity: Entity, config: Mapping[str, str], table: Mapping[ConfigKind, Mapping[str, str]]
 ) -> list[RenamedConfig]:
-    """Return a topic's or broker's configs under old names without their new names, by the old name.
+    """Return a topic's or broker's configs that are stored only under old names, ordered by the old name.
 
     Forms with a listener's prefix are renamed with their base.
 

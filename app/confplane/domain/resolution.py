@@ -1,8 +1,8 @@
 """The entries that decide a client's effective values, in order of precedence, key by key.
 
 Quotas of a client come from up to eight entries (KIP-55), client configs from up to two (KIP-649), the limit of an ip
-from two (KIP-612). All levels are listed, with or without values, each with the reason why it counts; a missing entry,
-or one without the key, leaves the key to the next level.
+from two (KIP-612). All levels are listed, with or without values, each with the reason why it applies. If an entry is
+missing or does not have the key, the next level decides.
 
 Source: core/src/main/scala/kafka/server/ClientQuotaManager.scala.
 """
@@ -30,7 +30,7 @@ class ResolutionLevel:
     """The number of the level: 1 to 8 as KIP-55 counts those of quotas; else 1 and 2."""
     entity_id: str
     reason: str
-    """The reason why this entry counts for the entity, and behind which others; a sentence."""
+    """The reason why this entry applies to the entity, and the levels that take precedence over it; a sentence."""
     shared_by: str | None = None
     """The clients that share one budget on each broker; None for client configs."""
 
@@ -74,7 +74,7 @@ def quota_levels(entity: Entity) -> tuple[ResolutionLevel, ...]:
     """List the entries that can decide the quotas of an entity, highest precedence first.
 
     An absent or default user, client-id or ip means any name without an entry of its own: levels that would need the
-    name are left out, the default levels stay.
+    name are omitted, and the default levels remain.
 
     Returns:
         The levels that apply, numbered as KIP-55 numbers all eight; empty for topics and brokers.
@@ -153,18 +153,19 @@ def _ip_levels(address: str | None) -> tuple[ResolutionLevel, ...]:
 def resolve_quotas(
     levels: Sequence[ResolutionLevel], configs_by_id: Mapping[str, Mapping[str, str]]
 ) -> dict[str, KeyResolution]:
-    """Resolve quotas key by key; keys that are not quotas of such entities, like SCRAM credentials, are left out.
+    """Resolve quotas key by key; keys that are not quotas of such entities, such as SCRAM credentials, are omitted.
 
     Args:
         levels: The levels of :func:`quota_levels`.
         configs_by_id: Entity id -> stored map; a missing id has no entry.
 
     Returns:
-        Key -> its resolution, ordered by key. A key set nowhere is unlimited and absent.
+        Key -> its resolution, ordered by key. A key that is not set anywhere is unlimited and absent.
     """
     if not levels:
         return {}
-    # All levels lie in one space, of ips or of users and client-ids, and all kinds of a space have the same keys.
+    # All levels belong to one space, of ips or of users and client-ids, and all entity types of a space have the same
+    # keys.
     space = tuple(EntityType(kind) for kind, _ in split_id(levels[0].entity_id))
     known = {name for name, key in QUOTA_KEYS.items() if space in key.kinds}
     return {key: found for key, found in resolve_client_configs(levels, configs_by_id).items() if key in known}
@@ -173,8 +174,8 @@ def resolve_quotas(
 def client_config_levels(entity: Entity) -> tuple[ResolutionLevel, ...]:
     """List the entries that can decide the client configs of an entity: ``<user, client-id>``, then ``<user>``.
 
-    Default entities are never consulted (KIP-649): a default client-id counts as one without an entry of its own, and
-    for the default user, or without a user, there is no level at all.
+    Default entities are never consulted (KIP-649): a default client-id counts as one without an entry of its own. For
+    the default user, or without a user, there are no levels.
     """
     return _remembered(_client_config_levels, entity)
 

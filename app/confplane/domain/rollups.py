@@ -1,6 +1,6 @@
-"""The rollups' columns for the API and the commands, free of Spark.
+"""The rollups' columns for the API and the commands, independent of Spark.
 
-A test holds these equal to the results of the jobs (rollups/jobs), which define the exact meaning of each column.
+A test checks that these match the results of the jobs (rollups/jobs), which define the exact meaning of each column.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ class Column:
     """One column."""
 
     name: str
-    """The name in the job; snake_case."""
+    """The name in the job, in snake_case."""
     type: ColumnType
     description: str
     nullable: bool = False
 
     @property
     def member(self) -> str:
-        """The name in JSON; camelCase."""
+        """The name in JSON, in camelCase."""
         first, *rest = self.name.split("_")
         return first + "".join(part.capitalize() for part in rest)
 
     @property
     def is_revision(self) -> bool:
-        """True where the column holds zxids: 64 bits, which JSON's readers may not hold."""
+        """True if the column contains zxids: 64 bits, which JSON readers may not support."""
         return self.type is ColumnType.LONG and self.name.endswith("revision")
 
     @property
     def is_number(self) -> bool:
-        """True where the column holds numbers."""
+        """True if the column holds numbers."""
         return self.type in {ColumnType.INT, ColumnType.LONG, ColumnType.DOUBLE}
 
 
@@ -67,16 +67,17 @@ class Rollup:
     key: tuple[str, ...]
     """Columns that identify a row, in the order of the rows."""
     entity: str | None = None
-    """The column that finds the rows of an entity at once."""
+    """The column by which the rows of an entity are found directly."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """Value of its column ``kind`` -> the mismatch, and its remedy."""
+    """Value of the rollup's column ``kind`` -> the mismatch, and its remedy."""
     version: int = 1
-    """The version of the columns, higher with each release that alters them: readers of files know the files by it."""
+    """The version of the columns, incremented by each release that alters them. Readers of files identify the format by
+    it."""
     is_per_entity: bool = False
-    """True where each row is about the one entity of its column ``entity``: no sums over entities, no examples, and
-    nothing of another cluster. A row without an entity is about all."""
+    """True if each row is about a single entity, named in its column ``entity``: the rollup has no sums over entities,
+    no examples, and no data of another cluster. A row without an entity is about all entities."""
     needs: str = ""
-    """The option without which the rollup can't be run, as the command spells it; empty where it needs none."""
+    """The option that the rollup requires, as spelled on the command line; empty if it requires none."""
 
     @property
     def command(self) -> str:
@@ -313,7 +314,7 @@ def capacity(given: object) -> dict[str, float]:
     """Read the capacity of one broker, by quota key and in the quota's unit.
 
     Raises:
-        ValueError: The value is no map of quota keys to numbers above zero.
+        ValueError: The value is not a map of quota keys to numbers above zero.
     """
     if not isinstance(given, dict):
         form = "this must be a map of quota keys to numbers, such as producer_byte_rate: 125000000"

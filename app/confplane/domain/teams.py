@@ -1,4 +1,4 @@
-"""Teams: who the principals of a trail belong to, by name or by pattern."""
+"""Teams: which team a trail's principals belong to, by name or by pattern."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Final
 
 ANY: Final = "*"
-"""Stands for any characters in a pattern, none included."""
+"""Matches any characters in a pattern, including none."""
 _FORM: Final = "a map with `teams`, a map of team names to lists of principals, and maybe `default`, the team of others"
 _DEFAULT: Final = "unassigned"
 
 
 @dataclass(frozen=True, slots=True)
 class Teams:
-    """The teams of principals: an exact name decides, then the first pattern that fits, then the default.
+    """Maps principals to teams: an exact name decides, then the first pattern that fits, then the default.
 
     Attributes:
-        default: The team of principals that nothing names.
+        default: The team of principals that match no name or pattern.
         names: (team, its principals by their exact names), in the order of the file.
-        patterns: (pattern, team), in the order of the file; ``*`` stands for any characters.
+        patterns: (pattern, team), in the order of the file; ``*`` matches any characters.
     """
 
     default: str
@@ -31,7 +31,7 @@ def teams(given: object) -> Teams:
 
     Args:
         given: ``{"default": "platform", "teams": {"payments": ["User:alice", "User:payments-*"]}}``; ``default`` may be
-            left out, and is "unassigned" then.
+            omitted, and is then "unassigned".
 
     Raises:
         ValueError: The value has another form, or names a principal or a pattern twice.

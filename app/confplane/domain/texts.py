@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def shown(text: str, limit: int = 60) -> str:
-    """Quote a value, shortened where it is long."""
+    """Quote a value, shortened if it is long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def clipped(text: str, limit: int = 100) -> str:
-    """Return a name, shortened where it is long."""
+    """Return a name, shortened if it is long."""
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
@@ -25,12 +25,12 @@ def step(part: str | int) -> str:
 
 
 def rfc3339(moment: datetime) -> str:
-    """Return a moment in UTC, to the millisecond."""
+    """Return a time in UTC, to the millisecond."""
     return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def storable(text: str) -> bool:
-    """Return True where Postgres can store a text: it has no NUL and no lone surrogate."""
+    """Return True if Postgres can store a text: it has no NUL and no lone surrogate."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Topic configs: those that a cluster accepts, and the effective ones of a topic.
 
 A topic without a config of its own inherits the brokers', under another name and sometimes in another unit: without
-``retention.ms``, ``log.retention.ms`` counts, else ``log.retention.minutes``, else ``log.retention.hours``.
+``retention.ms``, ``log.retention.ms`` applies, else ``log.retention.minutes``, else ``log.retention.hours``.
 
 Source: storage/src/main/java/org/apache/kafka/storage/internals/log/LogConfig.java,
 core/src/main/scala/kafka/server/{ConfigHelper,ControllerConfigurationValidator,KafkaConfig}.scala
@@ -51,7 +51,8 @@ def check_topic_name(name: str, *, pointer: str | None = None) -> None:
     """Refuse invalid names of topics, as a describe does; an alter treats such a topic as absent.
 
     Raises:
-        InvalidTopicError: Empty, ``.`` or ``..``, too long, or with other characters than ``a-z A-Z 0-9 . _ -``.
+        InvalidTopicError: The name is empty, ``.`` or ``..``, too long, or has characters other than ``a-z A-Z 0-9 . _
+            -``.
     """
     if not name:
         raise InvalidTopicError("A topic's name is not empty", pointer=pointer)
@@ -83,7 +84,7 @@ def check_topic(
     Args:
         after: Everything that would be stored.
         levels: The levels of any broker, for configs that the topic does not set.
-        stored: The current map. Its invalid entries stay where they are, with a warning.
+        stored: The current map. Its invalid entries remain, with a warning.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -131,7 +132,7 @@ class _Defaults:
         if definition.name == "retention.ms" and value is not None and value.startswith("-"):
             value = str(_NO_LIMIT)
         elif definition.name in {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}:
-            # The older config counts while the newer has its default.
+            # The older config applies while the newer one has its default.
             if value == _LONG_MAX and _DIFFERENCE in self.catalog.topic:
                 older = self._converted(self.catalog.topic[_DIFFERENCE])
                 return _Default(older.value, found.assumed or older.assumed)
@@ -140,7 +141,7 @@ class _Defaults:
         return _Default(value, found.assumed)
 
     def broker_flag(self, name: str) -> bool | None:
-        """Return a broker config that is true or false; None where the brokers' unknown files decide."""
+        """Return a boolean broker config, or None if the brokers' unknown files decide."""
         if self._levels.is_assumed(name):
             return None
         return (self._broker(name) or "").strip().lower() == "true"
@@ -179,7 +180,7 @@ class _TopicCheck:
         self.warnings: list[str] = []
 
     def compaction(self) -> None:
-        """Check that the least wait of a record is no longer than the longest."""
+        """Check that a record's minimum compaction lag is not above the maximum."""
         least, most = self._integer(_MIN_LAG), self._integer(_MAX_LAG)
         if least is not None and most is not None and least > most:
             self._refuse(f"{_MIN_LAG} ({least}) must be at most {_MAX_LAG} ({most})", _MIN_LAG, _MAX_LAG)
@@ -219,7 +220,7 @@ class _TopicCheck:
         try:
             return None if text is None else parse(definition, text)
         except ConfigValueError:
-            # The value is from the brokers' levels; no change of the topic can mend it.
+            # The value comes from the brokers' levels; no change of the topic can fix it.
             return None
 
     def _integer(self, name: str) -> int | None:
@@ -227,7 +228,7 @@ class _TopicCheck:
         return found if isinstance(found, int) else None
 
     def _refuse(self, text: str, *names: str) -> None:
-        """Refuse with the pointer of the first of these names that was given; only warn where any is not known."""
+        """Refuse with the pointer of the first of these names that was given; only warn if any of them is not known."""
         for name in names:
             if name not in self._values and self._defaults.of(self._catalog.topic[name]).assumed:
                 self.warnings.append(
@@ -250,7 +251,7 @@ def effective_topic(name: str, config: Mapping[str, str], levels: ConfigLevels) 
 
 
 def describe_topic(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
-    """Return all configs of a topic, by name: every known config, and stored ones that are unknown."""
+    """Return all configs of a topic, by name: every known config, and stored configs that are unknown."""
     defaults = _Defaults(levels)
     return [_effective(name, config, levels, defaults) for name in sorted(levels.catalog.topic.keys() | config.keys())]
 
@@ -263,7 +264,7 @@ def _effective(name: str, config: Mapping[str, str], levels: ConfigLevels, defau
     synonyms: tuple[SynonymValue, ...] = ()
     default = _Default(None, assumed=False)
     if own is not None:
-        # A topic's own value is in the form of its type; a broker's value, in the synonyms below, is as given.
+        # A topic's own value is in the form of its type. A broker's value, in the synonyms below, is unchanged.
         synonyms = (SynonymValue(name, None if sensitive else own, ConfigSource.DYNAMIC_TOPIC_CONFIG),)
     if definition is not None:
         default = defaults.of(definition)

@@ -1,1 +1,1 @@
-"""Kafka 4 clusters (KRaft), spoken to in Kafka's own protocol."""
+"""Kafka 4 clusters (KRaft), accessed with Kafka's own protocol."""

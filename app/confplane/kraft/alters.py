@@ -1,9 +1,9 @@
-"""Alters of client quotas and of configs: few large requests, of each kind one at a time.
+"""Alters of client quotas and of configs: few large requests, one at a time for each kind.
 
-A broker forwards alters to the controller one after the other, each of which takes some 25 ms; a thousand entities in
-one request take twice as long. All good entries of a request are one batch of records, and the bad ones are answered
-beside them, in any order. A request whose entries are all answered with the same error, that of the whole perhaps, is
-sent again in halves, until the bad entry stands alone.
+A broker forwards alters to the controller one after the other. Each takes some 25 ms; a thousand entities in one
+request take twice as long. All valid entries of a request become one batch of records. The response also has the errors
+of the invalid ones, in any order. If all entries of a request have the same error, the error may be that of the whole
+request. The request is then sent again in halves, until the invalid entry is isolated.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 MOST_RECORDS: Final = 4_000
 """Records in one request. The controller refuses a request of more than 10,000."""
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the keys and values in one request. The controller writes all records of a request as one batch of 8 MiB at
-most, and answers each entry of a larger one with an unknown error."""
+"""Bytes of the keys and values in one request. The controller writes all records of a request as one batch of at most 8
+MiB, and returns an unknown error for each entry of a larger one."""
 _OF_TOPICS: Final = frozenset({errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION})
 _REFUSALS: Final = _OF_TOPICS | {errors.INVALID_CONFIG, errors.INVALID_REQUEST, errors.POLICY_VIOLATION}
 """Codes of an entry that the controller did not apply and would refuse again."""
 _OF_AN_ENTRY: Final = {0} | _OF_TOPICS | errors.RIGHTS | errors.PASSING
-"""Codes that no smaller request would be spared."""
+"""Error codes that a smaller request would return as well."""
 
 N_contra = TypeVar("N_contra", contravariant=True)
 V_contra = TypeVar("V_contra", contravariant=True)
 Name = tuple[tuple[str, str | None], ...]
-"""The types and names of a client entity's parts; None names the default."""
+"""The types and names of a client entity's parts; None means the default."""
 QuotaOps = tuple[Name, "Mapping[str, float | None]"]
-"""An entity, and its keys with their values; None is a removal."""
+"""An entity, and its keys with their values; None means a removal."""
 ConfigOps = tuple["Resource", "Mapping[str, str | None]"]
-"""A resource, and its keys with their values; None is a removal."""
+"""A resource, and its keys with their values; None means a removal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class AlterEntryResult:
 
 
 class AlterRequest(Protocol[N_contra, V_contra]):
-    """One request about entries; the answers in their order, None for an entry that was left out."""
+    """One request about entries. The results are in their order, with None for an entry that the response omits."""
 
     async def __call__(
         self,
@@ -96,15 +96,15 @@ class AlterSender(Generic[N_contra, V_contra]):
         *,
         validate_only: bool = False,
     ) -> list[AlterOutcome]:
-        """Alter entities, each of which is named once; return the outcomes in the same order.
+        """Alter entities and return the outcomes in the same order. Each entity must be named once.
 
         Args:
             entries: The entities with their keys.
             by: Returns the deadline of the next request.
-            validate_only: Have the cluster check the entries, and change nothing.
+            validate_only: The cluster only checks the entries, and changes nothing.
 
         Raises:
-            KraftError: There is no connection, and nothing was sent. Entities of later requests are retriable then.
+            KraftError: There is no connection, and nothing was sent. Entities of later requests are then retriable.
         """
         outcomes: list[AlterOutcome] = []
         async with self._turn:
@@ -122,13 +122,13 @@ class AlterSender(Generic[N_contra, V_contra]):
         validate_only: bool,
         unsent: Callable[[str], AlterOutcome] | None,
     ) -> list[AlterOutcome]:
-        """Alter entities by one request, or by more where it is refused whole.
+        """Alter entities by one request, or by several if the whole request is refused.
 
         Args:
             entries: The entities.
             by: As of :meth:`alter`.
             validate_only: As of :meth:`alter`.
-            unsent: Makes the outcomes if there is no connection. None if that is an error.
+            unsent: Creates the outcomes if there is no connection. None if that is an error.
         """
         try:
             connection = await self._connect(by())
@@ -141,11 +141,11 @@ class AlterSender(Generic[N_contra, V_contra]):
         except errors.UnsupportedError:
             raise
         except errors.KraftError as error:
-            # It was sent, or it was not: a lost reply can't be told from a lost request.
+            # The request may or may not have been sent: a lost reply can't be distinguished from a lost request.
             return [AlterUnknown(str(error))] * len(entries)
         if len(entries) > 1 and _is_refused_whole(answers):
             half = len(entries) // 2
-            # An unexpected error leaves open what became of the whole request.
+            # After an unexpected error the result of the whole request is unknown.
             behind = AlterRetriable if isinstance(_outcome_of(answers[0]), AlterRefused) else AlterUnknown
             outcomes: list[AlterOutcome] = []
             for some in (entries[:half], entries[half:]):
@@ -157,7 +157,7 @@ class AlterSender(Generic[N_contra, V_contra]):
 async def send_quota_alters(
     connection: KraftConnection, entries: Sequence[QuotaOps], deadline: float, *, validate_only: bool
 ) -> list[AlterEntryResult | None]:
-    """Send one AlterClientQuotas; see :class:`AlterRequest`."""
+    """Send one AlterClientQuotas request; see :class:`AlterRequest`."""
     request = AlterClientQuotasRequest(
         tuple(
             EntryData(
@@ -169,7 +169,7 @@ async def send_quota_alters(
         validate_only,
     )
     answer = await connection.call(request, AlterClientQuotasResponse, deadline)
-    # By entity, because their order is that of a hash map.
+    # Results are matched by entity, because their order is that of a hash map.
     found = {frozenset((part.entity_type, part.entity_name) for part in each.entity): each for each in answer.entries}
     given = [found.get(frozenset(name)) for name, _ in entries]
     return [None if each is None else AlterEntryResult(each.error_code, each.error_message) for each in given]
@@ -185,7 +185,7 @@ class _Op(IntEnum):
 async def send_config_alters(
     connection: KraftConnection, entries: Sequence[ConfigOps], deadline: float, *, validate_only: bool
 ) -> list[AlterEntryResult | None]:
-    """Send one IncrementalAlterConfigs; see :class:`AlterRequest`."""
+    """Send one IncrementalAlterConfigs request; see :class:`AlterRequest`."""
     request = IncrementalAlterConfigsRequest(
         tuple(
             AlterConfigsResource(
@@ -207,13 +207,13 @@ async def send_config_alters(
 
 
 def _is_refused_whole(answers: Iterable[AlterEntryResult | None]) -> bool:
-    """Say whether each entry is answered with the same error: the request as a whole may be at fault."""
+    """Return True if all entries have the same error: the request as a whole may be the cause."""
     codes = {None if each is None else each.code for each in answers}
     return len(codes) == 1 and codes.isdisjoint(_OF_AN_ENTRY | {None})
 
 
 def _outcome_of(answer: AlterEntryResult | None) -> AlterOutcome:
-    """Return the outcome of an entry. None means that the answer left it out."""
+    """Return the outcome of an entry. None means that the response omitted it."""
     if answer is None:
         return AlterUnknown("The answer of the broker left the entity out")
     code, said = answer.code, answer.said
@@ -232,7 +232,7 @@ _E = TypeVar("_E", bound=tuple[object, "Mapping[str, object]"])
 
 
 def _parts(entries: Sequence[_E]) -> Iterator[Sequence[_E]]:
-    """Cut entities into requests of :data:`MOST_RECORDS` and :data:`MOST_BYTES` at most; one alone may be larger."""
+    """Split entities into requests of at most :data:`MOST_RECORDS` and :data:`MOST_BYTES`; one alone may be larger."""
     part: list[_E] = []
     records = size = 0
     for each in entries:

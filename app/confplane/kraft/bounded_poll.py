@@ -1,8 +1,8 @@
-"""Polls between two metadata offsets of the brokers that are asked.
+"""Polls between two metadata offsets of the polled brokers.
 
 A broker reports a metadata offset before it has applied the records up to there to the configs of brokers, groups and
 client metrics that it describes. It has applied them when it reports its next offset (BrokerMetadataPublisher). A poll
-of these is **settled**: it begins after the broker has passed the offset that bounds it.
+of these configs is **settled** if it begins after the broker has passed the offset that bounds it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 3
 _SETTLED_S: Final = 1.5
-"""Seconds after which an offset is settled without a next one. Controllers write a record every half second, unless
-``metadata.max.idle.interval.ms`` says otherwise."""
+"""Seconds after which an offset is settled even without a next one. Controllers write a record every half second,
+unless ``metadata.max.idle.interval.ms`` is set to another value."""
 _PAUSE_S: Final = 0.05
 
 
@@ -43,13 +43,13 @@ async def poll_bounded(
 
     Args:
         client: The cluster.
-        take_snapshot: Takes the snapshot, and returns it with the addresses of the brokers that were asked.
-        brokers: Brokers that are asked for their own configs.
+        take_snapshot: Takes the snapshot, and returns it with the addresses of the polled brokers.
+        brokers: Brokers that are polled for their own configs.
         by: Returns the deadline of one request.
-        settled: Begin after the next offset, half a second later at most.
+        settled: Begin after the next offset, at most half a second later.
 
     Raises:
-        KraftError: The broker that is asked for all else is away, or refuses the login.
+        KraftError: The broker that serves all other requests is unavailable, or refuses the login.
         UnavailableError: The brokers changed during each poll.
     """
     for _ in range(_ATTEMPTS):
@@ -59,7 +59,7 @@ async def poll_bounded(
             await _settle(client, before, by)
         found, sources = await take_snapshot()
         after = await _offsets(client, brokers, by)
-        # The offsets of a broker that went away or came back during the poll do not count.
+        # The offsets of a broker that disappeared or returned during the poll are ignored.
         known = [each for each in before.keys() & after.keys() if before[each][0] == after[each][0]]
         if None in known and sources <= {None, *(before[each][0] for each in known)}:
             first, last = min(before[each][1] for each in known), max(after[each][1] for each in known)
@@ -70,7 +70,10 @@ async def poll_bounded(
 async def _offsets(
     client: KraftClient, brokers: AbstractSet[int], by: Callable[[], float]
 ) -> dict[int | None, tuple[Address, int]]:
-    """Return the metadata offset of each broker, and by None that of the broker that is asked for all else."""
+    """Return the metadata offset of each broker.
+
+    The key None has that of the broker that serves all other requests.
+    """
 
     async def ask(broker: int | None) -> tuple[Address, int] | None:
         try:
@@ -78,7 +81,7 @@ async def _offsets(
         except errors.UnreachableError:
             if broker is None:
                 raise
-            return None  # it is left out of the poll as well
+            return None  # it is omitted from the poll as well
         if features.offset < 0:
             raise UnavailableError(f"The broker at {features.source} names no metadata offset: it uses ZooKeeper")
         return features.source, features.offset
@@ -89,7 +92,7 @@ async def _offsets(
 
 
 async def _settle(client: KraftClient, offsets: dict[int | None, tuple[Address, int]], by: Callable[[], float]) -> None:
-    """Wait until each broker has passed its offset, or is another one."""
+    """Wait until each broker has passed its offset, or has been replaced by another one."""
     end, waiting = time.monotonic() + _SETTLED_S, dict(offsets)
     while waiting and time.monotonic() < end:
         now = await _offsets(client, {broker for broker in waiting if broker is not None}, by)

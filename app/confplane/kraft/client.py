@@ -57,28 +57,28 @@ _RESOURCES_AT_ONCE: Final = 100
 _NO_TOPIC: Final = errors.RIGHTS | {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION}
 _BARRIER_PAUSE_S: Final = 0.003
 _THROTTLE_BYTES: Final = 4
-"""The time of a throttling stands in front of an answer, and is not a part of what is compared."""
+"""The throttle time precedes the rest of a response, and is excluded from the comparison."""
 _EXACT, _DEFAULT = 0, 1  # DescribeClientQuotas' kinds of a match
 
 
 class KraftClient:
     """The describes of one cluster, through any of its brokers; and its alters.
 
-    Each describe has a deadline on ``time.monotonic()``'s clock, is tried again where a connection is lost, and raises
-    the errors of :mod:`confplane.kraft.wire.errors`. Calls may be made at once. All use one broker, :attr:`source`, as
-    long as that broker answers: a call behind :meth:`barrier` sees everything before the barrier, if :attr:`source` is
+    Each describe has a deadline on ``time.monotonic()``'s clock, is retried if a connection is lost, and raises the
+    errors of :mod:`confplane.kraft.wire.errors`. Calls may run concurrently. All use one broker, :attr:`source`, as
+    long as that broker responds: a call after :meth:`barrier` sees everything before the barrier, if :attr:`source` is
     the same before and after.
 
     Args:
         bootstrap: Addresses of brokers.
         options: TLS, login, limits.
-        cluster_id: The id that each node must name; None: the first node's.
+        cluster_id: The id that each node must report. None means the first node's.
     """
 
     def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
         self._pool = ConnectionPool(bootstrap, options, cluster_id=cluster_id)
         self.finalized: Mapping[str, int] | None = None
-        """The finalized levels of features that a broker named last; None: none did yet."""
+        """The finalized feature levels that a broker reported last, or None before the first report."""
         self.quota_alters: AlterSender[Name, float] = AlterSender(
             send_quota_alters, partial(self._pool.any, partition=ConnectionPartition.ALTERS)
         )
@@ -86,15 +86,15 @@ class KraftClient:
 
     @property
     def source(self) -> Address | None:
-        """The broker that calls go to; None before the first and after a failure."""
+        """The broker that calls use. None before the first call and after a failure."""
         return self._pool.favourite
 
     def config_alters(
         self, broker: int | None = None, partition: ConnectionPartition = ConnectionPartition.ALTERS
     ) -> AlterSender[Resource, str]:
-        """Return the alters of one broker's own configs, by its number; None: of all other configs.
+        """Return the alters of one broker's own configs, by its number, or of all other configs for None.
 
-        Each has one request at a time. Those of different partitions do not wait for each other.
+        Each sender has one request at a time. Senders of different partitions do not wait for each other.
         """
         connect = self._pool.any if broker is None else partial(self._pool.broker, broker)
         return self._config_alters.setdefault(
@@ -102,13 +102,13 @@ class KraftClient:
         )
 
     async def close(self) -> None:
-        """Close the connections; calls under way fail."""
+        """Close the connections. Running calls fail."""
         await self._pool.close()
 
     # -- the cluster
 
     async def cluster_id(self, deadline: float) -> str:
-        """Return the cluster's id, as a broker names it now."""
+        """Return the cluster's id, as a broker currently reports it."""
         await self.brokers(deadline)
         return self._pool.cluster_id or ""
 
@@ -171,18 +171,18 @@ class KraftClient:
         return await self._anywhere(ask, deadline)
 
     async def barrier(self, deadline: float, *, settled: bool = False) -> int:
-        """Wait until :attr:`source` has reached the high watermark as it is now; return the metadata offset reached.
+        """Wait until :attr:`source` has reached the current high watermark; return the metadata offset reached.
 
-        Everything that the cluster acknowledged before the call is within a describe of quotas and topics that follows.
+        A later describe of quotas and topics includes everything that the cluster acknowledged before the call.
 
         Args:
             deadline: On ``time.monotonic()``'s clock.
-            settled: Wait for the next record too, half a second at most: a broker describes the configs of brokers and
-                groups out of its own state, which follows its metadata a moment later (BrokerMetadataPublisher).
+            settled: Also wait for the next record, at most half a second: a broker describes the configs of brokers and
+                groups from its own state, which follows its metadata shortly afterwards (BrokerMetadataPublisher).
 
         Raises:
             RightsError: The right to DESCRIBE the CLUSTER is missing.
-            UnreachableError: The broker is not there in time; it may be cut off from the controllers.
+            UnreachableError: The broker does not reach the offset in time; it may be cut off from the controllers.
         """
         last = (await self.quorum(deadline)).high_watermark - 1  # of the last committed record
         first: Features | None = None
@@ -202,7 +202,7 @@ class KraftClient:
     # -- quotas
 
     async def describe_quotas(self, last_digest: bytes | None, deadline: float) -> Quotas | UnchangedQuotas:
-        """Return all quotas; :class:`UnchangedQuotas` where the answer has the digest, without decoding it.
+        """Return all quotas, or :class:`UnchangedQuotas` without decoding if the response has the digest.
 
         Raises:
             RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
@@ -224,7 +224,7 @@ class KraftClient:
     async def describe_quotas_of(
         self, entity: Sequence[tuple[str, str | None]], deadline: float
     ) -> Mapping[str, float] | None:
-        """Return the quotas of exactly one entity; None where it has none. A pair costs the broker a search of all."""
+        """Return the quotas of exactly one entity, or None if it has none. For a pair a broker searches all quotas."""
         components = tuple(ComponentData(kind, _DEFAULT if name is None else _EXACT, name) for kind, name in entity)
 
         async def ask(connection: KraftConnection) -> Mapping[str, float] | None:
@@ -250,8 +250,8 @@ class KraftClient:
     ) -> list[ResourceConfigs]:
         """Return the configs of resources in their order, 100 in a request.
 
-        A broker is asked for its own configs, and nobody else is: where it is away, its error says so. A missing right
-        or an unknown topic is the error of its resource.
+        Only a broker itself is asked for its own configs: if it is unavailable, the resource has that error. A missing
+        right or an unknown topic is the error of its resource.
         """
         wanted = None if keys is None else tuple(keys)
         found: dict[Resource, ResourceConfigs] = {}
@@ -290,7 +290,7 @@ class KraftClient:
         """Return the resources of some types that may have configs of their own.
 
         Raises:
-            UnsupportedError: The broker lists nothing but CLIENT_METRICS (Kafka before 4.1).
+            UnsupportedError: The broker lists only CLIENT_METRICS (Kafka before 4.1).
             RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
         """
 
@@ -309,7 +309,7 @@ class KraftClient:
         return await self._anywhere(ask, deadline)
 
     async def topics(self, deadline: float, names: Collection[str] | None = None) -> dict[str, Topic]:
-        """Return the topics that may be described, all or those of some names, by name."""
+        """Return the topics that may be described, by name: all of them, or those with the given names."""
         wanted = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
 
         async def ask(connection: KraftConnection) -> dict[str, Topic]:
@@ -322,12 +322,12 @@ class KraftClient:
                 if each.name is not None and each.error_code not in _NO_TOPIC
             }
 
-        # A few names wait for no large answer.
+        # A request for a few names does not wait for a large response.
         return await self._anywhere(
             ask, deadline, ConnectionPartition.LONG if names is None else ConnectionPartition.SHORT
         )
 
-    # -- the way to a broker
+    # -- the connection to a broker
 
     async def _anywhere(
         self,
@@ -335,7 +335,10 @@ class KraftClient:
         deadline: float,
         partition: ConnectionPartition = ConnectionPartition.SHORT,
     ) -> _T:
-        """Ask the favourite; where its connection is lost, ask again, elsewhere if need be. All are describes."""
+        """Ask the favourite broker. If its connection is lost, ask again, elsewhere if needed.
+
+        All requests are describes.
+        """
         last: KraftError | None = None
         for _ in range(_ATTEMPTS):
             connection = await self._pool.any(deadline, partition)

@@ -1,4 +1,4 @@
-"""A Kafka cluster without ZooKeeper as the services know it: the ports over the wire client."""
+"""A Kafka cluster without ZooKeeper as the services know it: the ports implemented with the wire client."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LISTED: Final = {
 _UNPROVEN_S: Final = 1.0
 _UNPROVEN_PAUSE_S: Final = 0.1
 _UNPROVEN_STEPS: Final = 2
-"""Steps of a broker's offset that stand in for a barrier. An idle cluster makes one each half second (KIP-835)."""
+"""Steps of a broker's offset that replace a barrier. An idle cluster makes one every half second (KIP-835)."""
 
 
 class KraftCluster:
@@ -66,7 +66,7 @@ class KraftCluster:
         setting: The name of the settings, for messages.
         settings: Addresses, TLS and login.
         rules: The rules of the cluster's configs.
-        expected: Returns the id that each broker must name; None while there is no target.
+        expected: Returns the id that each broker must report, or None while there is no target.
 
     Raises:
         UnusableSettingsError: A file of the settings can't be used.
@@ -83,12 +83,12 @@ class KraftCluster:
         self._converter = EntityConverter(rules)
         self._made: tuple[str | None, KraftClient] | None = None
         self.release = ""
-        """The release that :meth:`identity` returned last; empty before."""
+        """The release that :meth:`identity` returned last; empty before the first call."""
 
     # -- the cluster
 
     async def identity(self, deadline: float) -> ClusterIdentity:
-        """Return the cluster's id, release and brokers; see the port."""
+        """Return the cluster's id, release and brokers."""
         with translate_errors():
             client = await self._client()
             cluster_id = await client.cluster_id(self._by(deadline))
@@ -98,7 +98,7 @@ class KraftCluster:
                 try:
                     return await client.features(self._by(deadline), broker)
                 except errors.UnreachableError:
-                    return None  # its release counts again once it is back
+                    return None  # its release is included again once it is back
 
             known = await client.features(self._by(deadline))
             features = [known, *(each for each in await fan_out(brokers, ask) if each is not None)]
@@ -114,15 +114,15 @@ class KraftCluster:
 
     @property
     def keeps_eligible_replicas(self) -> bool:
-        """True under eligible leader replicas (KIP-966), as the last poll found, and before the first poll.
+        """True if the last poll found eligible leader replicas (KIP-966), and before the first poll.
 
-        Every poll asks its brokers for the finalized features anyway, for their offsets.
+        Every poll reads the finalized features of its brokers anyway, because it needs their offsets.
         """
         levels = None if self._made is None else self._made[1].finalized
         return levels is None or levels.get(_ELIGIBLE_REPLICAS, 0) > 0
 
     async def barrier(self, deadline: float) -> int:
-        """Return a metadata offset after all acknowledged changes; see the port."""
+        """Return a metadata offset after all acknowledged changes."""
         with translate_errors():
             client = await self._client()
             try:
@@ -131,7 +131,9 @@ class KraftCluster:
                 return await self._unproven(client, deadline)
 
     async def _unproven(self, client: KraftClient, deadline: float) -> int:
-        """Wait until the broker has heard of changes twice, a second at least; a broker that is cut off stands still.
+        """Wait until the broker has received changes twice, and for at least a second.
+
+        The offset of a broker that is cut off does not advance.
 
         Two equal offsets would prove the opposite: the active controller moves the offset all the time.
         """
@@ -152,12 +154,12 @@ class KraftCluster:
     async def permissions(
         self, deadline: float, *, alters: bool = False
     ) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Try each describe once; with ``alters``, each alter too, of no key. See the port."""
+        """Try each describe once and, with ``alters``, each alter with no key."""
         with translate_errors():
             return await PermissionProbe(await self._client(), self._timeout_s).probe(deadline, alters=alters)
 
     async def unproven(self, deadline: float) -> str | None:
-        """Return the reason why there is no barrier; None where there is one. See the port."""
+        """Return the reason why there is no barrier, or None if there is one."""
         with translate_errors():
             try:
                 await (await self._client()).quorum(self._by(deadline))
@@ -168,7 +170,7 @@ class KraftCluster:
     # -- quotas
 
     async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
-        """Describe all client quotas; see the port."""
+        """Describe all client quotas."""
         with translate_errors():
             client = await self._client()
 
@@ -189,7 +191,7 @@ class KraftCluster:
         return self._converter.quotas(entry.entity, entry.values.items())
 
     async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        """Describe the quotas of some entities; see the port."""
+        """Describe the quotas of some entities."""
         with translate_errors():
             client = await self._client()
 
@@ -209,7 +211,7 @@ class KraftCluster:
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[AlterOutcome]:
-        """Alter client quotas; see ``confplane.services.ports.applying``."""
+        """Alter client quotas."""
         outcomes: dict[Entity, AlterOutcome] = {}
         sent: dict[Entity, QuotaOps] = {}
         for each in alterations:
@@ -231,13 +233,13 @@ class KraftCluster:
     # -- configs
 
     async def topics(self, deadline: float) -> Mapping[str, str]:
-        """Return the ids of all topics by name; see the port."""
+        """Return the ids of all topics by name."""
         with translate_errors():
             found = await (await self._client()).topics(self._by(deadline))
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
-        """Return the ids of some topics by name; see ``confplane.services.ports.applying``."""
+        """Return the ids of some topics by name."""
         with translate_errors():
             found = await (await self._client()).topics(self._by(deadline), names)
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
@@ -245,7 +247,7 @@ class KraftCluster:
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[AlterOutcome]:
-        """Alter configs; see ``confplane.services.ports.applying``."""
+        """Alter configs."""
         entries = [(resource_of(each.entity), each.values) for each in alterations]
         brokers = {int(resource.name) for resource, _ in entries if _of_a_broker(resource)}
         with translate_errors():
@@ -259,7 +261,7 @@ class KraftCluster:
                 return [AlterRetriable(str(error))]
 
     async def names(self, entity_type: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
-        """Return the entities of a type that may have declared configs; see the port."""
+        """Return the entities of a type that may have declared configs."""
         with translate_errors():
             client = await self._client()
             if entity_type is KraftEntityType.BROKERS:
@@ -276,7 +278,7 @@ class KraftCluster:
         ]
 
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        """Describe the declared configs of some entities; see the port."""
+        """Describe the declared configs of some entities."""
         ids = await self.topics(deadline) if any(each.types[0] is EntityType.TOPIC for each in entities) else {}
         resources = [resource_of(each) for each in entities]
         own = {int(each.name) for each in resources if each.type is ConfigResourceType.BROKER and each.name}
@@ -293,7 +295,7 @@ class KraftCluster:
 
             return _snapshot(await in_slices(convert, pairs)), {each.source for _, each in pairs}
 
-        # An offset alone bounds a list of names, which brokers make of what they have settled.
+        # A list of names needs only an offset as its bound, because brokers create it from what they have settled.
         settled = not entities or any(each.types[0] is not EntityType.TOPIC for each in entities)
         with translate_errors():
             return await poll_bounded(client, take_snapshot, own, lambda: self._by(deadline), settled=settled)
@@ -301,7 +303,7 @@ class KraftCluster:
     # -- the metadata log
 
     async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
-        """Follow the metadata log; see the port."""
+        """Follow the metadata log."""
         if after is None:
             with translate_errors():
                 now = await (await self._client()).features(time.monotonic() + self._timeout_s)
@@ -324,12 +326,12 @@ class KraftCluster:
                 await log.close()
 
     async def unfollowed(self, deadline: float) -> str | None:
-        """Read the metadata log once; return the reason why it can't be followed, None where it can."""
+        """Read the metadata log once. Return the reason why it can't be followed, or None if it can."""
         try:
             with translate_errors():
                 client = await self._client()
                 now = await client.features(self._by(deadline))
-                # Of the brokers: a controller says it for more rights alone.
+                # Ask the brokers, because a controller requires further rights for this.
                 cluster_id = await client.cluster_id(self._by(deadline))
             async with aclosing(self._followed(now.offset, cluster_id)) as pages:
                 await anext(pages)
@@ -355,7 +357,7 @@ class KraftCluster:
         return min(deadline, time.monotonic() + self._timeout_s)
 
     async def _client(self) -> KraftClient:
-        """Return the client of the target; a target that was set since is another client's."""
+        """Return the client of the target. If the target has changed, create another client."""
         expected = self._expected()
         if self._made is not None and expected not in {None, self._made[0]}:
             await self.close()
@@ -373,10 +375,10 @@ def _snapshot(observed: Sequence[ObservedEntity | Unmanaged], digest: bytes = b"
 
 
 def _is_there(described: ResourceConfigs) -> bool:
-    """Say whether a resource was described.
+    """Return True if a resource was described.
 
     Raises:
-        KraftError: The right is missing, or the answer is an error that leaves the existence open.
+        KraftError: The right is missing, or the response is an error that does not show whether the resource exists.
     """
     error = described.error
     if error is None:

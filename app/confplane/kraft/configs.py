@@ -1,4 +1,4 @@
-"""One describe of configs on one connection, and its answer in types of ours."""
+"""One describe of configs on one connection, with its response converted to Confplane's types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def describe(
     """Return the configs of resources, or some keys of them, in the order of the resources.
 
     Raises:
-        ProtocolError: The answer is for other resources. Others are those of :meth:`KraftConnection.call`.
+        ProtocolError: The response is for other resources. Other errors are those of :meth:`KraftConnection.call`.
     """
     request = DescribeConfigsRequest(
         tuple(DescribeConfigsResource(int(each.type), each.name, keys) for each in resources),
@@ -44,7 +44,7 @@ async def describe(
 
 
 def resource_of(connection: KraftConnection, named: DescribeConfigsResult | ConfigResource) -> Resource:
-    """Return the resource that an answer names.
+    """Return the resource that a response names.
 
     Raises:
         ProtocolError: Its type is unknown.

@@ -49,7 +49,7 @@ def options_of(setting: str, settings: KafkaSettings) -> Options:
 
 
 class _Contexts:
-    """Makes the context of each connection."""
+    """Creates the context of each connection."""
 
     def __init__(self, settings: ClientTlsSettings) -> None:
         self._settings = settings

@@ -1,8 +1,8 @@
-"""Conversion of a cluster's answers and records into the entities and the declared configs of this service.
+"""Conversion of a cluster's responses and records into the entities and the declared configs of this service.
 
-The declared configs among those that a describe answers have one source for each type of resource
-(``ConfigSource`` in clients/src/main/java/org/apache/kafka/common/requests/DescribeConfigsResponse.java).
-A broker's own configs stand among the synonyms, behind the value that counts for the broker.
+In a describe the declared configs have one source for each type of resource (``ConfigSource`` in
+clients/src/main/java/org/apache/kafka/common/requests/DescribeConfigsResponse.java). A broker's own configs are among
+the synonyms, after the value that is effective for the broker.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class EntityConverter:
     def configs(
         self, entity: Entity, described: Iterable[ResourceConfigEntry], topic_id: str | None = None
     ) -> ObservedEntity:
-        """Return the declared configs among those of a describe."""
+        """Return the declared configs in a describe."""
         config: dict[str, str] = {}
         hidden: set[str] = set()
         for key, value in _declared(entity, described):
@@ -101,7 +101,7 @@ def resource_of(entity: Entity) -> Resource:
 
 
 def spelled(entity: Entity, key: str, value: float) -> str:
-    """Return a quota as this service stores it. The wire has doubles, for LONGs too.
+    """Return a quota as this service stores it. The protocol uses doubles, also for LONGs.
 
     A value that this service would refuse (NaN in Kafka 4.0, a key of a later release) has Java's spelling of a double.
     """

@@ -1,4 +1,4 @@
-"""The same question to many brokers at once: a broker that hangs holds up no answer of another."""
+"""One question to many brokers concurrently: a broker that hangs does not delay the response of another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_ONCE: Final = 32
 
 
 async def fan_out(brokers: Iterable[_B], ask: Callable[[_B], Awaitable[_T]]) -> list[_T]:
-    """Ask about brokers, some dozens at once; return the answers in order, or raise the first error."""
+    """Ask about brokers, some dozens at a time. Return the answers in order, or raise the first error."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(broker: _B) -> _T:

@@ -1,7 +1,7 @@
-"""The metadata log as the services know it: pages of changes, out of the records that the controllers wrote.
+"""The metadata log as the services know it: pages of changes, created from the records that the controllers wrote.
 
-A record of a topic's removal has the topic's id alone. Names are known from the records of topics, and from a list of
-all topics at the begin; where a name is not known, the page is incomplete, and a poll must follow.
+A record of a topic's removal contains only the topic's id. Names are known from the records of topics, and from a list
+of all topics at the beginning. If a name is not known, the page is incomplete, and a poll must follow.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ def kafka_id(given: UUID) -> str:
 
 
 class LogPages:
-    """Makes the pages of one iteration over the log.
+    """Creates the pages of one iteration over the log.
 
     Args:
         converter: The conversion of names and values.
-        topics: The ids of the cluster's topics by name, as of an offset at the begin of the log or later.
+        topics: The ids of the cluster's topics by name, as of an offset at the beginning of the log or later.
     """
 
     def __init__(self, converter: EntityConverter, topics: Mapping[str, str]) -> None:
         self._converter = converter
         self._names = {topic_id: name for name, topic_id in topics.items()}
-        # Only of topics that this iteration saw made: an id of the list may be that of a later topic of the name.
+        # Only for topics whose creation this iteration saw: an id of the list may be that of a later topic with the
+        # same name.
         self._ids: dict[str, str] = {}
 
     async def page(self, part: LogPart | SnapshotPart) -> LogPage:

@@ -1,6 +1,6 @@
 """The metadata log of a cluster, followed from its active controller: each committed record, with offset and time.
 
-The log is read as a reader without a number, which takes no part in the quorum: Fetch and FetchSnapshot (KIP-595,
+The log is read by a replica without an id, which does not take part in the quorum: Fetch and FetchSnapshot (KIP-595,
 KIP-630). Only records below the high watermark are returned.
 """
 
@@ -40,7 +40,7 @@ _SEARCH_S: Final = 60.0
 """The time in which an active controller must be found."""
 _SEARCH_PAUSE_S: Final = 0.1
 _UNCOMMITTED_S: Final = 0.005
-"""The pause where all that is fetched is not committed yet."""
+"""The pause if all fetched records are still uncommitted."""
 _ELSEWHERE: Final = frozenset({errors.NOT_LEADER_OR_FOLLOWER, errors.FENCED_LEADER_EPOCH, errors.UNKNOWN_LEADER_EPOCH})
 
 
@@ -53,21 +53,22 @@ class LogPart:
 
     records: tuple[LogRecord, ...]
     after: int
-    """The offset behind which to follow on: every record up to it is in this part or an earlier one, or of a kind that
-    is not followed. Records of an open transaction are behind it."""
+    """The offset after which to continue: every record up to it is in this part or an earlier one, or of a kind that is
+    not followed. Records of an open transaction come after it."""
     high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """Records of a snapshot, which stands for the log up to an offset that is no longer there record by record.
+    """Records of a snapshot, which replaces the log up to an offset whose single records are no longer available.
 
-    The first part of a snapshot is to be taken as the beginning of everything: what is in no part of it does not exist.
+    The first part of a snapshot is the beginning of the complete state: anything that is missing in all its parts does
+    not exist.
     """
 
     records: tuple[LogRecord, ...]
     end_offset: int
-    """The snapshot is of all records before this offset; its records have this offset less one."""
+    """The snapshot contains all records before this offset. Its records have this offset less one."""
     first: bool
     last: bool
 
@@ -76,9 +77,9 @@ class MetadataLog:
     """The metadata log of one cluster.
 
     Args:
-        controllers: Addresses of controllers; the others, and the active controller, are learnt from them.
+        controllers: Addresses of controllers; the other controllers, and the active one, are discovered through them.
         options: TLS, login, limits.
-        cluster_id: The id that each node must name; None: the first node's.
+        cluster_id: The id that each node must report. None means the first node's.
     """
 
     def __init__(self, controllers: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
@@ -87,18 +88,18 @@ class MetadataLog:
         self._high_watermark = 0
 
     async def close(self) -> None:
-        """Close the connections; an iteration under way fails."""
+        """Close the connections. A running iteration fails."""
         await self._pool.close()
 
     async def follow(self, after: int, *, snapshots: bool = True) -> AsyncGenerator[LogPart | SnapshotPart, None]:
-        """Follow the log from behind an offset, without an end; -1 begins with the first record.
+        """Follow the log after an offset, without an end; -1 begins with the first record.
 
         Changes of the active controller are followed. A failure ends the iteration; call again with the last ``after``.
-        Behind an offset within a transaction the records of its rest are returned as they come.
+        After an offset within a transaction, the remaining records of the transaction are returned as they arrive.
 
         Args:
-            after: As in :class:`LogPart`; behind a snapshot its ``end_offset`` less one.
-            snapshots: False: where the log begins later, one part without records says up to which offset.
+            after: As in :class:`LogPart`; after a snapshot its ``end_offset`` less one.
+            snapshots: If False and the log begins later, one part without records has the end offset of the snapshot.
 
         Raises:
             RightsError: The right CLUSTER_ACTION on the CLUSTER is missing.
@@ -112,7 +113,7 @@ class MetadataLog:
             self._high_watermark = partition.high_watermark
             end, epoch = partition.snapshot_id.end_offset, partition.snapshot_id.epoch
             if end == place.position > 0 and place.epoch != epoch:
-                place.epoch = epoch  # the snapshot ends right here: nothing of it is missing
+                place.epoch = epoch  # the snapshot ends exactly here: no part is missing
             elif end >= 0:
                 if end <= place.position:
                     raise ProtocolError(f"{connection.address} has a snapshot up to {end}, which is read already.")
@@ -126,7 +127,7 @@ class MetadataLog:
     # -- the active controller
 
     async def _fetch(self, place: _LogPosition) -> tuple[KraftConnection, PartitionData]:
-        """Fetch from the active controller, which is looked for where the controller asked is not active."""
+        """Fetch from the active controller. If the controller in use is not active, find the active one."""
         until = time.monotonic() + _SEARCH_S
         while True:
             try:
@@ -153,7 +154,7 @@ class MetadataLog:
             partition=0,
             current_leader_epoch=self._epoch,
             fetch_offset=position,
-            # Of a committed offset any epoch up to the newest is right: the log holds the offset in all of them.
+            # For a committed offset any epoch up to the newest is valid: the log has the offset in all of them.
             last_fetched_epoch=(self._epoch if epoch is None else epoch) if position > 0 else 0,
             partition_max_bytes=_MOST_BYTES,
             high_watermark=self._high_watermark,
@@ -167,7 +168,7 @@ class MetadataLog:
         )
 
     def _switch_controller(self, partition: PartitionData, answer: FetchResponse) -> None:
-        """Turn to the active controller that an answer names; to any controller where none is named."""
+        """Switch to the active controller that a response names, or to any controller if it names none."""
         leader = partition.current_leader
         self._epoch = max(self._epoch, leader.leader_epoch)
         named = [Address(each.host, each.port) for each in answer.node_endpoints if each.node_id == leader.leader_id]
@@ -178,7 +179,7 @@ class MetadataLog:
     async def _snapshot(
         self, connection: KraftConnection, end: int, epoch: int, *, whole: bool
     ) -> AsyncGenerator[SnapshotPart, None]:
-        """Read a snapshot; it ends without a last part where its controller is no longer the active one."""
+        """Read a snapshot. It ends without a last part if its controller is no longer the active one."""
         if not whole:
             yield SnapshotPart((), end, first=True, last=True)
             return
@@ -223,11 +224,11 @@ class MetadataLog:
 
 
 class _LogPosition:
-    """A position in the log, the epoch of the record before, and the open transaction.
+    """A position in the log, the epoch of the previous record, and the open transaction.
 
     Args:
         position: The offset of the next record.
-        epoch: The leader's epoch of the record before; None where it is unknown.
+        epoch: The leader's epoch of the previous record, or None if it is unknown.
     """
 
     def __init__(self, position: int, epoch: int | None = None) -> None:
@@ -236,7 +237,7 @@ class _LogPosition:
         self._transactions = RecordTransactions()
 
     async def advance(self, partition: PartitionData) -> LogPart | None:
-        """Take the committed records of an answer; None where there are none."""
+        """Process the committed records of a response. Return None if there are none."""
         if partition.diverging_epoch.end_offset >= 0:
             raise ProtocolError(
                 f"The metadata log ends at {partition.diverging_epoch.end_offset}, before the offset {self.position}."
@@ -268,7 +269,10 @@ def _only(partitions: Sequence[_P], connection: KraftConnection) -> _P:
 async def _effective_records(
     batch: Batch, position: int, transactions: RecordTransactions, offset: int | None = None
 ) -> list[LogRecord]:
-    """Return the records of a batch from a position on that are in effect, by an offset of the log or their own."""
+    """Return the records of a batch that take effect, starting at a position.
+
+    Each has the given offset of the log, or its own offset for None.
+    """
     if batch.control:
         return []
     made: list[LogRecord] = []

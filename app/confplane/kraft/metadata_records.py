@@ -40,7 +40,7 @@ _FRAME: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A committed record of a kind that is followed. Records of other kinds, credentials among them, are not read."""
+    """A committed record of a kind that is followed. Records of other kinds, including credentials, are not read."""
 
     offset: int
     timestamp: int
@@ -50,7 +50,7 @@ class LogRecord:
 
 
 def read(record: Record) -> Message | None:
-    """Return the message of a record; None for a kind that is not followed.
+    """Return the message of a record, or None for a kind that is not followed.
 
     Raises:
         WireError: The record is malformed.
@@ -85,11 +85,14 @@ class RecordTransactions:
 
     @property
     def begin(self) -> int | None:
-        """The offset of the open transaction's first record; None where there is none open."""
+        """The offset of the open transaction's first record, or None if no transaction is open."""
         return self._begin
 
     def add(self, record: Record) -> list[LogRecord]:
-        """Take the next record; return the records that are in effect by it: none, itself, or a whole transaction."""
+        """Add the next record, and return the records that now take effect.
+
+        These are none, the record itself, or a whole transaction.
+        """
         message = read(record)
         match message:
             case None:

@@ -1,6 +1,6 @@
-"""The parts of a cluster that a login may describe and alter, by trying.
+"""Finds out which parts of a cluster a login may describe and alter, by trying.
 
-An alter is tried with no keys, and as ``validateOnly``: the cluster looks at the rights, and has nothing to change.
+An alter is tried with no keys, and as ``validateOnly``: the cluster checks the rights, and has nothing to change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.applying import AlterOutcome
 
 _NOBODY: Final = "confplane-check"
-"""A name whose describe is allowed or not, whether anything has that name or not."""
+"""A name for trying a describe, which is allowed or not regardless of whether anything has that name."""
 _KEY: Final = "cleanup.policy"
 _AT_ONCE: Final = 500
 """Resources in one alter."""
@@ -39,7 +39,7 @@ _RIGHTS: Final = {
     KraftEntityType.GROUPS: "DESCRIBE_CONFIGS on CLUSTER and on GROUP",
     KraftEntityType.CLIENT_METRICS: "DESCRIBE_CONFIGS on CLUSTER",
 }
-"""The rights of each entity type in Kafka's words (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
+"""The rights of each entity type in Kafka's terms (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
 _ALTER_RIGHTS: Final = {
     KraftEntityType.QUOTAS: "ALTER_CONFIGS on CLUSTER",
     KraftEntityType.TOPICS: "ALTER_CONFIGS on TOPIC",
@@ -47,7 +47,7 @@ _ALTER_RIGHTS: Final = {
     KraftEntityType.GROUPS: "ALTER_CONFIGS on GROUP",
     KraftEntityType.CLIENT_METRICS: "ALTER_CONFIGS on CLUSTER",
 }
-"""The rights that the modes need which apply callers' changes (``KafkaApis.scala``)."""
+"""The rights that are required by the modes that apply clients' changes (``KafkaApis.scala``)."""
 
 
 class PermissionProbe:
@@ -65,14 +65,14 @@ class PermissionProbe:
     async def probe(
         self, deadline: float, *, alters: bool = False
     ) -> dict[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Return the permission for each entity type, and a sentence on what is missing.
+        """Return the permission for each entity type, and a sentence about missing rights.
 
         Args:
             deadline: On ``time.monotonic()``'s clock.
-            alters: Try the alters too: :attr:`EntityTypePermission.FULL` is found only then.
+            alters: Try the alters too. Without this, :attr:`EntityTypePermission.FULL` is never returned.
 
         Raises:
-            UnreachableError: No broker answers.
+            UnreachableError: No broker responds.
             LoginError: The login is refused.
             OtherClusterError: A broker belongs to another cluster.
         """
@@ -99,7 +99,7 @@ class PermissionProbe:
     async def _probe_alters(
         self, entity_type: KraftEntityType, remark: str, deadline: float
     ) -> tuple[EntityTypePermission, str]:
-        """Return the permission for an entity type that may be described, with the remark on its describe."""
+        """Return the permission for an entity type that may be described, with the remark about its describe."""
         for each in await self._try_alters(entity_type, deadline):
             if isinstance(each, AlterRetriable):
                 return (
@@ -162,7 +162,7 @@ class PermissionProbe:
         """Describe one key of each resource; return the brokers that were not reached.
 
         Raises:
-            KraftError: A resource can't be described for another reason than that it is gone.
+            KraftError: A resource can't be described for a reason other than its removal.
         """
         away: list[str] = []
         for each in await self._client.describe_configs(resources, deadline, keys=(_KEY,)):

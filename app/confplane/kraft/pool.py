@@ -1,4 +1,4 @@
-"""Connections to the nodes of one cluster: made when needed, checked for the cluster's id, and kept."""
+"""Connections to the nodes of one cluster: opened when needed, checked for the cluster's id, and kept open."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from confplane.kraft.wire.options import Options
 
 _CONNECT_S: Final = 10.0
-"""The time for a connection with its login, so that a node that hangs leaves time for another one."""
+"""The time limit for a connection with its login, so that a node that hangs leaves time for another one."""
 _HUNG_S: Final = 0.5
-"""The time that callers wait for a connection to a node that hung before; it is made in any case."""
+"""The time that callers wait for a connection to a node that hung before. The connection is opened in any case."""
 _CLOSED: Final = "The connections of this cluster were closed."
 _BACK_OFF_S: Final = (0.1, 10.0)
 _CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
 
 
 class ConnectionPartition(IntEnum):
-    """Separate connections to a node, because a node answers the requests of one connection one after the other."""
+    """Separate connections to a node, because a node processes the requests of one connection one after the other."""
 
     SHORT = 0
     LONG = 1
-    """Answers of megabytes, and waits for the end of the log."""
+    """Responses of megabytes, and requests that wait for the end of the log."""
     ALTERS = 2
     """Alters, which a broker forwards one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that is alive, as the cluster's metadata name it."""
+    """A broker that is alive, according to the cluster's metadata."""
 
     node_id: int
     address: Address
@@ -59,11 +59,11 @@ class _Slot:
 
     connection: KraftConnection | None = None
     opening: asyncio.Task[KraftConnection] | None = None
-    """The making of the connection, for which all callers wait together."""
+    """The task that opens the connection. All callers wait for it together."""
     began: float = 0.0
-    """The begin of the making."""
+    """The time at which the opening began."""
     hung: bool = False
-    """The node did not answer the making before in time."""
+    """True if the node did not respond in time to the previous attempt."""
     failures: int = 0
     not_before: float = 0.0
     error: UnreachableError | None = None
@@ -74,9 +74,9 @@ class ConnectionPool:
 
     Args:
         bootstrap: Addresses to begin with.
-        options: Of all connections.
-        cluster_id: The id that every node must name right after the login; None: that of the first node.
-        controllers: The addresses are of controllers.
+        options: Options of all connections.
+        cluster_id: The id that every node must report right after the login. None means that of the first node.
+        controllers: True if the addresses are those of controllers.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ConnectionPool:
     ) -> None:
         self.cluster_id = cluster_id
         self.brokers: tuple[Broker, ...] = ()
-        """The brokers as the newest metadata name them; empty for controllers."""
+        """The brokers according to the newest metadata. Empty for controllers."""
         self._bootstrap = tuple(dict.fromkeys(bootstrap))
         self._options = options
         self._controllers = controllers
@@ -94,20 +94,21 @@ class ConnectionPool:
 
     @property
     def favourite(self) -> Address | None:
-        """The node that :meth:`any` prefers: the latest that a connection was made to, until it fails."""
+        """The node that :meth:`any` prefers: the one that was connected last, until it fails."""
         return self._favourite
 
     def prefer(self, address: Address | None) -> None:
-        """Make a node the favourite, such as the active controller; None: any."""
+        """Make a node the favourite, such as the active controller. None means any node."""
         self._favourite = address
 
     async def any(self, deadline: float, partition: ConnectionPartition = ConnectionPartition.SHORT) -> KraftConnection:
         """Return a connection to the favourite, or to another node; each is tried once.
 
         Raises:
-            UnreachableError: No node can be connected to. Nodes that failed are not tried again for a while, 0.1 s at
-                first and 10 s at most.
-            LoginError, OtherClusterError, ProtocolError, UnsupportedError: The first node that is reached says so.
+            UnreachableError: No node is reachable. Failed nodes are not tried again for a while, 0.1 s at first and at
+                most 10 s.
+            LoginError, OtherClusterError, ProtocolError, UnsupportedError: As reported by the first node that is
+                reached.
         """
         last: UnreachableError | None = None
         for address in self._order():
@@ -136,7 +137,7 @@ class ConnectionPool:
     ) -> KraftConnection:
         """Return a connection to an address; the errors are those of :meth:`any`.
 
-        A node that hung is connected to apart: it holds up its callers no more, but for a moment at each try.
+        A node that hung before is connected in the background, and delays its callers only briefly at each try.
         """
         slot = self._slots.setdefault((address, partition), _Slot())
         if slot.connection is not None and slot.connection.usable:
@@ -195,7 +196,8 @@ class ConnectionPool:
             request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
             described = await connection.call(request, DescribeClusterResponse, deadline)
             if described.error_code in errors.RIGHTS and self.cluster_id is not None:
-                # Controllers want ALTER on the cluster for it. They compare the id that each request for the log names.
+                # Controllers require ALTER on the cluster for this request. They check the cluster id in each request
+                # for the log.
                 return
             errors.check("DescribeCluster", described.error_code, described.error_message)
             self._check(connection.address, described.cluster_id)
@@ -228,7 +230,7 @@ class ConnectionPool:
             try:
                 return await self.to(known, deadline, partition)
             except UnreachableError:
-                pass  # it may be elsewhere by now
+                pass  # it may have another address by now
         await self.refresh(await self.any(deadline), deadline)
         address = self._address_of(node_id)
         if address is None:
@@ -239,7 +241,7 @@ class ConnectionPool:
         return next((broker.address for broker in self.brokers if broker.node_id == node_id), None)
 
     async def close(self) -> None:
-        """Close all connections; none is made any more."""
+        """Close all connections. No new ones are opened."""
         self._closed = True
         slots = list(self._slots.values())
         openings = [slot.opening for slot in slots if slot.opening is not None]

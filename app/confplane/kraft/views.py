@@ -1,4 +1,4 @@
-"""Answers of a cluster, in types that do not depend on versions of messages."""
+"""Responses of a cluster, in types that do not depend on versions of messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConfigResourceType(IntEnum):
 
 
 class KafkaConfigSource(IntEnum):
-    """Places where the value of a config is from, by Kafka's numbers (``DescribeConfigsResponse.ConfigSource``)."""
+    """Sources of the value of a config, by Kafka's numbers (``DescribeConfigsResponse.ConfigSource``)."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -50,11 +50,11 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """One broker's features at one moment."""
+    """One broker's features at one time."""
 
     source: Address
     offset: int
-    """The metadata offset that the broker has reached; -1 where it does not say."""
+    """The metadata offset that the broker has reached, or -1 if it does not report one."""
     finalized: Mapping[str, int]
     """Feature to its level, such as ``metadata.version`` to 30."""
     supported: Mapping[str, tuple[int, int]]
@@ -63,11 +63,11 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """All quotas, as one broker answered."""
+    """All quotas, as returned by one broker."""
 
     source: Address
     digest: bytes
-    """Equal digests mean equal quotas. The order of a broker's answer is its own, and may change with a restart."""
+    """Equal digests mean equal quotas. The order of a response depends on the broker, and may change on a restart."""
     entries: tuple[QuotaEntry, ...]
 
 
@@ -80,7 +80,7 @@ class UnchangedQuotas:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValueSynonym:
-    """A value on the way to the effective value."""
+    """A value that was considered for the effective value."""
 
     name: str
     value: str | None
@@ -93,7 +93,7 @@ class ResourceConfigEntry:
 
     name: str
     value: str | None
-    """None for a sensitive value, and for a key without one."""
+    """None for a sensitive value, and for a key without a value."""
     source: int
     """A number of :class:`KafkaConfigSource`, or one that this service does not know."""
     read_only: bool
@@ -121,21 +121,21 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The controllers as the active one sees them."""
+    """The controllers according to the active one."""
 
     leader_id: int
     leader_epoch: int
     high_watermark: int
-    """The offset behind the last committed record of the metadata log."""
+    """The offset after the last committed record of the metadata log."""
     voters: tuple[Replica, ...]
     observers: tuple[Replica, ...]
     controllers: Mapping[int, Address] = field(default_factory=dict)
-    """The controllers' addresses, where the cluster names them."""
+    """The controllers' addresses, if the cluster reports them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic by its id, which is another one once the topic was made again."""
+    """A topic with its id, which changes if the topic is created again."""
 
     name: str
     topic_id: UUID

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 UNREADABLE: Final = ""
-"""The subject of a certificate that can't be read. It belongs to no principal."""
+"""The subject of a certificate that can't be read. It does not belong to any principal."""
 _MAX_BYTES: Final = 32 * 1024
 _CACHE_SIZE: Final = 1024
 _PEM: Final = b"-----BEGIN"
@@ -35,10 +35,10 @@ def subject_of_peer(transport: asyncio.BaseTransport) -> str | None:
 
 
 class CertificateHeaderMiddleware:
-    """Sets the subject of a request to that of the certificate in a header, in requests of some proxies alone.
+    """Sets the subject of a request to that of the certificate in a header, only in requests of certain proxies.
 
-    In a request of such a proxy the header decides, also where it is absent: the proxy's own certificate, if it has
-    one, is not its client's. Of all other peers the header is ignored.
+    In a request of such a proxy the header decides, even if it is absent, because the proxy's own certificate is not
+    its client's. The header of all other peers is ignored.
 
     Args:
         app: The application.
@@ -64,7 +64,7 @@ class CertificateHeaderMiddleware:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def _subject_of_header(value: bytes) -> str:
-    """Return the subject of a certificate as RFC 9440 writes it, in base64 alone, or in PEM with percent-encoding."""
+    """Return the subject of a certificate as RFC 9440 writes it, as bare base64, or in PEM with percent-encoding."""
     if len(value) > _MAX_BYTES:
         return UNREADABLE
     try:

@@ -1,4 +1,4 @@
-"""The open connections of a process: their number, the wait of each, and the bounds of both.
+"""The open connections of a process: their number, the wait of each, and the limits of both.
 
 Each connection is in at most one wait queue, according to the event that it waits for. All connections of a queue have
 the same time limit, so the queue is ordered by deadline and a sweep only checks its first entries. No connection has a
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESERVE: Final = 128
-"""Connections above the cap that may be without a complete head, so that a probe among them can send its own."""
+"""Connections above the cap that may be without a complete head, so that a probe among them can send its head."""
 _TICK_S: Final = 0.25
 _REPORT_S: Final = 10.0
 _UNREAD_S: Final = 75.0
-"""Seconds for which a client may read nothing of an answer."""
+"""Seconds for which a client may read nothing of a response."""
 _CLOSING_S: Final = 30.0
-"""Seconds for which a client may still send after its last answer."""
+"""Seconds for which a client may still send after its last response."""
 
 
 class CloseReason(StrEnum):
@@ -59,10 +59,10 @@ class ClientConnection(Protocol):
     queue: WaitQueue | None
 
     def overdue(self, queue: WaitQueue) -> None:
-        """End the wait: answer or close, so that the connection leaves its queue, or restart the wait."""
+        """End the wait: respond or close, so that the connection leaves its queue, or restart the wait."""
 
     def drop(self) -> None:
-        """Close at once, without an answer."""
+        """Close at once, without a response."""
 
 
 class WaitQueue:
@@ -80,7 +80,7 @@ class WaitQueue:
 
 
 class Connections:
-    """All open connections. Their clock stops while the event loop is blocked, so our own delays close no connection.
+    """All open connections. Their clock stops while the event loop is blocked, so such delays never close one.
 
     Args:
         limits: The limits of number, bytes and time.
@@ -123,7 +123,7 @@ class Connections:
             self._drop_first(self.closing if self.closing.waiting else self.heads)
 
     def admits(self) -> bool:
-        """Return True if a request on a new connection is served. At the limit, an idle connection is closed for it."""
+        """Return True if a request on a new connection is served. At the limit, close an idle connection for it."""
         if self._served() < self.limits.connections:
             return True
         if self.idle.waiting:
@@ -133,12 +133,12 @@ class Connections:
         return False
 
     def remove(self, connection: ClientConnection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a connection that is closed."""
         self._all.discard(connection)
         self.move(connection, None)
 
     def move(self, connection: ClientConnection, queue: WaitQueue | None) -> None:
-        """Move a connection to the end of a queue, or out of all queues while it only waits for us."""
+        """Move a connection to the end of a queue, or out of all queues while it waits only for the service."""
         if connection.queue is not None:
             del connection.queue.waiting[connection]
         connection.queue = queue
@@ -146,7 +146,7 @@ class Connections:
             queue.waiting[connection] = self._now
 
     def count(self, reason: CloseReason) -> None:
-        """Count a connection that is closed by us."""
+        """Count a connection that the service closes."""
         self._closed[reason] += 1
 
     def metrics(self) -> Iterator[Sample]:
@@ -161,7 +161,7 @@ class Connections:
             yield Sample("http_connections_closed", count, (reason.value,))
 
     def _served(self) -> int:
-        """Return the number of connections that have a complete head, or had one and may send another."""
+        """Return the number of connections that have received a complete head, or had one and may send another."""
         return len(self._all) - len(self.heads.waiting) - len(self.closing.waiting)
 
     def _drop_first(self, queue: WaitQueue) -> None:

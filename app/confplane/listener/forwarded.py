@@ -17,7 +17,7 @@ _PEERS: Final = 1024
 
 
 class Proxies:
-    """Networks whose peers are believed.
+    """Networks whose peers are trusted.
 
     Args:
         networks: The networks.
@@ -74,7 +74,7 @@ class ForwardedForMiddleware:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return an address without its zone; an IPv4 address in IPv6's form (as a listener on ``::`` has it) as IPv4."""
+    """Return an address without its zone; an IPv4 address in IPv6's form (as on a listener on ``::``) becomes IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -83,7 +83,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _host(entry: str) -> str:
-    """Return an entry without its port: ``10.0.0.1:80`` and ``[::1]:80`` have one, ``::1`` has none."""
+    """Return an entry without its port: ``10.0.0.1:80`` and ``[::1]:80`` have a port, ``::1`` does not."""
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
     host, colon, port = entry.partition(":")

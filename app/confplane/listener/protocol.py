@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     """Renders an error as status, headers and body. The second argument is the Origin header, if it was read."""
 
 ALWAYS_ANSWERED: Final = frozenset({"/livez"})
-"""Paths that are answered above the cap of connections."""
+"""Paths that are served above the cap of connections."""
 _MAX_PIPELINED: Final = 100
-"""Requests that may wait behind the current one; a single read of the socket may hold thousands."""
+"""Requests that may wait after the current one; a single read of the socket may hold thousands."""
 
 
 class ListenerConfig(uvicorn.Config):
-    """Uvicorn's settings with the state that the connections share."""
+    """Uvicorn's settings and the state that the connections share."""
 
     def __init__(self, app: ASGIApp, connections: Connections, render_error: ErrorRenderer, **options: Any) -> None:
         super().__init__(app, http=BoundedProtocol, **options)
@@ -52,11 +52,11 @@ class BoundedProtocol(HttpToolsProtocol):
     """A connection with bounds on its client.
 
     ``_unreported_bytes`` counts the bytes read since the parser last reported a complete head, a piece of a body or the
-    end of a request. So one bound holds for heads, trailers and the extensions of chunks, and costs a short request one
-    addition. The bound is exact for a head that begins with a read; for a head after another request it begins with
+    end of a request. So the same limit covers heads, trailers and the extensions of chunks, and costs a short request
+    one addition. The limit is exact for a head that begins with a read. For a head after another request it begins with
     the next read.
 
-    No connection is upgraded: a request for an upgrade is answered as an ordinary one (RFC 9110, section 7.8). Java's
+    No connection is upgraded: a request for an upgrade is treated as an ordinary one (RFC 9110, section 7.8). Java's
     client, whose first request offers HTTP/2, relies on this.
     """
 
@@ -78,11 +78,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._upgrade = False
         self._discarding = False
-        """True if nothing more is read from the client. Its further bytes are dropped."""
+        """True if nothing more is read from the client. Further bytes are dropped."""
         self._half_closed = False
         self._lost = False
         self._pending_error: ConfplaneError | None = None
-        """The error to answer after the earlier requests."""
+        """The error to return after the earlier requests."""
         self._unsent = 0
         self._subject: str | None = None
         """The subject of the client's certificate."""
@@ -96,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         self._connections.remove(self)
         self._discarding = self._lost = True
         super().connection_lost(exc)
@@ -143,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
             f"The request's head is larger than {self._max_head_bytes} bytes; send fewer or shorter headers"
         )
 
-    # ---------------------------------------------------------------- reports of the parser
+    # ---------------------------------------------------------------- parser callbacks
 
     def on_message_begin(self) -> None:
         """Begin a request, with the subject of the connection's certificate."""
@@ -152,7 +152,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.scope[CERTIFICATE] = self._subject  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
-        """Start the answer."""
+        """Start the response."""
         self._unreported_bytes = 0
         if self._discarding:
             return
@@ -172,7 +172,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
+        """Handle a piece of a body."""
         self._unreported_bytes = 0
         if not self._discarding:
             super().on_body(body)
@@ -200,10 +200,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._feed(b"".join([*head, b"\r\n"]))
         self._feed(rest)
 
-    # ---------------------------------------------------------------- answers and ends
+    # ---------------------------------------------------------------- responses and closing
 
     def on_response_complete(self) -> None:
-        """Answer the next request, or wait for it."""
+        """Serve the next request, or wait for it."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             if not self._discarding:
@@ -216,19 +216,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._update_queue()
 
     def shutdown(self) -> None:
-        """Close, once the request under way is answered."""
+        """Close, once the current request is complete."""
         if self._half_closed:
             self.drop()
         else:
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """Start to wait until the client reads its answer."""
+        """Start to wait until the client reads its response."""
         super().pause_writing()
         self._update_queue()
 
     def resume_writing(self) -> None:
-        """Continue the answer."""
+        """Continue the response."""
         super().resume_writing()
         self._update_queue()
 
@@ -297,7 +297,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._unsent = self.transport.get_write_buffer_size()
 
     def _refuse(self, error: ConfplaneError, reason: CloseReason) -> None:
-        """Stop reading, and answer with an error after the earlier requests."""
+        """Stop reading, and respond with an error after the earlier requests."""
         self._connections.count(reason)
         self._discarding = True
         cycle = self._latest
@@ -328,11 +328,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._half_close()
 
     def _half_close(self) -> None:
-        """Close our side. The client's further bytes are dropped for a while: a reset could destroy the answer."""
+        """Close the service's side.
+
+        The client's further bytes are dropped for a while, because a reset could destroy the response.
+        """
         self._half_closed = True
         if self.transport.is_closing():
             return
-        if not self.transport.can_write_eof():  # TLS has no half of a connection
+        if not self.transport.can_write_eof():  # a TLS connection can't be half closed
             self.transport.close()
             return
         self.transport.write_eof()
@@ -340,12 +343,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _origin(headers: Iterable[tuple[bytes, bytes]] | None) -> bytes | None:
-    """Return the header Origin of a request, whose headers may be incomplete, or not even begun: None."""
+    """Return the Origin header of a request.
+
+    The headers may be incomplete, or None if they have not begun.
+    """
     return dict(headers or ()).get(b"origin")
 
 
 def _overload_app(app: ASGIApp, render_error: ErrorRenderer) -> ASGIApp:
-    """Return the application for requests above the connection limit: only liveness is answered."""
+    """Return the application for requests above the connection limit: only liveness is served."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in ALWAYS_ANSWERED:

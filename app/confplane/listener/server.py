@@ -1,4 +1,4 @@
-"""The server: uvicorn's options, and the steps of a stop."""
+"""The server: uvicorn's options, and the steps of a shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confplane.settings import HttpSettings
 
 _ENDING_S: Final = 10
-"""Seconds that requests under way may take once the listener is closed."""
+"""Seconds that running requests may take once the listener is closed."""
 
 
 def uvicorn_options(settings: HttpSettings) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def uvicorn_options(settings: HttpSettings) -> dict[str, Any]:
         "access_log": False,
         "server_header": False,
         "log_config": None,
-        # Uvicorn's own handling would trust loopback, and everything in the environment's FORWARDED_ALLOW_IPS.
+        # Uvicorn's own handling would trust loopback, and all addresses in the environment's FORWARDED_ALLOW_IPS.
         "proxy_headers": False,
         "timeout_graceful_shutdown": _ENDING_S,
     }
@@ -72,14 +72,14 @@ def serve(
         app: The application.
         settings: The listener's settings.
         connections: The process's connections, with their limits.
-        render_error: Renders the errors of bytes that never become a request.
-        readiness: Set to stopping at the begin of a stop.
-        tls: The TLS of connections; None for plain HTTP.
+        render_error: Renders errors about bytes that do not form a request.
+        readiness: Set to stopping when a shutdown begins.
+        tls: The TLS of connections, or None for plain HTTP.
     """
     if settings.trusted_proxies:
         app = ForwardedForMiddleware(app, settings.trusted_proxies)
     if settings.client_certificate_header is not None:
-        # Outside of the above, which replaces the address of the proxy by the client's.
+        # Outermost, so it runs before the middleware above, which replaces the address of the proxy by the client's.
         app = CertificateHeaderMiddleware(app, settings.client_certificate_header, settings.certificate_proxies)
     options = uvicorn_options(settings)
     if tls is not None:
@@ -91,8 +91,8 @@ def serve(
 class _Server(uvicorn.Server):
     """Stops in steps, so that clients and load balancers can leave before a request is refused.
 
-    First the process is no longer ready, and each answer asks its client to close the connection. After a while it
-    takes no new connections and closes the idle ones, answers the requests under way, and ends.
+    First the process is no longer ready, and each response asks its client to close the connection. After a while it
+    accepts no new connections, closes the idle ones, completes the running requests, and ends.
     """
 
     config: ListenerConfig
@@ -103,7 +103,7 @@ class _Server(uvicorn.Server):
         self._drain_s = drain_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and watch the connections."""
+        """Start, and monitor the connections."""
         self.config.connections.start(asyncio.get_running_loop())
         await super().startup(sockets)
 

@@ -1,4 +1,4 @@
-"""TLS of the listener, with certificates and authorities that can be replaced while it serves."""
+"""TLS of the listener, with certificates and authorities that can be replaced at run time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODES: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required
 class ListenerTls:
     """The TLS of new connections.
 
-    The listener keeps one context; each handshake continues with the newest. Connections that are open keep theirs.
+    The listener keeps one context, and each handshake uses the newest one. Open connections keep theirs.
 
     Args:
         settings: The settings.
@@ -40,7 +40,7 @@ class ListenerTls:
         """Read the files again.
 
         Raises:
-            OSError: A file can't be used, and the earlier content stays.
+            OSError: A file can't be used, and the earlier content remains in use.
             ValueError: The same.
         """
         self._current = _context(self._settings)
@@ -53,8 +53,8 @@ class ListenerTls:
 def _context(settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.lowest]
-    # A resumed session would carry its client past authorities that were replaced since. TLS 1.2 also resumes without
-    # tickets, which Python can't forbid: where clients have certificates it is not spoken.
+    # A resumed session would let its client bypass authorities that were replaced since. TLS 1.2 also resumes without
+    # tickets, which Python can't disable. So TLS 1.2 is not offered if clients have certificates.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.load_cert_chain(settings.certificate_file, settings.key_file, password=refuse_key_password)
@@ -65,5 +65,5 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _fault(error: Exception) -> str:
-    """Return the fault; no error of OpenSSL has content of the files."""
+    """Return the fault. OpenSSL's errors never contain the content of the files."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

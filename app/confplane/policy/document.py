@@ -1,4 +1,4 @@
-"""The YAML form of declarative rules: strictly read, and every problem reported with its place and line."""
+"""The YAML form of declarative rules: read strictly; every problem is reported with its location and line."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
-"""Types of pydantic's errors, with clearer texts."""
+"""Types of pydantic's errors, and clearer texts for them."""
 
 
 class PolicySettingsError(UnusableSettingsError):
-    """Policies can't be loaded as the settings name them; ``problems`` are a line each."""
+    """Policies can't be loaded as the settings name them; ``problems`` has one line for each."""
 
 
 def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
@@ -74,7 +74,7 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
 
 
 def _listed(value: object) -> object:
-    """Take a single text for a list of one."""
+    """Convert a single text to a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -134,7 +134,7 @@ class _Match(_PolicyModel):
         return self
 
     def _kinds(self) -> frozenset[str]:
-        """Return the kinds of entity that can match at all."""
+        """Return the kinds of entity that can match."""
         of_facets = frozenset[str]().union(*(FACET_KINDS[facet] for facet in self.facets or FACET_KINDS))
         kinds = of_facets if self.types is None else of_facets.intersection(self.types)
         return frozenset(kind for kind in kinds if set(KINDS[kind]).issuperset(self.names or ()))
@@ -216,7 +216,7 @@ class _Document(_PolicyModel):
 def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str], message: str) -> str:
     node, line, place = root, 1 if root is None else root.start_mark.line + 1, ""
     for step in location:
-        if step == "[key]" or isinstance(node, yaml.ScalarNode):  # a text that was taken for a list of one
+        if step == "[key]" or isinstance(node, yaml.ScalarNode):  # a text that was converted to a list of one
             break
         place += f"[{step}]" if isinstance(node, yaml.SequenceNode) else f".{step}"
         node, mark = _child(node, step)
@@ -227,7 +227,7 @@ def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str],
 
 
 def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node | None, yaml.Mark | None]:
-    """Return a node's part and its start; a mapping's entry starts at its key."""
+    """Return a node's part and its start. A mapping's entry starts at its key."""
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
         return node.value[step], node.value[step].start_mark
     if isinstance(node, yaml.MappingNode):

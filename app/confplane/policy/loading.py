@@ -95,7 +95,7 @@ def _find(name: str) -> EntryPoint:
 
 
 def _unfit(policy: object) -> str | None:
-    """Return the reason why an object is not a policy; None for a policy."""
+    """Return the reason why an object is not a policy; None for a valid policy."""
     if not isinstance(getattr(policy, "name", None), str):
         return "has no attribute 'name' that is a text"
     check = getattr(policy, "check", None)

@@ -1,4 +1,4 @@
-"""Keys that a YAML file has twice: YAML would take the last, which is hardly ever meant."""
+"""Keys that occur twice in a YAML file: YAML would use the last one, which is rarely intended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def refuse_repeated_keys(root: yaml.Node | None) -> None:
     """Refuse equal keys in one map.
 
     Raises:
-        yaml.MarkedYAMLError: A key is there twice; the error has its place.
+        yaml.MarkedYAMLError: A key occurs twice; the error has its location.
     """
     waiting = [] if root is None else [root]
     seen: set[int] = set()

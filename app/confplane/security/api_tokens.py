@@ -1,6 +1,6 @@
 """The text of API tokens: ``confplane_``, 256 random bits in base 62, and a checksum.
 
-Secret scanners recognise the prefix, and by the checksum they discard other texts without a look-up.
+Secret scanners recognise the prefix, and use the checksum to discard other texts without a lookup.
 
 Source: https://github.blog/engineering/behind-githubs-new-authentication-token-formats/ (prefix, base 62, CRC32 in six
 digits).

@@ -49,7 +49,8 @@ class AuthenticationSetup:
         authenticators, watched = [api_tokens], list(files)
         providers: list[Provider] = []
         if settings.oidc:
-            # A tenth of a start is the import of httpx and PyJWT, which a service without issuers does not need.
+            # The import of httpx and PyJWT takes a tenth of the startup time, and a service without issuers does not
+            # need it.
             from confplane.security.oidc.provider import Provider  # noqa: PLC0415
             from confplane.security.oidc.tokens import OidcTokens  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The authenticator: turns the credentials of a request into its access. There is no other way."""
+"""The authenticator: turns the credentials of a request into its access. There is no other way to gain access."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 BEHALF_OF: Final = "Confplane-On-Behalf-Of"
 _NOBODY: Final = frozenset({"", "*", DEFAULT_NODE})
-"""Names that stand for every user, or for the default user: nobody can act for them."""
+"""Names that stand for every user, or for the default user: no caller can act for them."""
 _LONGEST: Final = 1_024
 """Characters of the longest name of a user."""
 
 
 class Authenticator:
-    """Authenticates requests. It never waits: everything that it needs is in memory.
+    """Authenticates requests. It never waits, because everything that it needs is in memory.
 
     Args:
         authenticators: One authenticator for each kind of bearer token, in the order in which they are tried.
@@ -70,7 +70,7 @@ class Authenticator:
         return self._control.access(replace(identity, behalf_of=behalf_of), source, request_id)
 
     def _identify(self, credentials: Credentials) -> Identity:
-        """Return the identity of the bearer token, which decides alone where there is one, or of the certificate."""
+        """Return the identity of the bearer token, or of the certificate if there is no token."""
         if credentials.authorization is None:
             if self._certificates is not None and credentials.certificate is not None:
                 return self._certificates.identify(credentials.certificate)
@@ -88,7 +88,7 @@ def _user(given: bytes) -> str:
     """Return the name of the user that a header names.
 
     Raises:
-        InvalidRequestError: The header is not ``User:<name>`` in UTF-8, or the user is nobody for whom one can act.
+        InvalidRequestError: The header is not ``User:<name>`` in UTF-8, or one can't act for this user.
     """
     try:
         text = given.decode()

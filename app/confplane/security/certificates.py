@@ -34,7 +34,7 @@ class Certificates:
         self._identities = lru_cache(maxsize=_CACHE_SIZE)(self._identity)
 
     def identify(self, subject: str) -> Identity:
-        """Return the identity of a subject. An empty subject stands for a certificate that can't be read.
+        """Return the identity of a subject. An empty subject means a certificate that can't be read.
 
         Raises:
             UnauthenticatedError: The subject has no valid principal.

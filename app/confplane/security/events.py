@@ -1,8 +1,8 @@
 """Security events: requests without the needed grant, refused credentials, uses of the admin token.
 
 Each event is counted, is a line of JSON in the log, and is part of a sum in the history of tokens and grants: one row
-for each kind, principal, source, subject and minute. A flood fills neither: of one kind, principal and source only so
-many lines are written in a minute, and the sums of a minute are bounded in number.
+for each kind, principal, source, subject and minute. A flood fills neither: the number of lines per minute is limited
+for each kind, principal and source, and so is the number of sums per minute.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from confplane.domain.access.operations import Operation
 
     class EventStore(Protocol):
-        """The part of :class:`confplane.services.ports.access.AccessStore` that takes sums of events."""
+        """The part of :class:`confplane.services.ports.access.AccessStore` that stores sums of events."""
 
         async def add_events(self, rows: Sequence[AccessChange]) -> None:
             """Append sums of security events."""
@@ -45,7 +45,7 @@ KINDS: Final = (DENIED, UNAUTHENTICATED, ADMIN_TOKEN_USED)
 NOBODY: Final = "User:ANONYMOUS"
 """The principal of callers without a valid credential, as Kafka names them."""
 OVERFLOW: Final = "*"
-"""Principal, source and subject of the sum that takes all events above the limit of sums."""
+"""Principal, source and subject of the sum that collects all events above the limit of sums."""
 LINES: Final = 10
 """Log lines per minute for one kind, principal and source. Further events are only counted."""
 SUMS: Final = 1_000
@@ -157,7 +157,7 @@ class EventLog(BackgroundService):
         self._minute_ends = self._clock() + _MINUTE_S
 
     async def flush(self) -> None:
-        """Add the sums to the history; while Postgres is away they are kept, within bounds."""
+        """Add the sums to the history. While Postgres is unavailable they are kept, within bounds."""
         async with self._adding:
             now = datetime.now(UTC)
             sums, self._sums = self._sums, {}

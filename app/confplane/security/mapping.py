@@ -1,7 +1,7 @@
 """Kafka's ``ssl.principal.mapping.rules``: principals of certificates' subjects.
 
 A list of ``RULE:pattern/replacement/[LU]`` and ``DEFAULT``; the first that matches decides. Patterns are Java's: those
-that Python reads otherwise are refused, so that no rule quietly means something else here than in the brokers.
+that Python interprets differently are refused, so that no rule silently has another meaning here than in the brokers.
 
 Source: clients/src/main/java/org/apache/kafka/common/security/ssl/SslPrincipalMapper.java of Kafka 3.9.
 """
@@ -81,7 +81,7 @@ class PrincipalMapper:
 
 
 def _parsed(text: str) -> _MappingRule | None:
-    """Return a rule; None for an empty one."""
+    """Return a rule, or None for an empty one."""
     match = _PARSER.match(text)
     if match is None or match.end() != len(text):
         raise ValueError(f"{text!r} is no rule of the form RULE:pattern/replacement/[LU], and not DEFAULT")
@@ -103,7 +103,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _check_syntax(pattern: str) -> None:
-    """Refuse all that Java and Python read differently.
+    """Refuse all syntax that Java and Python interpret differently.
 
     Raises:
         ValueError: The pattern has such a part.
@@ -155,7 +155,7 @@ def _with_literals(replacement: str, groups: int) -> str:
 
 
 def _replaced(pattern: re.Pattern[str], template: str, subject: str) -> str:
-    """Replace every match that Java's ``replaceAll`` finds: after an empty match, it skips one character."""
+    """Replace every match that Java's ``replaceAll`` finds. After an empty match, it skips one character."""
     found: list[str] = []
     at = copied = 0
     while at <= len(subject) and (match := pattern.search(subject, at)) is not None:

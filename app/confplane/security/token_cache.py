@@ -63,7 +63,7 @@ class TokenCache(BackgroundService):
         self._confirmed_at: float | None = None
         self._valid_until = -math.inf
         self._needs_full_load = False
-        """True after a loss of Postgres, which may have been restored from a backup: the next load is complete."""
+        """True after a loss of Postgres, which may have been restored from a backup: the next load must be complete."""
         self._unrecorded_uses: dict[UUID, float] = {}
         """Last uses that are not stored yet, in Unix seconds."""
         self._refresh_lock = asyncio.Lock()
@@ -126,7 +126,7 @@ class TokenCache(BackgroundService):
         """Refresh now, so that this process sees a change that it just made.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         async with self._refresh_lock:
             asked_at = time.monotonic()

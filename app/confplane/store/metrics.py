@@ -34,7 +34,7 @@ class TransactionMetrics:
         self._durations = {result: Histogram(SECONDS) for result in (*_RESULTS.values(), _UNKNOWN)}
 
     def record(self, result: transactions.TransactionResult | None, seconds: float) -> None:
-        """Record the result of a transaction; None is a lost reply."""
+        """Record the result of a transaction; None if the reply was lost."""
         self._durations[_RESULTS.get(type(result), _UNKNOWN)].add(seconds)
 
     def metrics(self) -> Iterator[Sample]:

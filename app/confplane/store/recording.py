@@ -29,7 +29,7 @@ _CALL_S: Final = 10.0
 
 
 class StoreRecording:
-    """Implements :class:`confplane.services.recorder.ports.Recording`."""
+    """Implementation of :class:`confplane.services.recorder.ports.Recording`."""
 
     def __init__(
         self,

@@ -36,10 +36,10 @@ _CALL_SECONDS: Final = 30.0
 _SCAN_SECONDS: Final = 600.0
 _STOP_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 3
-"""Tries of a call: connections get lost, and all reads of a lost one are repeated."""
+"""Attempts per call: a lost connection fails the call, which then repeats all its reads."""
 
 ENTITY_PARENTS: Final = tuple((tree, kind) for tree in Tree for kind in znodes.CONFIG_TYPES)
-"""The nodes whose children are entities, except ``<user, client-id>`` pairs: those are below their users."""
+"""The nodes whose children are entities, except ``<user, client-id>`` pairs, which are below their users."""
 
 
 class EntityZnode(NamedTuple):
@@ -51,12 +51,12 @@ class EntityZnode(NamedTuple):
     entity_id: str | None
     """The entity id; None for a path that is not in Kafka's spelling."""
     node: Node | None
-    """The node, with an empty id where ``entity_id`` is None; None: this identity may not read it."""
+    """The node, with an empty id if ``entity_id`` is None. None if this identity may not read the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scanner:
-    """Reads one cluster's ZooKeeper. Each call is a session of its own, with any server."""
+    """Reads one cluster's ZooKeeper. Each call opens its own session, with any server."""
 
     name: str
     hosts: str
@@ -78,10 +78,10 @@ class Scanner:
         """Return a zxid that is no older than this call.
 
         Args:
-            least: The least zxid that a server must have reached to be asked; so for all calls.
+            least: The least zxid that a server must have reached to be used. The same applies to all calls.
 
         Raises:
-            UnavailableError: ZooKeeper is away; so for all calls.
+            UnavailableError: ZooKeeper is unavailable. The same applies to all calls.
         """
 
         async def ask(session: Session) -> int:
@@ -107,7 +107,7 @@ class Scanner:
         """Return the names of the nodes below each of :data:`ENTITY_PARENTS`, in order.
 
         Raises:
-            UnavailableError: ZooKeeper is away, or the nodes may not be listed.
+            UnavailableError: ZooKeeper is unavailable, or the nodes may not be listed.
         """
 
         async def ask(session: Session) -> dict[tuple[Tree, str], list[str]]:
@@ -130,7 +130,7 @@ class Scanner:
         return self._run(ask, least)
 
     def read(self, tree: Tree, paths: Sequence[str], least: int = 0) -> list[EntityZnode]:
-        """Read nodes below a tree's root, and the pairs below the users among them. Absent ones are left out."""
+        """Read nodes below a tree's root, and the pairs below the users among them. Absent nodes are omitted."""
 
         async def ask(session: Session) -> list[EntityZnode]:
             found: list[EntityZnode] = []

@@ -1,4 +1,4 @@
-"""One cluster's store: its parts put together behind the services' port."""
+"""The store of one cluster, assembled from its parts for the services' port."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ZooKeeperStore:
     """The configs of one cluster in ZooKeeper; implements :class:`~confplane.services.ports.store.ClusterStore`.
 
     Build the store, then ``await start()`` on the event loop that will use it. It connects in the background, for as
-    long as it takes, and reconnects by itself whenever ZooKeeper is back.
+    long as it takes, and reconnects automatically when ZooKeeper is available again.
 
     Args:
         name: The cluster's name, for errors and logs.
@@ -87,11 +87,12 @@ class ZooKeeperStore:
         session_timeout_ms: The session timeout to ask for, 45 s at most; the server may grant another.
         max_packet: Largest transaction in bytes.
         notifications_max: Most notifications while brokers are registered.
-        jute_maxbuffer: The brokers' jute.maxbuffer: bytes that a list of names stays below while brokers are
+        jute_maxbuffer: The brokers' jute.maxbuffer: the limit in bytes for a list of names while brokers are
         registered.
         facets: By facet name, the mirror's index of the facet.
-        access: This service's identity in ZooKeeper, and the ACL of its nodes; none, and open, where left out.
-        layout: The settings' layout of client configs, which counts until one is stored.
+        access: This service's identity in ZooKeeper, and the ACL of its nodes; if omitted, there is no identity and the
+            ACL is open.
+        layout: The settings' layout of client configs, which applies until a layout is stored.
     """
 
     def __init__(  # noqa: PLR0913 - a cluster's settings
@@ -123,7 +124,7 @@ class ZooKeeperStore:
         self._size = SizeEstimate()
         self._applied = AppliedWatermarkNode()
 
-    # -- life
+    # -- life cycle
 
     async def start(self) -> None:
         """Start to connect, and return at once."""
@@ -256,7 +257,7 @@ class ZooKeeperStore:
         return ON_ZOOKEEPER if self._guard.target is None else self._observation.release
 
     def topic_exists(self, name: str) -> bool | None:
-        """Say whether the cluster has a topic, as followed."""
+        """Return True if the cluster's followed metadata contain a topic, or None if there are no such metadata."""
         self._follower.loaded()
         names = self._follower.metadata.names
         return None if names is None else name in names
@@ -270,7 +271,7 @@ class ZooKeeperStore:
     # -- ZooKeeper itself
 
     async def catch_up(self, deadline: float) -> int:
-        """Bring the mirror to the moment of the call. Concurrent calls share one pass."""
+        """Bring the mirror up to date with the time of the call. Concurrent calls share one pass."""
         revision = await self._follower.catch_up(deadline)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -288,10 +289,10 @@ class ZooKeeperStore:
         return self._session_manager.current.writer
 
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
-        """Read one node from ZooKeeper, behind all writes committed before the call.
+        """Read one node from ZooKeeper, after all writes committed before the call.
 
         Raises:
-            UnavailableError: ZooKeeper did not answer by the deadline, or the node may not be read; nothing was
+            UnavailableError: ZooKeeper did not respond by the deadline, or the node may not be read; nothing was
                 changed.
         """
         [node] = await self.read_many(tree, [entity], deadline)
@@ -302,13 +303,13 @@ class ZooKeeperStore:
     async def read_many(
         self, tree: Tree, entities: Sequence[Entity], deadline: float
     ) -> list[Node | UnavailableError | None]:
-        """Read nodes from ZooKeeper, behind all writes committed before the call.
+        """Read nodes from ZooKeeper, after all writes committed before the call.
 
         Raises:
-            UnavailableError: ZooKeeper did not answer by the deadline; nothing was changed.
+            UnavailableError: ZooKeeper did not respond by the deadline; nothing was changed.
         """
         session, place = self._session_manager.current, self.place()
-        # An entity that has left this tree is in the other one, and must be in the mirror first.
+        # An entity that is no longer in this tree is in the other one, and must be in the mirror first.
         trees = (place.tree, tree) if place.source is not None and tree is place.source else (tree,)
         places = {znodes.path_of(each, entity): (each, entity) for entity in entities for each in trees}
         found: dict[str, Any] = {}
@@ -321,7 +322,7 @@ class ZooKeeperStore:
                 if each is tree:
                     found[entity.id] = value
 
-        # A read is from one server, which may be behind, but within one session never behind that session's writes.
+        # A read is served by one server, which may lag, but within one session it never precedes that session's writes.
         touched = session.touch()
         reads = ReadWindow(session)
         reads.data(taken, self._size).request(places)
@@ -341,13 +342,13 @@ class ZooKeeperStore:
         return None if found is None else found[0] or b""
 
     async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
-        """Read a node's data and Stat behind all writes before the call; None when it is absent."""
+        """Read a node's data and Stat after all writes before the call. Returns None if the node is absent."""
         return (await self._read_some(session, [path], deadline))[0]
 
     async def _read_some(
         self, session: Session, paths: Sequence[str], deadline: float
     ) -> list[tuple[bytes | None, Any] | None]:
-        """Read nodes as :meth:`_read` does, behind one write to the writer node."""
+        """Read nodes as :meth:`_read` does, after one write to the writer node."""
         touched, replies = session.touch(), [session.get(path) for path in paths]
         await self._answer(touched, deadline, session)
         found: list[tuple[bytes | None, Any] | None] = []
@@ -366,9 +367,9 @@ class ZooKeeperStore:
         *,
         layout: LayoutCheck | None = None,
     ) -> int | None:
-        """Prove that nodes are at the versions read, or absent.
+        """Prove that nodes are still at the versions read, or still absent.
 
-        Versions hold at the revision itself; an absence was seen right after it.
+        The versions hold at the revision itself. An absence was observed right after it.
         """
         await self._admission.check_topics((entity for _, entity, _ in expectations), deadline)
         session = self._session_manager.current
@@ -404,14 +405,14 @@ class ZooKeeperStore:
     async def check_admission(
         self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
     ) -> None:
-        """Refuse writes that may not be tried now."""
+        """Refuse writes that are currently not permitted."""
         await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction.
 
         Raises:
-            UnavailableError: Nothing was submitted, or ZooKeeper refused for reasons of its own (rights, quotas).
+            UnavailableError: Nothing was submitted, or ZooKeeper refused for other reasons (rights, quotas).
             FrozenError: The cluster was frozen since the admission; nothing was submitted.
             StaleControllerError: The controller changed since then; nothing was submitted.
             ObservedError: The target changed since then; nothing was submitted.
@@ -428,8 +429,8 @@ class ZooKeeperStore:
         transactions.check_packet(made.operations, self._limits)
         result = await self._run(session, made, deadline)
         if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in transaction.writes):
-            # Read at once, so that this process shows the new state; other processes see it by their watches, or by a
-            # failed check.
+            # Read at once, so that this process shows the new state. Other processes learn of it from their watches or
+            # from a failed check.
             await best_effort(self._guard.refresh(), deadline)
         return result
 
@@ -463,7 +464,7 @@ class ZooKeeperStore:
         return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
 
     def on_applied(self, call: Callable[[], None]) -> None:
-        """Call a function after each end of a change in the Kafka cluster."""
+        """Call a function each time a change in the Kafka cluster ends."""
         self._applied.callbacks.append(call)
 
     async def publish_applied(self, revision: int, deadline: float) -> None:
@@ -476,7 +477,7 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused {path} with {type(result).__name__}")
 
     async def _owned(self, paths: Sequence[str], deadline: float) -> list[tuple[bytes | None, Any]]:
-        """Read nodes of this service, behind one write; every session recreates them if they are absent."""
+        """Read nodes of this service, after one write. Every session recreates these nodes if they are absent."""
         session = self._session_manager.current
         found = []
         for path, each in zip(paths, await self._read_some(session, paths, deadline), strict=True):
@@ -487,7 +488,7 @@ class ZooKeeperStore:
         return found
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
-        """Return the entities that are empty by the mirror; see :mod:`confplane.services.upkeep.compact`."""
+        """Return the entities that are empty according to the mirror; see :mod:`confplane.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._follower.loaded())
 
     def entities_with_pending_keys(self) -> list[str]:
@@ -511,8 +512,8 @@ class ZooKeeperStore:
         result: transactions.TransactionResult | None = None
 
         def delivered(results: Any, error: Exception | None) -> None:
-            # Here and not below: the commit keeps its place among all replies, and is applied even if the caller is
-            # gone.
+            # The wait is here and not below, so that the commit keeps its position among all replies and is applied
+            # even if the caller is cancelled.
             nonlocal result
             follower.in_flight -= 1
             if error is None:
@@ -555,7 +556,7 @@ class ZooKeeperStore:
         return result or TransactionUnknown()
 
     async def _answer(self, reply: Any, deadline: float, touched: Session | None) -> Any:
-        """Wait for a reply whose call changes nothing of importance.
+        """Wait for the reply to a call that makes no important change.
 
         Args:
             reply: The reply.

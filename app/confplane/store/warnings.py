@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from confplane.store.mirror.nodes import Mirror
 
 _LONG: Final = 0.7
-"""The share of the longest possible list from which operators are warned."""
+"""Operators are warned when a list exceeds this share of the longest possible list."""
 _STUCK_MS: Final = 10_000
 _NAMED: Final = 5
-"""Names given one by one; the rest is a number."""
+"""Number of names that a warning lists; the rest is only counted."""
 
 
 def mirror_warnings(follower: MirrorFollower) -> Iterator[OperatorWarning]:

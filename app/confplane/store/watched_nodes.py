@@ -1,4 +1,4 @@
-"""Znodes in which the leader publishes the state of a Kafka 4 cluster, as watched by every process.
+"""Znodes in which the leader publishes the state of a Kafka 4 cluster, watched by every process.
 
 The znode ``/confplane/observation`` holds the observation report. The znode ``/confplane/applied`` holds the applied
 watermark: the revision up to which clients' changes are applied to the Kafka cluster.
@@ -47,11 +47,11 @@ class _WatchedNode:
     def _read(self) -> None:
         session = self._session
         if session is not None:
-            with contextlib.suppress(UnavailableError):  # read again after the reconnect
+            with contextlib.suppress(UnavailableError):  # it is read again after the reconnect
                 session.get(self._path, self._watch).then(partial(self._on_reply, session))
 
     def _on_reply(self, session: Session, value: Any, error: Exception | None) -> None:
-        # A replaced session's reply may be late. Without a node there is no watch; the next session makes the node.
+        # A replaced session's reply may be late. Without a node there is no watch; the next session creates the node.
         if session is self._session and error is None:
             self._update(value[0])
 
@@ -67,7 +67,7 @@ class ObservationReportNode(_WatchedNode):
         self.report: bytes | None = None
         """The latest report, or None before the first."""
         self.release = newest()
-        """The release of the Kafka cluster by that report; the newest one before the first report."""
+        """The release of the Kafka cluster according to that report, or the newest release before the first report."""
 
     def _update(self, data: bytes | None) -> None:
         self.report = data or None

@@ -1,9 +1,10 @@
-"""Every path, and every payload that Kafka reads or writes: written to the byte as Kafka, read as leniently.
+"""Every path, and every payload that Kafka reads or writes: written exactly as Kafka does, read as leniently.
 
-Written entity: ``{"version":1,"config":{...}}``, UTF-8, no spaces, foreign members of the node behind ``config``. Read
-entity: as Kafka's ``AdminZkClient.fetchEntityConfig``, with one exception: where Kafka silently reads broken content as
-an empty config, the node here gets a ``defect``, and no process may write to it. :func:`readable` distinguishes two
-kinds: a node with bytes behind its JSON is read by Kafka and by us; one that is not JSON at all has no config to show.
+Written entity: ``{"version":1,"config":{...}}``, UTF-8, no spaces, foreign members of the node after ``config``. Read
+entity: as Kafka's ``AdminZkClient.fetchEntityConfig``, with one exception: if Kafka silently reads broken content as an
+empty config, the node here gets a ``defect``, and no process may write to it. :func:`readable` distinguishes two kinds:
+a node with bytes after its JSON is readable by Kafka and by Confplane; a node that is not JSON at all has no config to
+show.
 
 Source: core/src/main/scala/kafka/zk/ZkData.scala (ConfigEntityZNode, ConfigEntityChangeNotificationZNode),
 core/src/main/scala/kafka/utils/Json.scala.
@@ -36,7 +37,7 @@ TOPIC_CONFIGS: Final = "/config/topics"
 CHANGE_NAME: Final = re.compile(r"config_change_(\d{10})\Z", re.ASCII)
 CONFIG_TYPES: Final = tuple(kind.plural for kind in EntityType)
 KRAFT_TYPES: Final = frozenset({EntityType.GROUP, EntityType.CLIENT_METRICS})
-"""Types of clusters on KRaft; their nodes' parents are made with the first of them."""
+"""Entity types of clusters on KRaft. The parents of their nodes are created with the first such node."""
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 BROKER_IDS: Final = "/brokers/ids"
@@ -72,14 +73,14 @@ _ESCAPED_CONTROL: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _IN_NO_PATH: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 _UNESCAPED: Final = re.compile(r"[ !#-\[\]-~]*\Z")
-"""Characters that are unescaped in a JSON string; most configs hold no others."""
+"""Characters that are unescaped in a JSON string; most configs contain no other characters."""
 _LAST_TIME_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last time that can be shown."""
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SHARED_LENGTH: Final = 24
-"""The greatest length of values shared between nodes: numbers and enumerations repeat, longer texts seldom do."""
+"""The greatest length of values shared between nodes: numbers and enumerations repeat, longer texts rarely do."""
 _SHARED: Final = 10_000
-"""The greatest number of cached texts, to be shared."""
+"""The greatest number of cached texts that are shared."""
 
 
 # ---------------------------------------------------------------- JSON
@@ -107,7 +108,7 @@ def _first_json(text: str, decoder: json.JSONDecoder) -> tuple[Any, int]:
     """Decode the first JSON value.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no JSON value.
     """
     start = _SPACE.match(text).end()  # type: ignore[union-attr]  # the pattern matches the empty string
     try:
@@ -126,7 +127,7 @@ _EXACT_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _foreign_members(text: str) -> bytes:
-    """Return the members of a valid JSON object besides ``version`` and ``config``, each value's text as it stands."""
+    """Return the members of a valid JSON object besides ``version`` and ``config``. The values' texts are unchanged."""
     members: dict[str, str] = {}
     at = _skip(text, 0) + 1
     while text[at := _skip(text, at)] != "}":
@@ -182,7 +183,7 @@ def decode_entity(data: bytes | None) -> Content:
         return _content(data, orjson.loads(data))
     except ValueError:
         pass
-    # As leniently as Kafka: bytes behind the JSON, lone surrogates.
+    # As leniently as Kafka: bytes after the JSON and lone surrogates are accepted.
     try:
         text = data.decode()
         value, end = _first_json(text, _DECODER)
@@ -225,10 +226,10 @@ _shared: Final[dict[str, str]] = {}
 def items_of(config: Mapping[str, str]) -> tuple[str, ...]:
     """Return a config in a node's form, (key, value, key, value, ...), with texts shared by recently read nodes.
 
-    A text that occurs once is soon forgotten here; a repeated text is one object for many nodes.
+    A text that occurs once is soon evicted from the cache. A repeated text is one object for many nodes.
 
     Raises:
-        TypeError: A value is no text.
+        TypeError: A value is not a string.
     """
     if len(_shared) > _SHARED:
         _shared.clear()
@@ -249,16 +250,18 @@ def node_of(entity_id: str, data: bytes | None, stat: Sequence[int]) -> Node:
 
 
 def readable(node: Node) -> bool:
-    """Return True where the node's config can be shown: Kafka reads it, even with bytes behind it that a write loses.
+    """Return True if the node's config can be shown, that is, if Kafka can read it.
 
-    A node with a ``defect`` may never be written, readable or not.
+    The node may have bytes after its JSON, which a write loses.
+
+    A node with a ``defect`` may never be written, whether readable or not.
     """
     return node.defect is None or bool(node.items)
 
 
 def entity_id(path: str) -> str | None:
-    """Return the entity id of a path below a tree's root, or None when the path is not one of an entity as Kafka
-    spells it: another spelling of the same name is reached by no request of Kafka's.
+    """Return the entity id of a path below a tree's root, or None if the path is not one of an entity as Kafka spells
+    it: another spelling of the same name is reached by no request of Kafka's.
     """  # noqa: D205 - one thought
     parts = path.split("/")
     # Plain names of the two most frequent kinds are not parsed further.
@@ -295,7 +298,8 @@ def path_of(tree: Tree, entity: Entity) -> str:
 def parents_of(tree: Tree, entity: Entity) -> list[str]:
     """Return the ancestors of an entity's znode that a transaction may have to create, outermost first.
 
-    The roots below ``/config`` are made when a session starts; everything below the other tree's root may be missing.
+    The roots below ``/config`` are created when a session starts; everything below the other tree's root may be
+    missing.
     """
     path = path_of(tree, entity)
     elements = path.split("/")
@@ -307,17 +311,17 @@ _ROOTS: Final = frozenset(PERSISTENT_ROOTS)
 
 
 def is_path(path: str) -> bool:
-    """Return True where a znode can have this path.
+    """Return True if a znode can have this path.
 
-    Only such a path may be sent: kazoo can't encode a lone surrogate, and ZooKeeper answers some other paths with an
-    error instead of an absent znode.
+    Only such a path may be sent: kazoo can't encode a lone surrogate, and for some other paths ZooKeeper returns an
+    error instead of reporting an absent znode.
 
-    Source: org.apache.zookeeper.common.PathUtils.validatePath, which takes the two halves of a character beyond the
-    BMP for surrogates.
+    Source: org.apache.zookeeper.common.PathUtils.validatePath, which treats the two halves of a character beyond the
+    BMP as surrogates.
     """
     if path.isascii() and path.isprintable():
         if "//" not in path and "/." not in path and path[0:1] == "/" != path[-1:]:
-            return True  # nearly every path, in the least time
+            return True  # the fast path for nearly all paths
     elif _IN_NO_PATH.search(path):
         return False
     return path.startswith("/") and _NO_ELEMENTS.isdisjoint(path[1:].split("/"))
@@ -335,10 +339,10 @@ def encode_notification(entity_path: str) -> bytes:
 
 
 def decode_notification(data: bytes | None) -> str | None:
-    """Return the path below ``/config`` that a notification names, or None where it names no entity.
+    """Return the path below ``/config`` that a notification names, or None if it names no entity.
 
-    Kafka's formats 2 and 1, and the bare name of a topic from before the versions (KIP-21), which current brokers
-    ignore: its writer changed that topic all the same. The name may still not be in Kafka's spelling.
+    Accepts Kafka's formats 2 and 1, and the bare name of a topic from before the versions (KIP-21). Current brokers
+    ignore such a bare name, although its writer did change the topic. The name may still not be in Kafka's spelling.
     """
     path = _notified_path(data)
     if path is None:
@@ -374,7 +378,7 @@ def _topic_path(name: str) -> str | None:
 
 
 def sequence_of(name: str) -> int | None:
-    """Return the number of a child of ``/config/changes``, or None for one that is no notification."""
+    """Return the number of a child of ``/config/changes``, or None for a child that is not a notification."""
     match = CHANGE_NAME.match(name)
     return int(match[1]) if match else None
 
@@ -390,10 +394,10 @@ def change_name(sequence: int) -> str:
 
 
 def next_sequence(cversion: int, children: int) -> int:
-    """Return the number that the next sequential child will get, from its parent's Stat.
+    """Return the number that the next sequential child will get, according to its parent's Stat.
 
     ZooKeeper numbers by the count of creations below the parent. It shows clients ``2 * creations - children`` as
-    ``cversion`` (DataNode.copyStat), wrapped to 32 bits; deletions and failed transactions leave the count alone.
+    ``cversion`` (DataNode.copyStat), wrapped to 32 bits; deletions and failed transactions do not change the count.
     """
     return ((cversion + children) & 0xFFFF_FFFF) >> 1
 
@@ -436,7 +440,7 @@ def encode_freeze(freeze: Freeze) -> bytes:
 
 
 def decode_freeze(data: bytes | None, mtime_ms: int) -> Freeze | None:
-    """Read the freeze node's data; unreadable data are a freeze."""
+    """Read the freeze node's data; unreadable data count as a freeze."""
     if not data:
         return None
     unreadable = Freeze(f"the znode {FREEZE} holds data that can't be read", None, mtime_ms)
@@ -459,7 +463,7 @@ def encode_layout(layout: Layout) -> bytes:
 
 
 def decode_layout(data: bytes | None) -> Layout | None:
-    """Read the layout node's data; None where none is stored.
+    """Read the layout node's data. Returns None if no layout is stored.
 
     Raises:
         ValueError: The data can't be read.
@@ -488,13 +492,14 @@ def encode_target(target: Target) -> bytes:
         "imported": target.imported,
         "paused": target.paused,
     }
-    # An earlier release, which knows one mode for all, reads no version 2, and so writes no config of the cluster.
+    # An earlier release, which knows only one mode for all entity types, can't read version 2, and so writes no config
+    # of the cluster.
     modes = {entity_type.value: mode for entity_type, mode in target.modes.items()}
     return orjson.dumps(known | {"modes": modes} if modes else known)
 
 
 def decode_target(data: bytes | None) -> Target | None:
-    """Read the target node's data; None where the brokers read ZooKeeper themselves.
+    """Read the target node's data. Returns None if the brokers read ZooKeeper themselves.
 
     Raises:
         ValueError: The data can't be read.
@@ -519,7 +524,7 @@ def decode_target(data: bytes | None) -> Target | None:
 
 
 def kraft_controller(data: bytes | None) -> bool:
-    """Return True where ``/controller`` belongs to a KRaft controller (or can't be read, which permits no write).
+    """Return True if ``/controller`` belongs to a KRaft controller, or can't be read, which permits no write.
 
     Source: KIP-866; ControllerZNode.decode in ZkData.scala.
     """

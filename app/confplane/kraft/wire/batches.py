@@ -1,4 +1,4 @@
-"""Record batches (magic 2) of a log or a snapshot, as bytes of others: checked, and cut into records."""
+"""Record batches (magic 2) of a log or a snapshot, read from untrusted bytes: checked, and split into records."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _SIZE_BEHIND: Final = 12
 """The bytes of base offset and length, which the length does not count."""
 _CHECKED_FROM: Final = 21
-"""The checksum is of everything behind itself."""
+"""The checksum covers everything after itself."""
 _MAGIC: Final = 2
 _COMPRESSION: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _CONTROL: Final = 0x20
 _PIECE: Final = 128 * 1024
-"""Bytes that are checked between two reads of the clock."""
+"""Number of bytes that are checked between two reads of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Batch:
     last_offset: int
     leader_epoch: int
     control: bool
-    """True for records of the log itself: changes of the leader, begin and end of a snapshot."""
+    """True for records of the log itself: changes of the leader, start and end of a snapshot."""
     count: int
     base_timestamp: int
     max_timestamp: int
@@ -58,7 +58,7 @@ class Batch:
     end: int
 
     def records(self) -> Iterator[Record]:
-        """Cut the batch into its records.
+        """Split the batch into its records.
 
         Raises:
             WireError: A record is malformed.
@@ -68,7 +68,7 @@ class Batch:
             end = source.varint() + source.at
             if not source.at < end <= self.end:
                 raise WireError(_NAME, source.at, "a record is longer than its batch")
-            source.at += 1  # attributes, of which there are none
+            source.at += 1  # attributes, which are unused
             timestamp = self.base_timestamp + source.varint()
             offset = self.base_offset + source.varint()
             source.blob(end)  # the key
@@ -104,7 +104,7 @@ class _Cursor:
         raise WireError(_NAME, self.at, "a number of variable length exceeds 64 bits")
 
     def blob(self, end: int) -> bytes | None:
-        """Return bytes with their length in front, or None."""
+        """Return bytes preceded by their length, or None."""
         size = self.varint()
         if size < 0:
             return None
@@ -116,9 +116,10 @@ class _Cursor:
 
 
 async def batches(data: bytes) -> tuple[list[Batch], int]:
-    """Return the whole batches in ``data`` and the bytes that they take; the last may be cut off.
+    """Return the complete batches in ``data`` and their size in bytes; the last batch may be truncated.
 
-    Checksums are computed in slices, so that others run every :data:`~confplane.kraft.wire.message.SLICE_S` seconds.
+    Checksums are computed in slices, so that other tasks run every :data:`~confplane.kraft.wire.message.SLICE_S`
+    seconds.
 
     Raises:
         WireError: A batch is damaged, compressed, or of another format.

@@ -1,10 +1,10 @@
 """Kafka's primitive types as bytes.
 
 The rules are those of Kafka's protocol guide and of KIP-482 (compact lengths and tagged fields). :class:`Reader` and
-:class:`Writer` are of the flexible versions, :class:`PlainReader` and :class:`PlainWriter` of the versions before.
+:class:`Writer` are for flexible versions, :class:`PlainReader` and :class:`PlainWriter` for earlier versions.
 
-Bytes of others are never believed: a length or count is compared with the bytes that are left before anything is made
-of it. :class:`~confplane.kraft.wire.message.Message` makes one error of all failures.
+Received bytes are never trusted: a length or count is compared with the number of remaining bytes before it is used.
+:class:`~confplane.kraft.wire.message.Message` turns all failures into one error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RuleError(ValueError):
 
 
 class Reader:
-    """A position in bytes. ``at`` moves past a value once the value is read in full, so it is where a failure is."""
+    """A position in bytes. ``at`` moves past a value once the value is complete, so it is the place of a failure."""
 
     __slots__ = ("at", "data", "end")
 
@@ -72,7 +72,7 @@ class Reader:
         return value
 
     def boolean(self) -> bool:
-        """Return a byte as Kafka does: any but zero is true."""
+        """Return a byte as Kafka does: any value except zero is true."""
         value = self.data[self.at]
         self.at += 1
         return value != 0
@@ -138,7 +138,7 @@ class Reader:
         return count
 
     def skip_tags(self) -> None:
-        """Pass over tagged fields, of which none is known."""
+        """Skip tagged fields, all of which are unknown."""
         if self.data[self.at] == 0:
             self.at += 1
             return
@@ -153,7 +153,7 @@ class Reader:
         return count
 
     def tag(self) -> tuple[int, int]:
-        """Return a tag and the offset behind its field."""
+        """Return a tag and the offset after its field."""
         tag, at = self._varint(self.at)
         size, at = self._varint(at)
         if size > self.end - at:
@@ -162,7 +162,7 @@ class Reader:
         return tag, at + size
 
     def leave_tag(self, end: int) -> None:
-        """Go behind a tagged field, which may be longer than the known part."""
+        """Go to the end of a tagged field, which may be longer than the known part."""
         if self.at > end:
             raise RuleError("a tagged field is longer than announced")
         self.at = end
@@ -217,10 +217,10 @@ class PlainReader(Reader):
         return self._take(size).decode()
 
     def skip_tags(self) -> None:
-        """Do nothing: there are none."""
+        """Do nothing: there are no tags."""
 
     def tag_count(self) -> int:
-        """Return 0: there are none."""
+        """Return 0: there are no tags."""
         return 0
 
     def _size(self) -> int:
@@ -313,4 +313,4 @@ class PlainWriter(Writer):
         self.int32(-1 if count is None else count)
 
     def tags(self, *fields: tuple[int, Writer]) -> None:
-        """Do nothing: there are none."""
+        """Do nothing: there are no tags."""

@@ -1,4 +1,4 @@
-"""One connection to one node: versions, logins, deadlines, over frames."""
+"""One connection to one node: versions, logins and deadlines on top of frames."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ if TYPE_CHECKING:
     from confplane.kraft.wire.sasl import SaslLogin
 
     Steps = Callable[[bytes, int, int], Generator[None, None, _T]]
-    """A reading of bytes, by a version, from an offset on; it pauses after each element."""
+    """Reads bytes of a version, starting at an offset. It pauses after each element."""
 
 _AT_ONCE: Final = 64 * 1024
-"""Answers up to this size are decoded at once, in about the time of a slice."""
+"""Responses up to this size are decoded at once, in about the time of a slice."""
 _DIGESTED: Final = 1024 * 1024
 """Bytes whose digest takes about the time of a slice."""
 _LEAST_SESSION_S: Final = 1.05
-"""Brokers refuse a login that follows another within a second on the same connection."""
+"""Least seconds between logins: brokers refuse a login that follows another within a second on the same connection."""
 _SESSION_SHARES: Final = (0.85, 0.95)
 """The part of a session's lifetime after which to log in again, as Java's clients do (KIP-368)."""
 _ERROR_AT: Final = 4
-"""The offset of the error code in an answer to ApiVersions, whose header is never flexible (KIP-511)."""
+"""The offset of the error code in a response to ApiVersions, whose header is never flexible (KIP-511)."""
 SOFTWARE: Final = "confplane"
 
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """An answer as bytes."""
+    """A response as bytes."""
 
     api: str
-    """The API, as Kafka spells it."""
+    """The API, as spelled by Kafka."""
     data: bytes = field(repr=False)
     at: int
-    """The offset behind the header."""
+    """The offset after the header."""
     version: int
 
     async def read(self, steps: Steps[_T]) -> _T:
-        """Return the message by its reading, such as ``steps`` of its class; a long answer is read in slices."""
+        """Return the message as read by ``steps``, usually those of its class. A long response is read in slices."""
         reading = steps(self.data, self.version, self.at)
         return run(reading) if len(self.data) <= _AT_ONCE else await run_in_slices(reading)
 
     async def digest(self, skip: int = 0) -> bytes:
-        """Return a digest of the message without its first ``skip`` bytes; others run between the pieces."""
+        """Return a digest of the message without its first ``skip`` bytes; other tasks run between the pieces."""
         made, rest = hashlib.blake2b(digest_size=16), memoryview(self.data)[self.at + skip :]
         for start in range(0, len(rest), _DIGESTED):
             made.update(rest[start : start + _DIGESTED])
@@ -77,7 +77,7 @@ class RawResponse:
 
 
 class KraftConnection:
-    """An open connection; :meth:`open` makes one. Any number of tasks may call at once, on one event loop."""
+    """An open connection; :meth:`open` creates one. Any number of tasks may use it concurrently, on one event loop."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -101,12 +101,12 @@ class KraftConnection:
         """Connect, agree on versions, log in.
 
         Args:
-            address: The node's.
+            address: The node's address.
             options: TLS, login, limits.
             deadline: On ``time.monotonic()``'s clock.
 
         Raises:
-            UnreachableError: There is no connection in time; UntrustedError for the sake of its certificate.
+            UnreachableError: There is no connection in time; UntrustedError if the certificate is the reason.
             LoginError: The login is refused.
             UnsupportedError: The node is too old.
             ProtocolError: The node does not speak Kafka's protocol.
@@ -125,24 +125,24 @@ class KraftConnection:
         return made
 
     async def close(self) -> None:
-        """Close; waiting callers get an error."""
+        """Close. Waiting callers get an error."""
         await self._frames.close()
 
     # -- calls
 
     async def call(self, request: Message, answer: type[_M], deadline: float) -> _M:
-        """Send a request and return its answer, whose error codes are the caller's to read.
+        """Send a request and return its response. Its error codes are not checked.
 
         Raises:
-            UnreachableError: The connection is lost, or no answer is there in time; then the connection is closed.
-            UnsupportedError: The node has no version of the request that this client speaks.
-            ProtocolError: The answer is malformed; the connection is closed.
+            UnreachableError: The connection is lost, or there is no response in time; the connection is then closed.
+            UnsupportedError: The node has no version of the request that this client supports.
+            ProtocolError: The response is malformed; the connection is closed.
         """
         received = await self.ask(request, answer, deadline)
         return await self.read(received, answer.steps)
 
     async def ask(self, request: Message, answer: type[Message], deadline: float) -> RawResponse:
-        """Send a request and return its answer as bytes; errors are those of :meth:`call`."""
+        """Send a request and return its response as bytes. Errors are those of :meth:`call`."""
         version = self.version(request)
         async with self._until(deadline, request.NAME, _api(request)), self._slots:
             await self._renewed(deadline)
@@ -150,7 +150,7 @@ class KraftConnection:
         return RawResponse(_api(request), data, self._behind_header(data, answer, version), version)
 
     async def read(self, received: RawResponse, steps: Steps[_T]) -> _T:
-        """Return the message of an answer; a malformed answer closes the connection.
+        """Return the message of a response. A malformed response closes the connection.
 
         Raises:
             WireError: It is malformed.
@@ -164,7 +164,7 @@ class KraftConnection:
         return found
 
     def leave(self, received: RawResponse) -> None:
-        """Leave an answer unread: its bytes are those of an earlier answer without an error."""
+        """Leave a response unread: its bytes are those of an earlier response without an error."""
         self._options.requests.repeated(received.api)
 
     def _malformed(self, api: str, error: WireError) -> None:
@@ -172,10 +172,10 @@ class KraftConnection:
         self._frames.fail(ProtocolError(f"{self.address} sent a malformed answer: {error}"))
 
     def version(self, request: Message) -> int:
-        """Return the newest version of a request that both sides speak.
+        """Return the newest version of a request that both sides support.
 
         Raises:
-            UnsupportedError: There is none.
+            UnsupportedError: There is no such version.
         """
         low, high = request.VERSIONS[0], request.VERSIONS[-1]
         key = request.API_KEY if request.API_KEY is not None else -1
@@ -191,7 +191,7 @@ class KraftConnection:
         return version
 
     def has(self, kind: type[Message]) -> range:
-        """Return the versions of a request that both sides speak, an empty range for none."""
+        """Return the versions of a request that both sides support, or an empty range."""
         low, high = self._versions.get(-1 if kind.API_KEY is None else kind.API_KEY, (0, -1))
         return range(max(low, kind.VERSIONS[0]), min(high, kind.VERSIONS[-1]) + 1)
 
@@ -199,12 +199,13 @@ class KraftConnection:
         """Ask for the node's APIs, its features and its metadata offset (``finalized_features_epoch``)."""
         request = ApiVersionsRequest(SOFTWARE, self._options.software_version)
         async with self._until(deadline, request.NAME, _api(request)), self._slots:
-            # A node answers nothing but a login amid one, and closes the connection at the end of a session.
+            # During a login a node answers only requests of the login, and it closes the connection at the end of a
+            # session.
             await self._renewed(deadline)
             version = min(self._versions.get(18, (0, 4))[1], 4)
             data = await self._exchange(request, version)
             if data[_ERROR_AT : _ERROR_AT + 2] == struct.pack(">h", errors.UNSUPPORTED_VERSION):
-                # KIP-511: the answer to an unknown version is of version 0, and names the known versions.
+                # KIP-511: the response to an unknown version is of version 0, and contains the known versions.
                 known = {each.api_key: each for each in self._parsed(data, 0).api_keys}
                 version = min(known[18].max_version, 4) if 18 in known else 0  # noqa: PLR2004 - ApiVersions itself
                 data = await self._exchange(request, version)
@@ -225,7 +226,7 @@ class KraftConnection:
     # -- logins
 
     async def _renewed(self, deadline: float) -> None:
-        """Log in again where the session ends soon; requests wait meanwhile."""
+        """Log in again if the session ends soon. Requests wait in the meantime."""
         login = self._options.login
         while login is not None and (self._relogin.locked() or self._expires()):
             async with self._relogin:
@@ -293,7 +294,7 @@ class KraftConnection:
             async with asyncio.timeout(deadline - time.monotonic()):
                 yield
         except TimeoutError:
-            # Answers come in the order of their requests: those that follow would wait for the missing answer.
+            # Responses come in the order of their requests: those that follow would wait for the missing response.
             error = UnreachableError(f"{self.address} did not answer in time ({what}).")
             if api is not None:
                 self._options.requests.failed(api, TIMEOUT)

@@ -1,9 +1,11 @@
-"""CRC-32C (Castagnoli), by which Kafka checks record batches; the standard library has CRC-32 of another polynomial.
+"""CRC-32C (Castagnoli), which Kafka uses for record batches.
+
+The standard library has CRC-32 of another polynomial.
 
 Long data are cut into lanes of equal length whose registers advance together, a byte of each lane in one step: the four
-bytes of all registers are four long numbers, and ``bytes.translate`` looks up all lanes at once. Since the checksum is
-linear, the lanes' registers are then joined, each moved on by the length of a lane. That is about 40 times as fast as a
-loop over bytes.
+bytes of all registers are four long numbers, and ``bytes.translate`` looks up all lanes at once. Because the checksum
+is linear, the lanes' registers are then joined, each advanced by the length of a lane. That is about 40 times as fast
+as a loop over bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def _planes() -> list[bytes]:
 
 @functools.cache
 def _moves() -> list[list[int]]:
-    """Return, for each byte of a register, its part of the register that a lane of zeros later is there."""
+    """Return, for each byte of a register, its part of the register after a further lane of zeros."""
     bits = [_by_bytes(bytes(_LANE), 1 << bit) for bit in range(32)]
     made = []
     for first in range(0, 32, 8):
@@ -79,7 +81,7 @@ def _by_lanes(data: bytes, register: int) -> int:
 
 
 def crc32c(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the checksum of bytes that follow the bytes with the checksum ``before``."""
+    """Return the checksum of bytes that follow bytes with the checksum ``before``."""
     register, at = before ^ _ALL, 0
     while len(data) - at >= _LANE * _LEAST_LANES:
         size = min((len(data) - at) // _LANE, _MOST_LANES) * _LANE

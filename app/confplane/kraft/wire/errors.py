@@ -1,14 +1,14 @@
-"""Errors of the wire: each says what happened and what to do, and none of them holds a secret.
+"""Errors of the wire protocol: each reports what happened and what to do, and none contains a secret.
 
 =========================  ==========================================================================================
-:class:`UnreachableError`  no connection, a lost connection, or no answer in time: try again, elsewhere, or later
+:class:`UnreachableError`  no connection, a lost connection, or no response in time: try again, elsewhere, or later
 :class:`UntrustedError`    the broker's certificate is not trusted
 :class:`KraftLoginError`   the broker refuses the login
-:class:`RightsError`       the broker refuses a request for want of a right
-:class:`UnsupportedError`  the broker has no version of an API that this client speaks
-:class:`WrongClusterError` the broker belongs to another cluster; nothing but its cluster's id was asked of it
+:class:`RightsError`       the broker refuses a request because a right is missing
+:class:`UnsupportedError`  the broker has no version of an API that this client supports
+:class:`WrongClusterError` the broker belongs to another cluster; only its cluster's id was requested
 :class:`ProtocolError`     the bytes are not Kafka's protocol; :class:`WireError` is of a message
-:class:`AnswerError`       the broker answers a request with any other error
+:class:`AnswerError`       the broker returns any other error for a request
 =========================  ==========================================================================================
 """
 
@@ -67,9 +67,9 @@ NAMES: Final = {
     104: "INCONSISTENT_CLUSTER_ID",
     129: "REBOOTSTRAP_REQUIRED",
 }
-"""Kafka's names of the error codes that describes, alters and fetches are answered with."""
+"""Kafka's names of the error codes that describes, alters and fetches return."""
 PASSING: Final = frozenset({5, 6, 7, 8, 13, 14, 41, 56, 74, 75})
-"""Codes that pass by themselves, or are another node's business."""
+"""Codes of temporary errors, or of errors that another node would not return."""
 
 
 class KraftError(Exception):
@@ -77,7 +77,7 @@ class KraftError(Exception):
 
 
 class UnreachableError(KraftError):
-    """A node does not answer: no connection, a lost connection, or none of its answers in time."""
+    """A node does not respond: no connection, a lost connection, or no response in time."""
 
 
 class UntrustedError(UnreachableError):
@@ -89,12 +89,12 @@ class KraftLoginError(KraftError):
 
 
 class RightsError(KraftError):
-    """A node refuses a request for want of a right.
+    """A node refuses a request because a right is missing.
 
     Args:
         what: The request or resource.
         code: 29, 30 or 31: the right is missing on a topic, a group or the cluster.
-        said: The node's own words.
+        said: The node's own message.
     """
 
     def __init__(self, what: str, code: int, said: str | None = None) -> None:
@@ -104,14 +104,14 @@ class RightsError(KraftError):
 
 
 class UnsupportedError(KraftError):
-    """A node has no version of an API that this client speaks."""
+    """A node has no version of an API that this client supports."""
 
 
 class WrongClusterError(KraftError):
     """A node belongs to another cluster.
 
     Args:
-        address: The node's.
+        address: The node's address.
         expected: The id of the cluster that is meant.
         found: The id of the node's cluster.
     """
@@ -130,11 +130,11 @@ class ProtocolError(KraftError):
 
 
 class WireError(ProtocolError):
-    """Bytes that are no message, or a message that has no bytes.
+    """Bytes that can't be read as a message, or a message that can't be written as bytes.
 
     Args:
-        name: The message, as Kafka spells it.
-        at: The offset in bytes at which reading ended; None where a message was written.
+        name: The message, as spelled by Kafka.
+        at: The offset in bytes at which reading ended; None if a message was written.
         why: The broken rule.
     """
 
@@ -145,12 +145,12 @@ class WireError(ProtocolError):
 
 
 class AnswerError(KraftError):
-    """A node answers with an error.
+    """A node returns an error.
 
     Args:
         what: The request or resource.
         code: Kafka's number of the error.
-        said: The node's own words.
+        said: The node's own message.
     """
 
     def __init__(self, what: str, code: int, said: str | None = None) -> None:
@@ -158,7 +158,7 @@ class AnswerError(KraftError):
         self.what = what
         self.code = code
         self.passing = code in PASSING
-        """True for an error that passes by itself, or that another node would not have."""
+        """True for a temporary error, or one that another node would not return."""
 
 
 def name_of(code: int) -> str:

@@ -1,4 +1,4 @@
-"""Frames on a socket: requests go out with a number, and each answer finds the request of its number."""
+"""Frames on a socket: requests are sent with a number, and each response is matched to the request by its number."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 _READ_AHEAD: Final = 1024 * 1024
 _FIRST_FRAME: Final = 1024 * 1024
-"""The largest frame before the login, in bytes: nothing but versions is answered by then."""
+"""The largest frame before the login, in bytes: only responses about versions are expected until then."""
 _NUMBER_BYTES: Final = 4
 _CLOSE_S: Final = 1.0
-"""The time that a peer has for the end of TLS."""
+"""The time limit for a peer to end TLS."""
 
 
 class FrameStream:
-    """A socket to one node, and the requests that wait for their answers. One event loop only."""
+    """A socket to one node, and the requests that wait for their responses. One event loop only."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
         self.error: KraftError | None = None
-        """The reason of the connection's end; every call gets this error."""
+        """The reason why the connection ended. Every call raises this error."""
         self.idle = asyncio.Event()
-        """Set while no request waits for its answer."""
+        """Set while no request waits for its response."""
         self.idle.set()
         self._options = options
         self._numbers = itertools.count(1)
@@ -45,7 +45,7 @@ class FrameStream:
         """Connect, with TLS if the options have it.
 
         Raises:
-            UnreachableError: There is no connection; UntrustedError for the sake of the certificate.
+            UnreachableError: There is no connection; UntrustedError if the certificate is the reason.
         """
         try:
             context = None if self._options.tls is None else self._options.tls()
@@ -62,12 +62,12 @@ class FrameStream:
             ) from None
         except ssl.SSLError as error:
             raise UnreachableError(f"TLS with {self.address} failed: {error.reason or error}.") from None
-        except (OSError, ValueError, OverflowError) as error:  # OverflowError: no port is below 0 or above 65535
+        except (OSError, ValueError, OverflowError) as error:  # OverflowError: the port is below 0 or above 65535
             raise UnreachableError(f"There is no connection to {self.address}: {error}.") from None
         self._task = asyncio.create_task(self._read(reader), name=f"kafka {self.address}")
 
     def trust(self) -> None:
-        """Accept answers of full size from now on: the login is done."""
+        """Accept responses of full size from now on, because the login is complete."""
         self._most_bytes = self._options.most_bytes
         self._trusted = True
 
@@ -76,10 +76,10 @@ class FrameStream:
         return next(self._numbers) & 0x7FFFFFFF
 
     async def exchange(self, number: int, frame: bytes) -> bytes:
-        """Send a request with its length in front, and return the answer, which begins with the number.
+        """Send a request preceded by its length, and return the response, which begins with the number.
 
         Raises:
-            KraftError: The connection has ended, by :attr:`error`.
+            KraftError: The connection has ended; the error is :attr:`error`.
         """
         if self.error is not None or self._writer is None:
             raise self.error or UnreachableError(f"There is no connection to {self.address}.")
@@ -96,11 +96,11 @@ class FrameStream:
             return answer
         finally:
             if self._waiting.pop(number, None) is not None:
-                self._given_up.add(number)  # the caller was cancelled; the answer may still come
+                self._given_up.add(number)  # the caller was cancelled; the response may still arrive
                 self._rest()
 
     def fail(self, error: KraftError) -> None:
-        """End the connection: every caller, waiting or to come, gets this error."""
+        """End the connection. Every waiting or later caller gets this error."""
         if self.error is not None:
             return
         self.error = error
@@ -109,18 +109,18 @@ class FrameStream:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # a caller may be gone
+                future.exception()  # a caller may have been cancelled
         if self._writer is not None:
             self._writer.close()
 
     async def close(self) -> None:
-        """End the connection and wait for the end."""
+        """End the connection and wait until it is closed."""
         self.fail(UnreachableError(f"The connection to {self.address} was closed."))
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._writer is not None:
-            # A peer that is gone or silent keeps no close waiting.
+            # A peer that is gone or silent does not delay the close.
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._writer.wait_closed()
@@ -134,7 +134,7 @@ class FrameStream:
             self.idle.set()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Hand each frame to its caller, until the connection ends."""
+        """Pass each frame to its caller, until the connection ends."""
         try:
             while self.error is None:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))

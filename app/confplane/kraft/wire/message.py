@@ -1,4 +1,4 @@
-"""The base of all generated messages: requests to bytes, answers and records from bytes, at once or in slices."""
+"""The base of all generated messages: requests to bytes, responses and records from bytes, at once or in slices."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 SLICE_S: Final = 0.002
-"""The time for which a decoding holds the event loop, in seconds, before others run."""
+"""The time in seconds for which decoding blocks the event loop before other tasks run."""
 
 
 class Message:
-    """A whole request, answer or record.
+    """A whole request, response or record.
 
-    Generated classes fill in the class variables and one private method: requests are written, all others are read.
+    Generated classes fill in the class variables and one private method: requests are written, all other messages are
+    read.
     """
 
     __slots__ = ()
 
     NAME: ClassVar[str]
-    """As Kafka spells the message."""
+    """The name of the message, as spelled by Kafka."""
     API_KEY: ClassVar[int | None]
-    """The number of the API or of the kind of record; None for the records of the log itself."""
+    """The number of the API or of the kind of record; None for records of the log itself."""
     VERSIONS: ClassVar[range]
     """The versions that can be written and read."""
     FLEXIBLE_FROM: ClassVar[int | None]
-    """The first flexible version, None where there is none."""
+    """The first flexible version, None if there is none."""
 
     def _write(self, out: Writer, version: int) -> None:
         raise NotImplementedError
@@ -53,7 +54,7 @@ class Message:
         """Return the message as bytes, without its header.
 
         Raises:
-            WireError: The version is unknown, or has no place for a field, or a value is out of range.
+            WireError: The version is unknown, or can't represent a field, or a value is out of range.
         """
         self._check(version)
         out = Writer() if self.flexible(version) else PlainWriter()
@@ -68,7 +69,7 @@ class Message:
         """Return the message that ``data`` holds from ``at`` to its end.
 
         Raises:
-            WireError: The bytes are no such message; the error names message and offset.
+            WireError: The bytes are not such a message; the error names message and offset.
         """
         return run(cls.steps(data, version, at))
 
@@ -86,7 +87,7 @@ class Message:
 
 
 def guarded(name: str, reader: Reader, steps: Generator[None, None, _T]) -> Generator[None, None, _T]:
-    """Run the reading of a whole message; each failure is a WireError with the message's name and the offset."""
+    """Run the reading of a whole message. Each failure becomes a WireError with the message's name and the offset."""
     try:
         value = yield from steps
         if reader.at != reader.end:
@@ -110,7 +111,7 @@ def run(steps: Generator[None, None, _T]) -> _T:
 
 
 async def run_in_slices(steps: Generator[None, None, _T]) -> _T:
-    """Return the result of a reading in steps, and let others run every :data:`SLICE_S` seconds."""
+    """Return the result of a reading in steps, and let other tasks run every :data:`SLICE_S` seconds."""
     until = time.perf_counter() + SLICE_S
     while True:
         try:

@@ -28,13 +28,13 @@ class Address:
         """Return the address of ``host:port`` or ``[::1]:port``.
 
         Raises:
-            ValueError: It is neither.
+            ValueError: The text has neither form.
         """
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            host = ""  # an address of IPv6 without its brackets: which part is the port?
+            host = ""  # an IPv6 address without brackets, whose port is ambiguous
         digits = port.isascii() and port.isdecimal() and len(port) < 6  # noqa: PLR2004 - of the greatest port
         if not colon or not host or not digits or int(port) not in _PORTS:
             raise ValueError(f"{text!r} is not an address; write host:port, such as kafka1:9092 or [::1]:9092")
@@ -46,18 +46,18 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The same for all connections to a cluster."""
+    """Options that are the same for all connections to a cluster."""
 
     client_id: str = "confplane"
     """Shown in the brokers' logs and metrics, and an entity of quotas."""
     software_version: str = "1"
     tls: Callable[[], ssl.SSLContext] | None = None
-    """Makes the context of each connection, so that replaced files are read."""
+    """Creates the context of each connection, so that replaced files are read."""
     login: Callable[[], SaslLogin] | None = field(default=None, repr=False)
-    """Makes the login of each connection, and of each renewal."""
+    """Creates the login of each connection, and of each renewal."""
     most_bytes: int = 256 * 1024 * 1024
-    """The largest answer, in bytes. A describe of all quotas takes about 93 bytes for an entity."""
+    """The largest response in bytes. A describe of all quotas takes about 93 bytes per entity."""
     in_flight: int = 8
-    """Requests at once on one connection; a node answers them one after the other."""
+    """Concurrent requests on one connection. A node processes them one after the other."""
     requests: RequestCounts = field(default_factory=RequestCounts, repr=False, compare=False)
     """Counts the requests of all connections."""

@@ -1,7 +1,7 @@
-"""The answer with all client quotas, read entry by entry in one pass: about 93 bytes an entity, 100,000 at a time.
+"""The response with all client quotas, read entry by entry in one pass: about 93 bytes an entity, 100,000 at a time.
 
-The generated message would make four objects of each entity, which takes four times as long. Its reading is the rule,
-and the way for every entry that is unusual: long names, many quotas, tagged fields, version 0.
+The generated message would create four objects for each entity, which takes four times as long. Its reading defines the
+format, and is used for every unusual entry: long names, many quotas, tagged fields, version 0.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 _LONG: Final = 127
-"""Lengths above take more than one byte."""
+"""Greater lengths take more than one byte."""
 _FLOAT64: Final = struct.Struct(">d")
 _LEAST_ENTRY: Final = 3
 _MOST_WORDS: Final = 64
-"""Types and keys that are kept as one text each; there are eight in Kafka 4.4."""
+"""The limit of types and keys that are cached as one text each; there are eight in Kafka 4.4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class QuotaEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotasAnswer:
-    """An answer to a describe of quotas."""
+    """A response to a describe of quotas."""
 
     error_code: int
     error_message: str | None
@@ -45,10 +45,10 @@ class QuotasAnswer:
 
 
 def steps(data: bytes, version: int, at: int) -> Generator[None, None, QuotasAnswer]:
-    """Read an answer and pause after each entry; for ``run`` and ``run_in_slices`` of the codec.
+    """Read a response and pause after each entry; for ``run`` and ``run_in_slices`` of the codec.
 
     Raises:
-        WireError: The bytes are no such answer.
+        WireError: The bytes are not such a response.
     """
     if version == 0:
         answer = yield from DescribeClientQuotasResponse.steps(data, version, at)
@@ -76,9 +76,9 @@ def _entry(entry: EntryData) -> QuotaEntry:
 
 
 def _usual(reader: Reader, words: dict[bytes, str]) -> QuotaEntry | None:  # noqa: C901, PLR0911 - one pass, no calls
-    """Return the next entry; None, with the reader where it was, for an entry that is unusual or cut off.
+    """Return the next entry. For an unusual or truncated entry, return None and leave the reader in place.
 
-    A length that points behind the bytes is seen by the next byte, which is missing: every part ends with a tag count.
+    A length that exceeds the bytes is detected at the next byte, which is missing: every part ends with a tag count.
     """
     data, at = reader.data, reader.at
     count = data[at]

@@ -1,4 +1,4 @@
-"""Logins: SASL's SCRAM (RFC 5802), PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628), as Kafka carries them."""
+"""Logins: SASL's SCRAM (RFC 5802), PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628), as implemented by Kafka."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     Send = Callable[[bytes], Awaitable[bytes]]
-    """Sends the client's message and returns the server's. It raises LoginError where the server refuses."""
+    """Sends the client's message and returns the server's. It raises LoginError if the server refuses."""
 
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_MOST_ITERATIONS: Final = 1_000_000  # half a second; Kafka's own are 4096 at least and 16384 at most
+_MOST_ITERATIONS: Final = 1_000_000  # half a second; Kafka's own values are from 4096 to 16384
 
 
 class SaslLogin(Protocol):
@@ -27,10 +27,10 @@ class SaslLogin(Protocol):
 
     @property
     def mechanism(self) -> str:
-        """As Kafka names it, such as ``SCRAM-SHA-512``."""
+        """The mechanism as named by Kafka, such as ``SCRAM-SHA-512``."""
 
     async def run(self, send: Send) -> None:
-        """Exchange messages until the server is content.
+        """Exchange messages until the server accepts the login.
 
         Raises:
             LoginError: The server does not prove that it knows the password, or its message is malformed.
@@ -39,24 +39,24 @@ class SaslLogin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A user and a password as they are: for TLS only."""
+    """A user and a password in plain text, for TLS only."""
 
     username: str
     password: str = field(repr=False)
     mechanism: str = "PLAIN"
 
     async def run(self, send: Send) -> None:
-        """Send both."""
+        """Send the user and the password."""
         await send(f"\0{self.username}\0{self.password}".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Scram:
-    """A user and a password that is proven and not sent. The server proves that it knows the password too.
+    """A user and a password. The client proves that it knows the password without sending it, and so does the server.
 
     Args:
-        username: Its name; Kafka takes it as it is, without SASLprep.
-        password: Its password.
+        username: The user's name. Kafka uses it unchanged, without SASLprep.
+        password: The user's password.
         mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
     """
 
@@ -114,14 +114,17 @@ def _server_signature(message: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """An access token, asked for at each login."""
+    """An access token, requested at each login."""
 
     token: Callable[[], str] = field(repr=False)
     """Returns the token; called once for each login, so a token in a file may be replaced at any time."""
     mechanism: str = "OAUTHBEARER"
 
     async def run(self, send: Send) -> None:
-        """Send the token; a server that refuses it answers with a text, which is acknowledged before it fails."""
+        """Send the token.
+
+        A server that refuses it responds with a text, which the client acknowledges before the login fails.
+        """
         token = self.token().strip()
         if not token or any(not 33 <= ord(letter) <= 126 for letter in token):  # noqa: PLR2004 - visible ASCII
             raise KraftLoginError(

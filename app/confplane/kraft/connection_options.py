@@ -75,7 +75,7 @@ def _first_line(setting: str, file: Path) -> str:
     """Return the first line of a file with a secret.
 
     Raises:
-        LoginError: The file can't be read, or has no first line.
+        KraftLoginError: The file can't be read, or has no first line.
     """
     try:
         line = file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")

@@ -73,8 +73,8 @@ class PermissionProbe:
 
         Raises:
             UnreachableError: No broker responds.
-            LoginError: The login is refused.
-            OtherClusterError: A broker belongs to another cluster.
+            KraftLoginError: The login is refused.
+            WrongClusterError: A broker belongs to another cluster.
         """
         await self._client.brokers(self._by(deadline))
         tries: dict[KraftEntityType, Callable[[float], Awaitable[str]]] = {

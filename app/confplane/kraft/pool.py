@@ -107,7 +107,7 @@ class ConnectionPool:
         Raises:
             UnreachableError: No node is reachable. Failed nodes are not tried again for a while, 0.1 s at first and at
                 most 10 s.
-            LoginError, OtherClusterError, ProtocolError, UnsupportedError: As reported by the first node that is
+            KraftLoginError, WrongClusterError, ProtocolError, UnsupportedError: As reported by the first node that is
                 reached.
         """
         last: UnreachableError | None = None
@@ -190,7 +190,7 @@ class ConnectionPool:
         """Ask a node for its cluster's id and, if it is a broker, for the brokers that are alive.
 
         Raises:
-            OtherClusterError: The node belongs to another cluster.
+            WrongClusterError: The node belongs to another cluster.
         """
         if self._controllers:
             request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)

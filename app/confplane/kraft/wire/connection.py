@@ -107,7 +107,7 @@ class KraftConnection:
 
         Raises:
             UnreachableError: There is no connection in time; UntrustedError if the certificate is the reason.
-            LoginError: The login is refused.
+            KraftLoginError: The login is refused.
             UnsupportedError: The node is too old.
             ProtocolError: The node does not speak Kafka's protocol.
         """

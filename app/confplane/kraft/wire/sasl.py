@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     Send = Callable[[bytes], Awaitable[bytes]]
-    """Sends the client's message and returns the server's. It raises LoginError if the server refuses."""
+    """Sends the client's message and returns the server's. It raises KraftLoginError if the server refuses."""
 
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MOST_ITERATIONS: Final = 1_000_000  # half a second; Kafka's own values are from 4096 to 16384
@@ -33,7 +33,7 @@ class SaslLogin(Protocol):
         """Exchange messages until the server accepts the login.
 
         Raises:
-            LoginError: The server does not prove that it knows the password, or its message is malformed.
+            KraftLoginError: The server does not prove that it knows the password, or its message is malformed.
         """
 
 

@@ -23,6 +23,7 @@ from tests.support import fork_server, servers, spark_classes, tools
 from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
 from tests.support.sampling import FULL_SIZE
+from tests.support.signals import start_children_with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -210,8 +211,10 @@ class IdleReaper:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the hooks that pytest does not call in a conftest file, and let no process interrupt another one.
 
-    Servers that tests start inherit the policy, under which processes are switched half as often.
+    Servers that tests start inherit the policy, under which processes are switched half as often. They do not inherit
+    that SIGINT is ignored, as it is in the background of a shell script.
     """
+    start_children_with_defaults()
     config.pluginmanager.register(IdleReaper(), "idle_reaper")
     if sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -319,6 +319,7 @@ class _Job:
         if os.getppid() != self._parent:
             os._exit(1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for number, file in self._files.items():
             os.dup2(file, number)
             os.close(file)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 import psutil
 
 from tests.support import fork_server
+from tests.support.signals import ignoring_sigint
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def program(
     environment: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
     forks: bool = False,
+    ignores_sigint: bool = False,
 ) -> Iterator[Program]:
     """Run a program of this Python in a process group of its own; at the end kill it and all that descends from it.
 
@@ -89,6 +91,7 @@ def program(
         environment: More variables.
         cwd: Where it runs.
         forks: Run a module, in the root, as a fork of the process that has imported it, without a group of its own.
+        ignores_sigint: Start it with SIGINT ignored, as a shell script starts a background job. Not for forks.
     """
     more = environment or {}
     reading, writing = os.pipe()
@@ -98,14 +101,15 @@ def program(
             _, module, *rest = map(str, arguments)
             process = fork_server.start(module, rest, environment={**os.environ, **more}, stdout=output, stderr=output)
         else:
-            process = subprocess.Popen(
-                [sys.executable, *arguments],
-                stdout=output,
-                stderr=output,
-                cwd=cwd,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more},
-                start_new_session=True,
-            )
+            with ignoring_sigint() if ignores_sigint else contextlib.nullcontext():
+                process = subprocess.Popen(
+                    [sys.executable, *arguments],
+                    stdout=output,
+                    stderr=output,
+                    cwd=cwd,
+                    env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more},
+                    start_new_session=True,
+                )
     running = Program(process, os.fdopen(reading, encoding="utf-8"))
     try:
         yield running

@@ -30,7 +30,7 @@ import org.apache.kafka.common.utils.AppInfoParser;
  * Settings of one Kafka client that follow its dynamic configs: the contract of docs/clients.md, with the JDK alone.
  *
  * <p>As a program, a producer and a consumer that follow theirs. They send and read a record each tenth of a second,
- * until a line of input:
+ * until a line of input, Ctrl-C or SIGTERM. The consumer's group is {@code GROUP}, by default {@code example}:
  *
  * <pre>
  * export CONFPLANE=http://127.0.0.1:8080 TOKEN=... KAFKA=localhost:9092
@@ -392,6 +392,23 @@ public final class DynamicConfigs implements AutoCloseable {
         return made;
     }
 
+    /** Has Ctrl-C and SIGTERM, which containers get, end the loop of the main thread, and waits for its end. */
+    private static final class Stop {
+        volatile boolean requested;
+
+        Stop() {
+            Thread main = Thread.currentThread();
+            Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+                requested = true;
+                try {
+                    main.join();
+                } catch (InterruptedException error) {
+                    Thread.currentThread().interrupt();
+                }
+            }));
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         String user = arguments[0];
         String topic = arguments[1];
@@ -399,7 +416,9 @@ public final class DynamicConfigs implements AutoCloseable {
         Map<String, String> common = Map.of(
                 "bootstrap.servers", System.getenv("KAFKA"), "client.id", "example", "metadata.max.age.ms", "1000");
         Map<String, String> reading = new LinkedHashMap<>(common);
-        reading.putAll(Map.of("group.id", "example", "auto.offset.reset", "earliest"));
+        String group = System.getenv().getOrDefault("GROUP", "example");
+        reading.putAll(Map.of("group.id", group, "auto.offset.reset", "earliest"));
+        Stop stop = new Stop();
         try (var ofProducer = new DynamicConfigs(Kind.PRODUCER, common, cluster, System.getenv("TOKEN"), user);
                 var ofConsumer = new DynamicConfigs(Kind.CONSUMER, reading, cluster, System.getenv("TOKEN"), user)) {
             Map<String, String> produces = ofProducer.settings();
@@ -409,7 +428,7 @@ public final class DynamicConfigs implements AutoCloseable {
             ofProducer.runs(produces);
             ofConsumer.runs(consumes);
             long rested = System.nanoTime();
-            for (int number = 0; System.in.available() == 0; number++) {
+            for (int number = 0; !stop.requested && System.in.available() == 0; number++) {
                 if (produces != ofProducer.settings()) {
                     produces = ofProducer.settings();
                     KafkaProducer<String, String> next = producer(produces);

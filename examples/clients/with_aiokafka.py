@@ -1,4 +1,4 @@
-"""A producer and a consumer of aiokafka that follow their dynamic configs, until an interrupt.
+"""A producer and a consumer of aiokafka that follow their dynamic configs, until Ctrl-C or SIGTERM.
 
 ::
 
@@ -6,13 +6,14 @@
     python examples/clients/with_aiokafka.py alice orders
 
 The first argument is the user as whom the clients log in to Kafka, the second a topic. Each tenth of a second a record
-is sent and read.
+is sent and read, by a consumer of the group ``GROUP``, by default ``example``.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 
 from confplane.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig, Service
@@ -21,11 +22,14 @@ from confplane.client.dynamic.adapters.aiokafka import swapped_consumer, swapped
 
 async def main(user: str, topic: str) -> None:
     """Send and read."""
+    # SIGTERM, which containers get, cancels the task as Ctrl-C does, also if the process ignores SIGINT.
+    if (task := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])
     common = {"bootstrap_servers": os.environ["KAFKA"], "client_id": "example", "metadata_max_age_ms": 1000}
     of_producer = AsyncDynamicProducerConfig(common, library=AIOKAFKA, service=service)
     of_consumer = AsyncDynamicConsumerConfig(
-        {**common, "group_id": "example", "auto_offset_reset": "earliest"},
+        {**common, "group_id": os.environ.get("GROUP", "example"), "auto_offset_reset": "earliest"},
         library=AIOKAFKA,
         service=service,
         spread_s=1,  # a minute, rather, where a group has many members
@@ -52,5 +56,5 @@ async def main(user: str, topic: str) -> None:
 
 logging.basicConfig(level=logging.WARNING)
 logging.getLogger("confplane.client.dynamic").setLevel(logging.INFO)
-with contextlib.suppress(KeyboardInterrupt):
+with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
     asyncio.run(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A producer and a consumer of confluent-kafka that follow their dynamic configs, until an interrupt.
+"""A producer and a consumer of confluent-kafka that follow their dynamic configs, until Ctrl-C or SIGTERM.
 
 ::
 
@@ -6,12 +6,13 @@
     python examples/clients/with_confluent_kafka.py alice orders
 
 The first argument is the user as whom the clients log in to Kafka, the second a topic. Each tenth of a second a record
-is sent and read.
+is sent and read, by a consumer of the group ``GROUP``, by default ``example``.
 """
 
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -19,12 +20,14 @@ from confplane.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, Dyn
 from confplane.client.dynamic.adapters.confluent_kafka import swapped_consumer, swapped_producer
 
 logging.basicConfig(level=logging.INFO)
+# SIGTERM, which containers get, raises KeyboardInterrupt as Ctrl-C does, also if the process ignores SIGINT.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 user, topic = sys.argv[1:]
 service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])
 common = {"bootstrap.servers": os.environ["KAFKA"], "client.id": "example", "metadata.max.age.ms": 1000}
 of_producer = DynamicProducerConfig(common, library=CONFLUENT_KAFKA, service=service)
 of_consumer = DynamicConsumerConfig(
-    {**common, "group.id": "example", "auto.offset.reset": "earliest"},
+    {**common, "group.id": os.environ.get("GROUP", "example"), "auto.offset.reset": "earliest"},
     library=CONFLUENT_KAFKA,
     service=service,
     spread_s=1,  # a minute, rather, where a group has many members

@@ -1,4 +1,4 @@
-"""A producer and a consumer of kafka-python that follow their dynamic configs, until an interrupt.
+"""A producer and a consumer of kafka-python that follow their dynamic configs, until Ctrl-C or SIGTERM.
 
 ::
 
@@ -6,12 +6,13 @@
     python examples/clients/with_kafka_python.py alice orders
 
 The first argument is the user as whom the clients log in to Kafka, the second a topic. Each tenth of a second a record
-is sent and read.
+is sent and read, by a consumer of the group ``GROUP``, by default ``example``.
 """
 
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -20,12 +21,14 @@ from confplane.client.dynamic.adapters.kafka_python import swapped_consumer, swa
 
 logging.basicConfig(level=logging.WARNING)
 logging.getLogger("confplane.client.dynamic").setLevel(logging.INFO)
+# SIGTERM, which containers get, raises KeyboardInterrupt as Ctrl-C does, also if the process ignores SIGINT.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 user, topic = sys.argv[1:]
 service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])
 common = {"bootstrap_servers": os.environ["KAFKA"], "client_id": "example", "metadata_max_age_ms": 1000}
 of_producer = DynamicProducerConfig(common, library=KAFKA_PYTHON, service=service)
 of_consumer = DynamicConsumerConfig(
-    {**common, "group_id": "example", "auto_offset_reset": "earliest"},
+    {**common, "group_id": os.environ.get("GROUP", "example"), "auto_offset_reset": "earliest"},
     library=KAFKA_PYTHON,
     service=service,
     spread_s=1,  # a minute, rather, where a group has many members

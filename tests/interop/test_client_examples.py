@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import uuid
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -17,10 +18,11 @@ from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.compare import new_topics
 from tests.support.java import java_environment
 from tests.support.service import ROOT
+from tests.support.signals import ignoring_sigint
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.interop.admin import Admin
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+FILES: Final = ("with_confluent_kafka.py", "with_kafka_python.py", "with_aiokafka.py")
+SESSION_TIMEOUT_MS: Final = "290000"
+"""A member that did not leave its group stays for longer than a test waits."""
 
 
 class Example:
@@ -60,24 +66,43 @@ class Example:
     async def says(self, text: str) -> None:
         await until(lambda: text in self.text, why=lambda: f"{text}:\n{self.text}")
 
-    async def follows(self, service: Service, client: ConfplaneClient, broker: Broker, admin: Admin) -> None:
-        """Run it, change its configs, and stop it."""
-        user = f"example-{uuid.uuid4().hex}"
-        await new_topics(client, admin, user)
-        entity = Entity.of(user=user, client_id="example")
-        await client.put("client-configs", entity, {"acks": "1"})
-        addresses = {"CONFPLANE": service.url, "TOKEN": service.token, "KAFKA": broker.bootstrap}
-        with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            process = subprocess.Popen(  # noqa: ASYNC220 - a start takes no time
+    @contextmanager
+    def runs(
+        self, user: str, service: Service, broker: Broker, *, ignores_sigint: bool = False
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run it for the length of a block, in a process group of its own, on a topic and a group named as the user."""
+        addresses = {"CONFPLANE": service.url, "TOKEN": service.token, "KAFKA": broker.bootstrap, "GROUP": user}
+        signals = ignoring_sigint() if ignores_sigint else nullcontext()
+        with self._output.open("wb") as output, self._errors.open("wb") as errors, signals:
+            process = subprocess.Popen(
                 [*self._command, user, user],
                 cwd=ROOT,
                 env={**self._environment, **addresses},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
+                start_new_session=True,
             )
-        assert process.stdin is not None
         try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    async def ends(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for its end, and return its exit code."""
+        await until(lambda: process.poll() is not None, why=lambda: self.text)
+        assert self.read == list(range(len(self.read)))
+        code: int = process.returncode
+        return code
+
+    async def follows(self, service: Service, client: ConfplaneClient, broker: Broker, admin: Admin) -> None:
+        """Run it, change its configs, and stop it."""
+        user = f"example-{uuid.uuid4().hex}"
+        await new_topics(client, admin, user)
+        entity = Entity.of(user=user, client_id="example")
+        await client.put("client-configs", entity, {"acks": "1"})
+        with self.runs(user, service, broker) as process:
             await self.says("acks=1")
             await self.says("read 5")
             await client.put("client-configs", entity, {"acks": "all", "session.timeout.ms": "20000"})
@@ -90,14 +115,25 @@ class Example:
             if self._command[0] == sys.executable:
                 process.send_signal(signal.SIGINT)
             else:
+                assert process.stdin is not None
                 process.stdin.write(b"\n")
-            process.stdin.close()
-            await until(lambda: process.poll() is not None, why=lambda: self.text)
-        finally:
-            process.kill()
-            process.wait()
-        assert process.returncode == 0, self.text
-        assert self.read == list(range(len(self.read)))
+                process.stdin.flush()
+            assert await self.ends(process) == 0, self.text
+
+    async def leaves(
+        self, service: Service, client: ConfplaneClient, broker: Broker, admin: Admin, *, ignores_sigint: bool
+    ) -> int:
+        """Run it, stop it by SIGTERM, and return its exit code. Its consumer has left its group by then."""
+        user = f"example-{uuid.uuid4().hex}"
+        await new_topics(client, admin, user)
+        configs = {"session.timeout.ms": SESSION_TIMEOUT_MS}
+        await client.put("client-configs", Entity.of(user=user, client_id="example"), configs)
+        with self.runs(user, service, broker, ignores_sigint=ignores_sigint) as process:
+            await self.says("read 5")
+            process.send_signal(signal.SIGTERM)
+            code = await self.ends(process)
+        await until(lambda: broker.timeouts_of_leavers(user) == [int(SESSION_TIMEOUT_MS)], why=lambda: self.text)
+        return code
 
 
 async def _reported(client: ConfplaneClient, entity: Entity) -> bool:
@@ -106,12 +142,21 @@ async def _reported(client: ConfplaneClient, entity: Entity) -> bool:
     return bool(found["applied"] == found["instances"] == 2 and found["refused"] == [])
 
 
-@pytest.mark.parametrize("file", ["with_confluent_kafka.py", "with_kafka_python.py", "with_aiokafka.py"])
+def _in_python(file: str, tmp_path: Path) -> Example:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+    return Example([sys.executable, f"examples/clients/{file}"], environment, tmp_path)
+
+
+def _in_java(compiled: str, tmp_path: Path) -> Example:
+    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", compiled, "DynamicConfigs"]
+    return Example(command, java_environment(), tmp_path)
+
+
+@pytest.mark.parametrize("file", FILES)
 async def test_the_examples_in_python(
     broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, file: str
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
-    example = Example([sys.executable, f"examples/clients/{file}"], environment, tmp_path)
+    example = _in_python(file, tmp_path)
     await example.follows(service, client, broker, admin)
     assert "Traceback" not in example.text
 
@@ -119,8 +164,42 @@ async def test_the_examples_in_python(
 async def test_the_example_in_java(
     broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, compiled: str
 ) -> None:
-    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", compiled, "DynamicConfigs"]
-    await Example(command, java_environment(), tmp_path).follows(service, client, broker, admin)
+    await _in_java(compiled, tmp_path).follows(service, client, broker, admin)
+
+
+@pytest.mark.parametrize(
+    ("file", "ignores_sigint"),
+    [*((file, True) for file in FILES), *(pytest.param(file, False, marks=pytest.mark.long) for file in FILES)],
+)
+async def test_the_examples_in_python_leave_their_group_on_sigterm(
+    broker: Broker,
+    service: Service,
+    client: ConfplaneClient,
+    admin: Admin,
+    tmp_path: Path,
+    file: str,
+    *,
+    ignores_sigint: bool,
+) -> None:
+    example = _in_python(file, tmp_path)
+    assert await example.leaves(service, client, broker, admin, ignores_sigint=ignores_sigint) == 0, example.text
+    assert "Traceback" not in example.text
+
+
+@pytest.mark.parametrize("ignores_sigint", [True, pytest.param(False, marks=pytest.mark.long)])
+async def test_the_example_in_java_leaves_its_group_on_sigterm(
+    broker: Broker,
+    service: Service,
+    client: ConfplaneClient,
+    admin: Admin,
+    tmp_path: Path,
+    compiled: str,
+    *,
+    ignores_sigint: bool,
+) -> None:
+    example = _in_java(compiled, tmp_path)
+    code = await example.leaves(service, client, broker, admin, ignores_sigint=ignores_sigint)
+    assert code == 128 + signal.SIGTERM, example.text
 
 
 def test_the_example_in_java_passes_the_vectors(compiled: str) -> None:

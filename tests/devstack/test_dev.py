@@ -112,8 +112,9 @@ def test_a_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None
     assert "Traceback" not in running.output
 
 
-def test_a_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
-    with program(_dev(tmp_path / "d")) as running:
+@pytest.mark.parametrize("ignores_sigint", [False, True])
+def test_a_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path, *, ignores_sigint: bool) -> None:
+    with program(_dev(tmp_path / "d"), ignores_sigint=ignores_sigint) as running:
         running.read_until("Starting ZooKeeper")
         running.process.send_signal(signal.SIGTERM)
         assert running.wait() == 0

@@ -14,6 +14,7 @@ import pytest
 from tests.support import commands, fork_server
 from tests.support.processes import program, wait_gone
 from tests.support.service import Service
+from tests.support.signals import ignoring_sigint
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -78,6 +79,13 @@ def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
         os.kill(service.pid, signal.SIGSTOP)
         assert service.running
         assert service.stop(kill=True) == -signal.SIGKILL
+
+
+def test_a_service_that_ignores_sigint_ends_by_sigterm(service: Service) -> None:
+    service._shipped = True
+    with ignoring_sigint():
+        service.start()
+    assert service.stop() == -signal.SIGTERM
 
 
 def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:

@@ -218,26 +218,35 @@ async def test_there_and_back(world: World, clients: list[ConfplaneClient]) -> N
 
 
 @pytest.mark.parametrize(
-    ("step", "to", "then"),
+    ("step", "to", "then", "number"),
     [
-        ("intent", "separate", "separate"),
-        pytest.param("outcome", "shared", "separate", marks=pytest.mark.long),
-        ("outcome", "shared", "shared"),
+        ("intent", "separate", "separate", signal.SIGKILL),
+        pytest.param("outcome", "shared", "separate", signal.SIGKILL, marks=pytest.mark.long),
+        ("outcome", "shared", "shared", signal.SIGKILL),
+        ("intent", "separate", "separate", signal.SIGTERM),
+        pytest.param("outcome", "shared", "shared", signal.SIGTERM, marks=pytest.mark.long),
     ],
 )
 async def test_killed_in_the_middle_it_goes_on_or_back(
-    world: World, clients: list[ConfplaneClient], step: str, to: str, then: str
+    world: World, clients: list[ConfplaneClient], step: str, to: str, then: str, number: signal.Signals
 ) -> None:
+    """SIGTERM stops the command also if it ignores SIGINT."""
     all_of_them = await fill(clients[0])
     arguments = ["-m", "confplane", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
     held_up = entity(STALLED[step])
     with (
         stalled_at(world.owner_dsn, step, held_up.id, f"/config/{held_up.path}") as statement,
-        program(arguments, environment=world.commands.environment, forks=True) as command,
+        program(
+            arguments,
+            environment=world.commands.environment,
+            forks=number == signal.SIGKILL,
+            ignores_sigint=number == signal.SIGTERM,
+        ) as command,
     ):
         await asyncio.to_thread(statement.wait_for, command, 120)
-        command.process.send_signal(signal.SIGKILL)
-        assert await asyncio.to_thread(command.wait) == -signal.SIGKILL
+        command.process.send_signal(number)
+        code = 128 + signal.SIGTERM if number == signal.SIGTERM else -signal.SIGKILL
+        assert await asyncio.to_thread(command.wait) == code
     assert world.layout()["from"] == ("shared" if to == "separate" else "separate")
     # Some are here, some there.
     moved = sum(bool(world.node(f"{APART}/{entity(index).path}")) for index in range(USERS))

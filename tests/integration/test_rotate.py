@@ -37,6 +37,7 @@ KEY: Final = "listener.name.external.ssl.key.password"
 JAAS: Final = "listener.name.external.plain.sasl.jaas.config"
 BROKERS: Final = 33
 STALLED: Final = 17
+ROTATE_ALL: Final = ("-m", "confplane", "secrets", "rotate", "--cluster", "default", "--all")
 
 
 class Brokers:
@@ -118,8 +119,7 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
         config = {"log.cleaner.threads": "2"} | {key: OLD.encode(value) for key, value in passwords.items()}
         brokers.put(broker, config)
     with stalled_at(owner, step, f"broker={STALLED}", f"/config/brokers/{STALLED}") as statement:
-        arguments = ["-m", "confplane", "secrets", "rotate", "--cluster", "default", "--all"]
-        with program(arguments, environment=brokers.environment(), forks=True) as command:
+        with program(ROTATE_ALL, environment=brokers.environment(), forks=True) as command:
             command.read_until(f"broker {STALLED - 1}: 2 keys encoded anew (change ")
             statement.wait_for(command, 120)
             command.process.send_signal(signal.SIGKILL)
@@ -145,6 +145,33 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
     # A third time there is nothing left, and nothing is written.
     assert brokers.rotate("--all")[0] == 0
     assert changes_of(owner, brokers.zk) == applied
+
+
+@pytest.mark.parametrize(
+    ("number", "ignores_sigint", "code"),
+    [
+        pytest.param(signal.SIGTERM, True, 143, id="SIGTERM with SIGINT ignored"),
+        pytest.param(signal.SIGTERM, False, 143, id="SIGTERM", marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, False, 130, id="Ctrl-C", marks=pytest.mark.long),
+    ],
+)
+def test_stopped_by_a_signal_it_reports_what_was_done(
+    brokers: Brokers, owner: str, number: signal.Signals, *, ignores_sigint: bool, code: int
+) -> None:
+    for broker in (1, 2, 3):
+        brokers.put(broker, {KEY: OLD.encode("x")})
+    with (
+        stalled_at(owner, "intent", "broker=2", "/config/brokers/2") as statement,
+        program(ROTATE_ALL, environment=brokers.environment(), ignores_sigint=ignores_sigint) as command,
+    ):
+        statement.wait_for(command, 120)
+        command.process.send_signal(number)
+        assert command.wait() == code
+    assert "Done: 1 broker, 1 key encoded anew" in command.output
+    assert "Stopped, because you stopped it. Run the command again for the remaining brokers" in command.output
+    assert [brokers.version(broker) for broker in (1, 2, 3)] == [1, 0, 0]
+    assert brokers.rotate("--all").code == 0
+    assert [NEW.decode(brokers.get(broker)[KEY]) for broker in (1, 2, 3)] == ["x"] * 3
 
 
 def test_the_trail_and_the_notification(brokers: Brokers, owner: str) -> None:

@@ -84,6 +84,24 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, b"".join(said).decode(errors="replace")
 
 
+def test_sigterm_fails_the_run_and_nothing_is_shown(
+    commands: Commands, migrated: servers.Database, tmp_path: Path
+) -> None:
+    run(migrated.service_dsn, SEEN)
+    with (
+        stalled(migrated.owner_dsn, "UPDATE ON rollup_runs", "NEW.state = 'complete'") as completion,
+        program([*RUN, "compatibility"], environment=commands.environment, cwd=tmp_path, ignores_sigint=True) as runner,
+    ):
+        completion.wait_for(runner, 400)
+        started = runner.children()
+        runner.process.send_signal(signal.SIGTERM)
+        assert runner.wait() == 128 + signal.SIGTERM
+        wait_gone(started)
+    assert "Traceback" not in runner.output
+    runs = fetch(migrated.owner_dsn, "SELECT state, error FROM rollup_runs")
+    assert runs == [("failed", "It was interrupted")]
+
+
 def test_killed_during_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     spark: object, commands: Commands, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

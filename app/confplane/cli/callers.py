@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import socket
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from confplane.cli import termination
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
 from confplane.services.changes.callers import Caller
 
@@ -45,7 +45,7 @@ def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = Fal
         resumable: A failed command may have done a part of its work, and another run does the rest.
     """
     try:
-        return asyncio.run(work)
+        return termination.run(work)
     except OutcomeUnknownError as error:
         typer.echo(f"It is not known whether it was done. {error}", err=True)
         return UNKNOWN

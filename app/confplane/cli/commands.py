@@ -17,11 +17,12 @@ import typer
 from typer.core import TyperGroup
 
 import confplane
+from confplane.cli import termination
 from confplane.cli.remote.start import lighten
 from confplane.gc_tuning import tune_gc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _DESCRIPTION = """\
 HTTP control plane for the dynamic configuration of Apache Kafka clusters.
@@ -153,14 +154,19 @@ def _root(
     pass
 
 
-def main() -> None:
-    """Run the command line, or a completion for a shell."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, or a completion for a shell.
+
+    Args:
+        arguments: The arguments; those of the process by default.
+    """
     tune_gc()
     if "_CONFPLANE_COMPLETE" in os.environ:
         from confplane.cli.remote import completion  # noqa: PLC0415 - no other command needs it
 
         completion.prepare()
-    cli(prog_name="confplane")
+    with termination.sigterm_handled():
+        cli(arguments, prog_name="confplane")
 
 
 def _absent(error: ModuleNotFoundError) -> typer.Exit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from confplane.cli import termination
 from confplane.cli.callers import DONE, FAILED, INVALID, caller
 from confplane.domain.errors import (
     BodyTooLargeError,
@@ -47,7 +47,7 @@ def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_f
     """
     report = _Report()
     try:
-        asyncio.run(_rotate(_with_old_secret(settings, cluster, old_secret_file), cluster, broker_id, report))
+        termination.run(_rotate(_with_old_secret(settings, cluster, old_secret_file), cluster, broker_id, report))
     except ConfplaneError as error:
         typer.echo(f"Not rotated: {error}", err=True)
         return INVALID if isinstance(error, NotFoundError) else FAILED

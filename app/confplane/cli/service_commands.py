@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from confplane.cli import termination
 from confplane.cli.options import SettingsFile, load_settings
 
 commands = typer.Typer(add_completion=False)
@@ -91,7 +92,7 @@ def serve(settings_file: SettingsFile = None) -> None:
     from confplane.cli import settings_errors  # noqa: PLC0415 - as above
 
     settings_errors.check_token(settings)
-
+    termination.restore_default()  # uvicorn handles SIGTERM, and then ends the process by it
     serving.serve(settings)
 
 

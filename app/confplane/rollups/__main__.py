@@ -12,7 +12,7 @@ if not __package__:
     # Run as a file: imports must find the package, and not the modules beside this one.
     sys.path[0] = str(Path(__file__).parents[2])
 
-from confplane.cli.commands import cli
+from confplane.cli.commands import main
 
 if __name__ == "__main__":
-    cli(["rollups", *sys.argv[1:]], prog_name="confplane")
+    main(["rollups", *sys.argv[1:]])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 import typer
 
+from confplane.cli import termination
 from confplane.cli.remote import profiles
 from confplane.cli.remote.credentials import tls_of, token_of
 from confplane.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
@@ -40,7 +40,7 @@ def run(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane
 
 def run_with_client(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
     """Do a command's work with a client of the chosen profile, and return its exit code; errors are the caller's."""
-    return asyncio.run(_run(profiles.choose_profile(profile, cluster), work))
+    return termination.run(_run(profiles.choose_profile(profile, cluster), work))
 
 
 def code_of(work: Callable[[], int]) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from confplane.cli import termination
 from confplane.cli.remote import profiles, session
 from confplane.cli.remote.configs import command, usage
 from confplane.cli.remote.configs.asyncio_runner import AsyncioRunner
@@ -46,6 +47,8 @@ def _run(profile: str | None, cluster: str | None) -> int:
                 _complete(Completion(lambda kind: runner.run(keys_of_type(client, kind)), ("help", *_ENDS)))
                 for line in _typed():
                     _code_of(line, runner, client)
+                    if termination.is_requested():
+                        return session.FAILED
                 return session.DONE
             codes = (_code_of(line, runner, client) for line in sys.stdin)
             return next((code for code in codes if code), session.DONE)
@@ -61,7 +64,9 @@ def _typed() -> Iterator[str]:
         except EOFError:
             typer.echo()
             return
-        except KeyboardInterrupt:  # Ctrl-C clears the line, as in other shells
+        except KeyboardInterrupt:  # Ctrl-C clears the line, as in other shells; SIGTERM ends the shell
+            if termination.is_requested():
+                raise
             typer.echo()
             continue
         if line.strip() in _ENDS:
@@ -91,7 +96,7 @@ def _carried_out(read: Command, runner: AsyncioRunner, client: AsyncConfplane) -
         raise InvalidRequestError(
             "The shell keeps to one service and one cluster: start another with --profile and --cluster"
         )
-    return runner.run(command.work_of(read)(client))
+    return termination.run(command.work_of(read)(client), runner.run)
 
 
 def _complete(completion: Completion) -> None:

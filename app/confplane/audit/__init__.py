@@ -2,8 +2,8 @@
 
 This is the only package that imports SQLAlchemy.
 
-Exports are imported at first use: a task of a rollup, which writes rows with the driver alone, does not need
-SQLAlchemy, and would take longer to load it than to write the rows.
+Exports are imported at first use. A rollup task writes rows with the driver alone and does not need SQLAlchemy;
+loading it would take longer than writing the rows.
 """
 
 from __future__ import annotations

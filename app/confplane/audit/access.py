@@ -1,8 +1,8 @@
 """Tokens, grants and their history in Postgres.
 
-Each change is one statement, so one transaction: it raises the version of tokens and grants together, writes the row
-with that version, and adds its row of history. The row of the version is locked first, so changes commit in the order
-of their versions, and a reader that has seen a version has seen every change up to it.
+Each change is one statement, and therefore one transaction. It raises the common version of tokens and grants, writes
+the row with that version, and adds its row of history. The row of the version is locked first. So changes commit in the
+order of their versions, and a reader that has seen a version has seen every change up to it.
 
 Each statement may be sent again after a lost reply: its second run finds the work of the first.
 """
@@ -89,7 +89,7 @@ SELECT {_ISSUED_COLUMNS} FROM tokens
 WHERE (CAST(:principal AS text) IS NULL OR principal = :principal) AND (CAST(:after AS uuid) IS NULL OR id > :after)
 ORDER BY id LIMIT :size
 """)  # noqa: S608 - as above
-# Not waited for on Postgres's disk: a process that is killed loses sums and uses of its last moments, too.
+# Committed without waiting for Postgres's disk: a killed process loses its most recent sums and uses, too.
 _LATER: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
 _NOTE_USE: Final = text(f"""
 UPDATE tokens SET last_used_at = greatest(last_used_at, used.at)
@@ -149,7 +149,7 @@ ORDER BY id LIMIT :size
 """)  # noqa: S608 - as above
 
 _VERSION: Final = text("SELECT version FROM access_version")
-# Rows whose end nobody needs to learn of are left out of a whole load.
+# A whole load omits tokens and grants that have ended: no reader needs to learn of their end.
 _TOKENS_SINCE: Final = text(f"""
 SELECT digest, {_ISSUED_COLUMNS} FROM tokens
 WHERE version > :since AND (:since >= 0 OR revoked_at IS NULL AND expires_at > now())
@@ -182,52 +182,52 @@ class PostgresAccessStore:
     # -- tokens
 
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
-        """Add a token: see the port."""
+        """Add a token."""
         await self._database.execute(_ADD_TOKEN, digest=digest, token=_token_json(token), changes=_changes([change]))
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
-        """Revoke a token: see the port."""
+        """Revoke a token."""
         await self._database.execute(_REVOKE_TOKEN, id=token_id, changes=_changes([change]))
         return await self.find_token(token_id)
 
     async def rotate_token(
         self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
     ) -> bool:
-        """Replace a token by another: see the port."""
+        """Replace a token with another."""
         given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
         await self._database.execute(_ROTATE_TOKEN, id=token_id, until=until, **given)
         return await self.find_token(token.id) is not None
 
     async def find_token(self, token_id: UUID) -> Token | None:
-        """Return a token: see the port."""
+        """Return a token."""
         row = await self._database.row(_FIND_TOKEN, id=token_id)
         return None if row is None else _token(row)
 
     async def list_tokens(
         self, *, principal: str | None, page_size: int, after: UUID | None
     ) -> tuple[list[Token], UUID | None]:
-        """Return a page of tokens: see the port."""
+        """Return a page of tokens."""
         rows = await self._database.rows(_LIST_TOKENS, principal=principal, after=after, size=page_size + 1)
         found = [_token(row) for row in rows[:page_size]]
         return found, found[-1].id if len(rows) > page_size else None
 
     async def record_use(self, used: dict[UUID, datetime]) -> None:
-        """Raise the times of the last use: see the port."""
+        """Advance the times of the last use."""
         await self._database.execute(_NOTE_USE, ids=list(used), times=list(used.values()))
 
     # -- grants
 
     async def create_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant:
-        """Add a grant: see the port."""
+        """Add a grant."""
         given = {"grant": _grant_json(grant), "changes": _changes([change]), "change_id": change.id}
         await self._database.execute(_ADD_GRANT, **given)
         row = await self._database.row(_MADE, id=grant.grant.id, change_id=change.id)
         row = row or await self._database.row(_SAME_GRANT, grant=given["grant"])
-        # Between the two statements the same grant may have been removed; the caller tries again.
+        # The same grant may have been removed between the two statements: try again.
         return await self.create_grant(grant, change) if row is None else _grant(row)
 
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
-        """Replace a grant: see the port.
+        """Replace a grant.
 
         Raises:
             AlreadyExistsError: Another grant has this content.
@@ -243,20 +243,20 @@ class PostgresAccessStore:
         return None if row is None else _grant(row)
 
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
-        """Remove a grant: see the port."""
+        """Remove a grant."""
         given = {"id": grant_id, "change_id": change.id}
         await self._database.execute(_REMOVE_GRANT, **given, revision=revision, changes=_changes([change]))
         return await self._database.row(_MADE, **given) is not None
 
     async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
-        """Return a grant: see the port."""
+        """Return a grant."""
         row = await self._database.row(_FIND_GRANT, id=grant_id)
         return None if row is None else _grant(row)
 
     async def list_grants(
         self, *, principal: str | None, cluster: str | None, page_size: int, after: UUID | None
     ) -> tuple[list[StoredGrant], UUID | None]:
-        """Return a page of grants: see the port."""
+        """Return a page of grants."""
         given = {"principal": principal, "cluster": cluster, "after": after}
         rows = await self._database.rows(_LIST_GRANTS, **given, size=page_size + 1)
         found = [_grant(row) for row in rows[:page_size]]
@@ -265,14 +265,14 @@ class PostgresAccessStore:
     # -- both
 
     async def load(self, since: int | None) -> AccessDelta | None:
-        """Return what changed: see the port."""
+        """Return the changes since a version."""
 
         async def work(connection: AsyncConnection) -> tuple[int, Sequence[Row[Any]], Sequence[Row[Any]]] | None:
-            # The version comes first: rows of later changes may be read too, and are then read once more.
+            # The version is read first: rows of later changes may be read too, and are then read again.
             version: int = (await connection.execute(_VERSION)).scalar_one()
             if version == since:
                 return None
-            # Postgres was restored from an earlier moment where the version went back.
+            # If the version is lower than before, Postgres was restored from an earlier state.
             known = {"since": _WHOLE if since is None or version < since else since}
             tokens = (await connection.execute(_TOKENS_SINCE, known)).all()
             return version, tokens, (await connection.execute(_GRANTS_SINCE, known)).all()
@@ -291,7 +291,7 @@ class PostgresAccessStore:
         )
 
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:
-        """Return one page of the history: see the port."""
+        """Return one page of the history."""
         rows = await self._database.rows(
             _SEARCH,
             kind=query.kind,
@@ -306,7 +306,7 @@ class PostgresAccessStore:
         return found, found[-1].id if len(rows) > query.page_size else None
 
     async def add_events(self, rows: Sequence[AccessChange]) -> None:
-        """Append sums of security events: see the port."""
+        """Append sums of security events."""
         await self._database.execute(_ADD_EVENTS, changes=_changes(rows))
 
 

@@ -1,7 +1,7 @@
-"""Reports of clients on the configs that they have taken over: answered from memory, and shared through Postgres.
+"""Client reports on the configs that they have applied: served from memory, and shared through Postgres.
 
-A report that says something new is written within a second or so. One that repeats the last is written when two minutes
-have passed, so that other replicas, and this one after a restart, know that the client is still there. So the number of
+A report with new content is written within about a second. A report that repeats the last one is written after two
+minutes, so that other replicas, and this one after a restart, know that the client is still running. So the number of
 rows written is bounded by the number of clients, regardless of how often they poll.
 
 Rows are written under one advisory lock, held to the end of the statement: the order of versions is therefore the order
@@ -35,8 +35,8 @@ _MAX_CHARACTERS: Final = 64_000_000
 _ROWS_PER_READ: Final = 1_000
 _KEPT_MS: Final = KEPT_S * 1000
 _SHARED_EVERY_MS: Final = 120_000
-"""Milliseconds after which a report that repeats the last is written. By as much earlier replicas that did not hear a
-client themselves may forget it."""
+"""Milliseconds after which a report that repeats the last one is written. A replica that receives no reports from a
+client itself may forget the client this much earlier."""
 _PURGED_EVERY_MS: Final = 60_000
 _FULL_RETRY_S: Final = 60
 
@@ -68,7 +68,7 @@ SELECT
 FROM applied_reports WHERE version > :after ORDER BY version LIMIT :count
 """)
 
-# The lock keeps deletions and writes of the same rows apart, which lock them in different orders.
+# Deletions and writes lock the same rows in different orders; the lock keeps them from running concurrently.
 _PURGE: Final = text(f"""
 WITH {_SERIAL}
 DELETE FROM applied_reports USING serial WHERE reported_at < to_timestamp(:before_ms / 1000.0)
@@ -86,8 +86,8 @@ class PostgresAppliedReports:
         database: The database.
         partition: The write partition of its writes; None: one of its own.
         options: Pauses between writes and between reads.
-        max_instances: Most that are held in memory, some 700 bytes each; reports of further ones are refused.
-        max_characters: Most characters of all refusals together; reports with more are refused.
+        max_instances: Maximum number held in memory, about 700 bytes each; reports of further instances are refused.
+        max_characters: Maximum number of characters of all refusals together; reports with more are refused.
         clock: Seconds since the epoch.
     """
 
@@ -115,7 +115,7 @@ class PostgresAppliedReports:
         self._buffer.start(self._refresh)
 
     async def close(self) -> None:
-        """Stop, and write the reports that wait, as :meth:`WriteBehindBuffer.close` does."""
+        """Stop, and write the pending reports, as :meth:`WriteBehindBuffer.close` does."""
         await self._buffer.close()
 
     def metrics(self) -> Iterator[Sample]:
@@ -123,7 +123,7 @@ class PostgresAppliedReports:
         yield from self._buffer.metrics(len(self._view))
 
     def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> None:
-        """Take a report: see the port."""
+        """Accept a report."""
         key = cluster, entity_id, instance_id
         known, now_ms = self._view.find(*key), self._now_ms()
         if known is not None:
@@ -153,11 +153,11 @@ class PostgresAppliedReports:
         )
 
     def reported(self, cluster: str, entity_id: str) -> Sequence[str]:
-        """Return the ids of an entity, and of its pairs, with reports: see the port."""
+        """Return the ids with reports, of an entity and of its pairs."""
         return self._view.entities(cluster, entity_id)
 
     def of_entity(self, cluster: str, entity_id: str) -> Sequence[AppliedReport]:
-        """Return the reports on one entity: see the port."""
+        """Return the reports on one entity."""
         return self._view.of_entity(cluster, entity_id, self._now_ms() - _KEPT_MS)
 
     # -- Postgres to memory
@@ -171,7 +171,7 @@ class PostgresAppliedReports:
             self._purged_ms = now_ms
 
     async def _read_new(self) -> None:
-        """Take the rows behind the last one read; at the start, all rows."""
+        """Apply the rows after the last one read; at the start, all rows."""
         since_ms = self._now_ms() - _KEPT_MS
         while True:
             rows = await self._buffer.select(_READ, {"after": self._read_up_to, "count": _ROWS_PER_READ})
@@ -194,7 +194,7 @@ class PostgresAppliedReports:
 
     async def _purge(self, before_ms: int) -> None:
         async def delete(connection: AsyncConnection) -> None:
-            # May run twice when a reply is lost: the second run finds no rows.
+            # May run twice if a reply is lost: the second run finds no rows.
             await connection.execute(_PURGE, {"before_ms": before_ms})
 
         await self._database.read(delete)

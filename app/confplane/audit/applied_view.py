@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from confplane.services.ports.applied import AppliedReport, Refusal
 
 MAX_PER_ENTITY: Final = 10_000
-"""Instances of one entity at a time."""
+"""Maximum number of instances of one entity."""
 _SHARED: Final = 4_096
-"""Different lists of refusals that are kept once for all clients that report them."""
+"""Maximum number of distinct lists of refusals that are stored once for all clients with the same list."""
 
 
 class Instance(NamedTuple):
@@ -22,17 +22,17 @@ class Instance(NamedTuple):
 
     report: AppliedReport
     reported_ms: int
-    """Its time, milliseconds since the epoch."""
+    """The time of the report, in milliseconds since the epoch."""
     shared_ms: int
-    """The time of the report that was last given to the other replicas, milliseconds since the epoch."""
+    """The time of the report that was last shared with the other replicas, in milliseconds since the epoch."""
 
 
 class AppliedView:
     """The last reports by cluster, entity and instance.
 
     Args:
-        max_instances: Most instances in all.
-        max_characters: Most characters of all refusals together.
+        max_instances: Maximum number of instances.
+        max_characters: Maximum number of characters of all refusals together.
     """
 
     def __init__(self, max_instances: int, max_characters: int) -> None:
@@ -40,7 +40,7 @@ class AppliedView:
         self._max_characters = max_characters
         self._clusters: dict[str, SortedDict[str, dict[str, Instance]]] = {}
         self._order: OrderedDict[tuple[str, str, str], int] = OrderedDict()
-        """The characters of each instance's refusals, the instance that was silent for longest first."""
+        """The number of characters of each instance's refusals. The instance with the oldest report is first."""
         self._characters = 0
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class AppliedView:
         return self._instances(cluster, entity_id).get(instance_id)
 
     def put(self, cluster: str, entity_id: str, instance_id: str, given: Instance) -> bool:
-        """Take a report in place of the instance's last one; False if there is no room."""
+        """Store a report in place of the instance's last one. Return False if there is no room."""
         key = cluster, entity_id, instance_id
         report = given.report
         size = sum(len(refusal.key) + len(refusal.reason) for refusal in report.refused)
@@ -70,7 +70,7 @@ class AppliedView:
         return True
 
     def forget(self, before_ms: int) -> None:
-        """Drop the reports of before a moment, milliseconds since the epoch."""
+        """Drop the reports from before a time, in milliseconds since the epoch."""
         while self._order:
             cluster, entity_id, instance_id = key = next(iter(self._order))
             entities = self._clusters[cluster]
@@ -83,16 +83,16 @@ class AppliedView:
                 del entities[entity_id]
 
     def entities(self, cluster: str, entity_id: str) -> list[str]:
-        """Return the ids of those with reports among an entity and, where it is a user, the user's client-ids."""
+        """Return the ids with reports: that of an entity and, if it is a user, those of the user's client-ids."""
         entities = self._clusters.get(cluster)
         if entities is None:
             return []
-        # "-" is the character behind ",".
+        # "-" is the character after ",".
         pairs = entities.irange(f"{entity_id},", f"{entity_id}-", inclusive=(True, False))
         return [*([entity_id] if entity_id in entities else []), *pairs]
 
     def of_entity(self, cluster: str, entity_id: str, since_ms: int) -> list[AppliedReport]:
-        """Return the reports on an entity since a moment, milliseconds since the epoch."""
+        """Return the reports on an entity since a time, in milliseconds since the epoch."""
         return [each.report for each in self._instances(cluster, entity_id).values() if each.reported_ms >= since_ms]
 
     def _instances(self, cluster: str, entity_id: str) -> dict[str, Instance]:
@@ -102,5 +102,5 @@ class AppliedView:
 
 @lru_cache(_SHARED)
 def _shared(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
-    """Return the one object for equal lists: thousands of clients of one release refuse the same."""
+    """Return one shared object for equal lists: thousands of clients of one release report the same refusals."""
     return refused

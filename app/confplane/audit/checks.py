@@ -1,4 +1,4 @@
-"""Checks of the database for operators: its fit with this version, and with the promises of the trail."""
+"""Database checks for operators: compatibility with this version, and with the guarantees of the trail."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The connection pool, with a time limit for every use.
 
-Nothing here fails when Postgres is down: connections are made when they are needed, and a lost one is replaced, so that
-recovery needs no restart. The time limit of a use also holds when the server is frozen: at its end the socket is shut,
-and the driver sees a lost connection. (Cancelling the task would not suffice: the driver then asks the server to cancel
-and waits for the reply.)
+The pool survives an outage of Postgres: connections are opened on demand, and a lost one is replaced, so that recovery
+needs no restart. The time limit of a use also holds if the server is frozen: when it expires, the socket is shut down,
+and the driver sees a lost connection. (Cancelling the task would not be enough: the driver then asks the server to
+cancel and waits for the reply.)
 
-Connections are in autocommit: each statement is a transaction, and one round trip.
+Connections are in autocommit mode: each statement is one transaction and one round trip.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
 _WRITE_PARTITIONS: Final = 5
-"""Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations or applied reports, rows of
-bulks."""
+"""Number of concurrent batches: intents, intents with Idempotency-Keys, outcomes, registrations or applied reports, and
+rows of bulks."""
 
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
-"""SQL of the text that distinguishes one run of a server from another: a server that was restarted, restored or
-promoted may have lost rows that the run before it showed. So may a server that recovered from the crash of one of its
-processes and kept its start time: its statistics then restart, as after any start that no clean shutdown preceded
-(https://www.postgresql.org/docs/current/monitoring-stats.html). A reset of the statistics by hand counts as another
+"""SQL for a text that identifies one run of a server. A server that was restarted, restored or promoted may have lost
+rows that were visible in the previous run. So may a server that recovered from the crash of one of its processes and
+kept its start time: its statistics are then reset, as after any start without a clean shutdown before
+(https://www.postgresql.org/docs/current/monitoring-stats.html). A manual reset of the statistics counts as another
 run."""
 
 _log: Final = logging.getLogger(__name__)
@@ -66,20 +66,20 @@ class ConnectionTimeout:
         self._raw: psycopg.AsyncConnection | None = None
 
     def guard(self, raw: psycopg.AsyncConnection) -> None:
-        """Shut the connection's socket when the time is over."""
+        """Shut down the connection's socket when the time limit expires."""
         self._raw = raw
         if self.expired:
             _sever(raw)
 
     def expire(self) -> None:
-        """Note that the time is over."""
+        """Expire the time limit: shut down the socket of a guarded connection."""
         self.expired = True
         if self._raw is not None:
             _sever(self._raw)
 
 
 class Health:
-    """The state of Postgres by the uses of the pool. The reader of registrations uses the pool every few seconds.
+    """The state of Postgres, from the uses of the pool. The reader of registrations uses the pool every few seconds.
 
     Attributes:
         up: True if the last use was answered.
@@ -91,7 +91,7 @@ class Health:
         self.faults = 0
 
     def record(self, fault: faults.Fault | None) -> None:
-        """Record a use; a use without a fault was answered, perhaps with an error of the statement."""
+        """Record a use. A use without a fault was answered, possibly with an error of the statement."""
         if fault is None:
             self.up = True
             return
@@ -108,7 +108,7 @@ class Database:
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``, of the role that the service runs as.
-        pool_size: Most connections at a time. All except five are for reads, so that searches never delay the trail.
+        pool_size: Maximum number of connections. All except five are for reads, so that searches never delay the trail.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -123,7 +123,7 @@ class Database:
         self._conninfo = make_conninfo(
             dsn,
             connect_timeout=CONNECT_TIMEOUT_S,
-            # The operator's own options are last and win.
+            # The operator's own options come last and take precedence.
             options=f"{limits} {given.get('options') or ''}".strip(),
         )
         self._pool_size = pool_size
@@ -141,7 +141,7 @@ class Database:
             yield Sample("postgres_connections_in_use", pool.checkedout())
 
     async def start(self) -> None:
-        """Open a first connection if Postgres is there; an absent server is no error."""
+        """Open a first connection if Postgres is available; an unavailable server is not an error."""
         try:
             async with self.connection(READ_TIMEOUT_S):
                 pass
@@ -160,27 +160,27 @@ class Database:
         """Borrow a connection for at most ``timeout_s`` seconds, connecting included.
 
         Raises:
-            Exception: The driver's; :func:`confplane.audit.faults.classify` gives its meaning.
+            Exception: The driver's error; :func:`confplane.audit.faults.classify` returns its meaning.
         """
         async with self.limited(timeout_s) as limit, self._engine.connect() as connection:
             limit.guard(await driver_connection(connection))
             yield connection
 
     async def borrow(self) -> AsyncConnection:
-        """Borrow a connection until it is closed. Call this within :meth:`limited`, as each use of the connection."""
+        """Borrow a connection until it is closed. Call this, and use the connection, only within :meth:`limited`."""
         return await self._engine.connect()
 
     @property
     def spare(self) -> bool:
-        """True if each partition may keep a connection of the pool, and reads have at least one."""
+        """True if each partition may keep a connection of the pool and at least one remains for reads."""
         return self._pool_size > _WRITE_PARTITIONS
 
     @asynccontextmanager
     async def limited(self, timeout_s: float) -> AsyncIterator[ConnectionTimeout]:
-        """Limit the time of what is done in this context with a connection that the limit guards, and of connecting.
+        """Limit the time for connecting, and for the uses of guarded connections in this context.
 
         Raises:
-            Exception: The driver's; :func:`confplane.audit.faults.classify` gives its meaning.
+            Exception: The driver's error; :func:`confplane.audit.faults.classify` returns its meaning.
         """
         limit = ConnectionTimeout()
         token = _limit.set(limit)
@@ -196,10 +196,10 @@ class Database:
             _limit.reset(token)
 
     async def read(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run a read, or a write that may be repeated: once more, on a fresh connection, after a lost connection.
+        """Run a read or a repeatable write. If the connection is lost, run it once more on a fresh connection.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         try:
             async with asyncio.timeout(POOL_TIMEOUT_S):
@@ -224,7 +224,7 @@ class Database:
             self._readers.release()
 
     async def rows(self, statement: Executable, /, **given: Any) -> Sequence[Row[Any]]:
-        """Return the rows of one statement, run by :meth:`read`."""
+        """Return the rows of one statement, run with :meth:`read`."""
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             return (await connection.execute(statement, given)).all()
@@ -232,7 +232,7 @@ class Database:
         return await self.read(work)
 
     async def row(self, statement: Executable, /, **given: Any) -> Row[Any] | None:
-        """Return the one row of a statement, or None, as :meth:`rows` does."""
+        """Return the only row of a statement, or None. Runs the statement as :meth:`rows` does."""
 
         async def work(connection: AsyncConnection) -> Row[Any] | None:
             return (await connection.execute(statement, given)).one_or_none()
@@ -240,11 +240,11 @@ class Database:
         return await self.read(work)
 
     async def scalars(self, statement: Executable, /, **given: Any) -> list[Any]:
-        """Return the first column of the rows, as :meth:`rows` does."""
+        """Return the first column of the rows. Runs the statement as :meth:`rows` does."""
         return [row[0] for row in await self.rows(statement, **given)]
 
     async def execute(self, statement: Executable, /, **given: Any) -> int:
-        """Run one statement by :meth:`read`, and return the number of rows that it concerned."""
+        """Run one statement with :meth:`read`, and return the number of affected rows."""
 
         async def work(connection: AsyncConnection) -> int:
             return (await connection.execute(statement, given)).rowcount
@@ -270,7 +270,7 @@ class Database:
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_S,
             pool_recycle=_RECYCLE_S,
-            # The connection used last is used first, so that a quiet service keeps few.
+            # The most recently used connection is used first, so that an idle service keeps few connections.
             pool_use_lifo=True,
             use_native_hstore=False,
             json_deserializer=orjson.loads,
@@ -278,8 +278,8 @@ class Database:
         )
 
     async def _connect(self) -> psycopg.AsyncConnection:
-        # Statements are not prepared, except those of a connection that a partition keeps: a plan made once for all
-        # parameters is wrong for most searches, and poolers in transaction mode don't know prepared statements.
+        # Statements are not prepared, except on the connections that partitions keep: a plan made once for all
+        # parameters is wrong for most searches, and poolers in transaction mode don't support prepared statements.
         raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         limit = _limit.get()
         if limit is not None:
@@ -295,15 +295,15 @@ async def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnect
 
 
 async def ends_at_server(raw: psycopg.AsyncConnection) -> bool:
-    """Return True if one process of Postgres runs all statements of a connection.
+    """Return True if a single process of Postgres runs all statements of a connection.
 
-    A pooler that hands them to several names none of these processes when a client connects.
+    A pooler that distributes statements to several processes reports none of these when a client connects.
     """
     row = await (await raw.execute("SELECT pg_backend_pid()")).fetchone()
     return row == (raw.info.backend_pid,)
 
 
 def _sever(raw: psycopg.AsyncConnection) -> None:
-    """Shut a connection's socket under the driver: a task that waits for it gets an error at once."""
+    """Shut down a connection's socket without the driver: a task that waits for it gets an error at once."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Connection strings of Postgres. Free of SQLAlchemy, so that a task of a rollup that writes rows starts quickly."""
+"""Connection strings of Postgres. Does not import SQLAlchemy, so that a rollup task that writes rows starts quickly."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 _CONNECT_TIMEOUT_S: Final = 10
-# A lost network is noticed within a minute or so, on either side; nothing else ends a connection that only holds a
-# lock.
+# Both sides notice a lost network within about a minute; nothing else ends a connection that only holds a lock.
 _OPTIONS: Final = (
     "-c TimeZone=UTC -c application_name=confplane-rollups -c statement_timeout=0 -c lock_timeout=60s"
     " -c idle_in_transaction_session_timeout=0 -c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10"
     " -c tcp_keepalives_count=4"
 )
 LIFT: Final = "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"
-"""Lifts a limit of Postgres 17 for a transaction; servers before it refuse the name in connection strings."""
+"""Removes a limit of Postgres 17 for one transaction. Older servers refuse its name in connection strings."""
 _OF_SERVER: Final = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
 _KEEPALIVES: Final = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4}
 
@@ -45,14 +44,14 @@ def conninfo(dsn: str) -> str:
 
 
 def merged(given: str, other: str) -> str:
-    """Return a connection string of another server; what it lacks besides the server is that of ``other``.
+    """Return a connection string for another server. Missing parameters, except the server's, come from ``other``.
 
     Args:
         given: A text of a command line, which other users of the machine can see.
         other: A connection string.
 
     Raises:
-        ValueError: A text is no connection string, or ``given`` names no host, or has a password.
+        ValueError: A text is not a connection string, or ``given`` has no host, or has a password.
     """
     parts = parse_dsn(given)
     if "password" in parts:

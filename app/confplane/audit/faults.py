@@ -62,7 +62,7 @@ _BY_STATE: Final = {
 
 
 def classify(error: BaseException) -> Fault | None:
-    """Return the fault behind an error, or None for an error of the data or of this code."""
+    """Return the fault that caused an error, or None for an error of the data or of this code."""
     if isinstance(error, exc.TimeoutError):
         return BUSY
     if isinstance(error, TimeoutError):
@@ -72,7 +72,7 @@ def classify(error: BaseException) -> Fault | None:
         return _BY_STATE.get(cause.sqlstate) or _BY_STATE.get(cause.sqlstate[:2])
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return _LOST
-    # An error without a SQLSTATE is the client's: refused, reset, timed out, a name that does not resolve.
+    # An error without a SQLSTATE comes from the client: refused, reset, timed out, a name that does not resolve.
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError | OSError):
         return _AWAY
     return None

@@ -1,16 +1,16 @@
 """Group commit: the rows of concurrent callers share a statement, and so a round trip and a commit.
 
-The first caller starts a flush; callers during a batch form the next. After a batch of several callers the next one
-begins some milliseconds later at the earliest, because a statement costs this process more than its rows. A lone caller
-and a full batch wait for nobody.
+The first caller starts a flush; callers that arrive during a batch form the next one. After a batch of several callers,
+the next one starts some milliseconds later at the earliest, because a statement costs this process more than its rows.
+A single caller and a full batch do not wait.
 
 Batches are sent over write partitions, each with one connection. If the pool has a connection for each partition,
 a partition keeps its own from flush to flush; otherwise a flush keeps one from batch to batch, and releases its callers
 before it returns the connection. A row is sent as JSON text and a batch as one JSON array, which Postgres unpacks: this
 costs the process the least.
 
-Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch of unknown fate (the connection broke before the reply)
-is sent again.
+Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch with an unknown result (the connection broke before the
+reply) is sent again.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _GATHER_S: Final = 0.008
-"""Seconds from the start of a batch of several callers to the start of the next, at least. Without them a change costs
-a sixth more processor time at 64 callers; 12 ms bring nothing more."""
+"""Minimum number of seconds between the start of a batch of several callers and the start of the next batch. Without
+this pause a change costs a sixth more processor time at 64 callers; 12 ms bring no further improvement."""
 _TRY_TIMEOUT_S: Final = 3.0
 """Seconds for one try of one statement, connecting included."""
 _KEPT_S: Final = 60.0
-"""Seconds for which a partition keeps a connection. Afterwards a quiet service has few."""
+"""Seconds for which a partition keeps a connection. The limit leaves an idle service with few connections."""
 _SHARED_S: Final = 0.25
-"""The same if the pool has fewer connections than partitions, so that the others get their turn."""
+"""The same if the pool has fewer connections than partitions, so that the other partitions get their turn."""
 _PATIENCE_S: Final = 2.0
-"""Seconds of tries: a quicker restart of Postgres goes unnoticed."""
+"""Seconds for retries: a faster restart of Postgres goes unnoticed."""
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-"""Seconds before each further try. The first is at once: usually only this connection was lost."""
+"""Seconds before each retry. The first retry is immediate: usually only this connection was lost."""
 
 
 class RowRefusedError(Exception):
@@ -73,9 +73,9 @@ class WritePartition:
 
     It carries one batch at a time; writers that share a partition take turns, batch by batch.
 
-    SQLAlchemy lends the connection, and the driver's own cursor runs the statement. A loan and the layers between take
-    this process as long as a small statement takes Postgres. A kept connection has its statements prepared, unless a
-    pooler hands the statements of one connection to several servers' processes.
+    SQLAlchemy lends the connection, and the driver's own cursor runs the statement. Borrowing a connection and the
+    layers in between cost this process as much time as a small statement costs Postgres. Statements on a kept
+    connection are prepared, unless a pooler distributes the statements of one connection to several server processes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -106,11 +106,11 @@ class WritePartition:
 
     @property
     def stale(self) -> bool:
-        """True once others should have their turn with the connection."""
+        """True once other partitions should get the connection."""
         return time.monotonic() >= self._until
 
     async def release(self) -> None:
-        """Give the connection back."""
+        """Return the connection to the pool."""
         connection = self._detach()
         if connection is not None:
             await connection.close()
@@ -125,13 +125,13 @@ class WritePartition:
         raw = await driver_connection(self._connection)
         limit.guard(raw)
         if self._database.spare and await ends_at_server(raw):
-            # Planning takes Postgres as long as a small batch itself.
+            # For a small batch, planning takes Postgres as long as running the statement.
             raw.prepare_threshold = 0
         self._cursor = raw.cursor()
         return self._cursor
 
     def _return(self) -> None:
-        """Give the connection back if no batch uses it; a batch does so at its end."""
+        """Return the connection to the pool if no batch uses it; a batch does so at its end."""
         if not self.turn.locked() and (connection := self._detach()) is not None:
             self._returning = asyncio.create_task(connection.close(), name="return a connection")
 
@@ -153,7 +153,7 @@ class GroupWriter:
         statement: An insert of ``:rows``, a JSON array, that ignores existing rows. It may return the numbers, from 0,
             of rows that it refused.
         partition: The write partition of its batches, which are sent one after another.
-        on_repeats: Called with the rows of a statement of which some existed before.
+        on_repeats: Called with the rows of a statement if some of them existed before.
     """
 
     def __init__(
@@ -188,9 +188,9 @@ class GroupWriter:
             rows: At least one; each a JSON object.
 
         Raises:
-            UnavailableError: Postgres did not confirm the rows. They may be written all the same.
-            RowRefusedError: The statement refused one of these rows; the others are written.
-            Exception: The driver's, when Postgres refuses one of these rows; the others are written.
+            UnavailableError: Postgres did not confirm the rows. They may have been written nevertheless.
+            RowRefusedError: The statement refused one of these rows; the other rows are written.
+            Exception: The driver's error if Postgres refused one of these rows; the other rows are written.
         """
         call = _Call(rows, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
@@ -199,7 +199,7 @@ class GroupWriter:
         await call.done
 
     async def close(self) -> None:
-        """Wait for the batches under way, and give the connection back."""
+        """Wait for the batches under way, and return the connection to the pool."""
         while self._flushing is not None:
             await asyncio.wait({self._flushing})
         async with self._partition.turn:
@@ -218,7 +218,7 @@ class GroupWriter:
             self._flushing = None
 
     async def _gather(self) -> None:
-        """Wait for more callers, soon after a batch of several."""
+        """Wait for more callers if a batch of several callers started recently."""
         pause = self._gather_until - time.monotonic()
         if pause > 0 and sum(len(call.rows) for call in self._waiting) < _MAX_ROWS:
             await asyncio.sleep(pause)
@@ -249,7 +249,7 @@ class GroupWriter:
         return batch
 
     async def _write(self, batch: list[_Call]) -> None:
-        # Halved while a statement is refused for its data, until the refused row is alone.
+        # While a statement is refused because of its data, its rows are halved until the refused row is alone.
         parts = [[(row, call) for call in batch for row in call.rows]]
         while parts:
             part = parts.pop()
@@ -276,7 +276,7 @@ class GroupWriter:
                 parts += [part[middle:], part[:middle]]
 
     async def _send(self, rows: list[bytes]) -> tuple[Exception | None, list[int]]:
-        """Run the statement, repeated where that may help; return the error of the last try, or the refused rows."""
+        """Run the statement, with retries if they may help; return the error of the last try, or the refused rows."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
         patient_until = time.monotonic() + _PATIENCE_S
         pauses = iter(_PAUSES_S)

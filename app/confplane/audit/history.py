@@ -1,9 +1,9 @@
 """The history of znodes in Postgres: the changes around a revision.
 
-Revisions are in ``outcomes``, znodes in ``intent_entities``, and no index has both. The ids of changes are near their
-times, though: for one znode the ids from a while before the revision's time on are read, and for the changes before the
-revision the ids back from a while behind it. Ids that are far from their times have an index of their own
-(audit/tables.py). A list reads the revisions of the cluster's changes since.
+Revisions are in ``outcomes``, znodes in ``intent_entities``, and no index has both. But the ids of changes are close to
+their times. So the later changes of a znode are found among the ids from some time before the revision's time onwards,
+and its earlier changes among the ids up to some time after it. Ids that are far from their times have an index of
+their own (audit/tables.py). A list reads the revisions of the cluster's later changes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = ARRAY(Text)
 _CONCURRENT: Final = 50
-"""Changes of one znode that may have been under way at a time, so that their ids and revisions are in another order."""
+"""Maximum number of concurrent changes of one znode: their ids and revisions may be in different orders."""
 _FIRST: Final = UUID(int=0)
 
 _KNOWLEDGE: Final = text(
     "SELECT since, since_at, revision FROM watermarks WHERE cluster = :cluster AND since IS NOT NULL"
 )
 
-# The first of the moment's later changes by their ids, and then those that may have an earlier revision all the same.
+# The first change after the time by change id, and then the changes that may have an earlier revision nevertheless.
 _FIRST_AFTER: Final = text(f"""
 WITH first AS MATERIALIZED (
   SELECT intents.change_id, outcomes.time FROM intents JOIN outcomes USING (change_id, attempt)
@@ -106,7 +106,7 @@ FROM found JOIN LATERAL (
 ORDER BY found.number, found.revision
 """).bindparams(*(bindparam(name, type_=_TEXTS) for name in ("trees", "ids", "paths")))  # noqa: S608 - constants
 
-# OFFSET 0 keeps each a probe of the primary key.
+# OFFSET 0 keeps each subquery a lookup by primary key.
 _RECORDED: Final = text("""
 SELECT given.number, state.* FROM unnest(:trees, :ids) WITH ORDINALITY AS given(tree, entity_id, number)
 CROSS JOIN LATERAL (
@@ -133,18 +133,18 @@ class PostgresTrailHistory:
         self._database = database
 
     async def coverage(self, cluster: str) -> TrailCoverage | None:
-        """Return the span of revisions that the trail knows: see the port."""
+        """Return the span of revisions that the trail knows."""
         row = await self._database.row(_KNOWLEDGE, cluster=cluster)
         return None if row is None else TrailCoverage(row.since, row.since_at, row.revision)
 
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
-        """Return the revision of the first change after a moment: see the port."""
+        """Return the revision of the first change after a time."""
         floor = first_id_at(_shifted(moment, -timedelta(seconds=FAR_S)))
         [revision] = await self._database.scalars(_FIRST_AFTER, cluster=cluster, moment=moment, floor=floor)
         return None if revision is None else int(revision)
 
     async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[SurroundingChanges]:
-        """Return the changes around a revision: see the port."""
+        """Return the changes around a revision."""
         given = {
             "cluster": cluster,
             "trees": [znode.tree.value for znode in znodes],
@@ -152,7 +152,7 @@ class PostgresTrailHistory:
         }
 
         async def work(connection: AsyncConnection) -> tuple[Sequence[Row[Any]], Sequence[Row[Any]]]:
-            # The states first: a change that is recorded in between is then seen as a change.
+            # States are read first: a change that is recorded in between is then read as a change.
             states = (await connection.execute(_RECORDED, given)).all()
             time = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": revision})
             parameters = {
@@ -179,7 +179,7 @@ class PostgresTrailHistory:
     async def changed(
         self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges | None
     ) -> list[str]:
-        """Return ids of changed entities: see the port."""
+        """Return ids of changed entities."""
         condition = "true" if within is None else visible.condition("entity.entity_id")
         statement = text(_CHANGED.format(within=condition))
         parameters = {
@@ -197,7 +197,7 @@ class PostgresTrailHistory:
         return await self._database.scalars(statement, **parameters)
 
     async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
-        """Return the changes behind revisions that touched keys: see the port."""
+        """Return the changes after given revisions that touched given keys."""
         return await later_changes.find(self._database, cluster, touched)
 
 
@@ -209,9 +209,9 @@ def _around(
 
 
 def _bounds(time: datetime | None) -> dict[str, Any]:
-    """Return the ids near a revision's time, and the bounds of that time; all where no revision is that low."""
+    """Return the ids near a revision's time, and the bounds of that time; all later ids if no revision is that low."""
     if time is None:
-        # Without a change at the revision or before it there is no earlier change to look for.
+        # Without a change at the revision or before it, there is no earlier change to find.
         return {"floor": _FIRST, "ceiling": _FIRST, "low": None, "high": None}
     low, high = _shifted(time, -NEAR), _shifted(time, NEAR)
     return {"floor": first_id_at(low), "ceiling": first_id_at(high), "low": low, "high": high}

@@ -1,8 +1,8 @@
 """The changes that touched keys of entities after a revision, in Postgres.
 
-The index by entity has the ids of changes, which are near their times: the ids from a while before the time of the
-revision are read, newest first, and the few changes whose ids are far from their times by an index of their own. So the
-cost is that of the entity's changes since, and bounded.
+The index by entity has the ids of changes, which are close to their times. So the ids from some time before the
+revision's time onwards are read, newest first. The few changes whose ids are far from their times are read by an index
+of their own. The cost is that of the entity's later changes, and bounded.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from confplane.services.ports.history import TouchedKeys
 
 _EXAMINED: Final = 20_000
-"""Changes of one entity that a search reads, at most."""
+"""Maximum number of changes of one entity that a search reads."""
 _AT_ONCE: Final = 100
-"""Entities of one statement."""
+"""Maximum number of entities in one statement."""
 NEAR: Final = timedelta(seconds=10 * FAR_S)
 """The greatest distance between a change's id and the time of a neighbouring revision; ZooKeeper's clocks differ."""
 
@@ -40,7 +40,7 @@ ORDER BY revision DESC LIMIT 1
 """)
 """The time of a revision: that of the last change up to it."""
 
-# Ops that give no key another value are left out: moves between layouts, and new encodings of the same passwords.
+# Ops that change no value are left out: moves between layouts, and new encodings of the same passwords.
 _LATER: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:given AS jsonb)) AS row(
@@ -122,7 +122,7 @@ async def _some(
 
 
 async def _low(connection: AsyncConnection, cluster: str, touched: TouchedKeys) -> datetime:
-    """Return a moment from which on the later changes of an entity have their ids."""
+    """Return a lower bound for the times in the ids of an entity's later changes."""
     if touched.time_ms is not None:
         return datetime.fromtimestamp(touched.time_ms / 1000, UTC) - NEAR
     time: datetime | None = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": touched.revision})

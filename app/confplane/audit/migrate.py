@@ -1,6 +1,6 @@
 """Migration of a database to the schema of this version.
 
-Alembic is driven in code, so there is no alembic.ini. The migrations lie in ``migrations/`` of a checkout, or in
+Alembic is configured in code, so there is no alembic.ini. The migrations are in ``migrations/`` of a checkout, or in
 ``_migrations`` of an installed wheel.
 """
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-# Any fixed number, the same in all versions: two migrations of one database take turns on it.
+# Any fixed number, the same in all versions: concurrent migrations of one database run one after another.
 _ADVISORY_LOCK: Final = 7_305_084_163
 _ADVISORY_WAIT_S: Final = 120.0
 _CONNECT_TIMEOUT_S: Final = 10
-# A migration that waits for a table's lock blocks everything behind it; a failure and another run are better.
+# A migration that waits for a table's lock blocks all later statements on it; failing and running again is better.
 _LOCK_TIMEOUT: Final = "5s"
 
 
 def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | None = None) -> None:
-    """Create or upgrade the schema and grant the service its rights. May be run again at any time, by several at once.
+    """Create or upgrade the schema and grant the service its rights. May run at any time, repeatedly and concurrently.
 
     Args:
         dsn: ``postgresql://...`` of the role that will own the tables.
-        service_role: The service's role. It gets SELECT and INSERT, and nothing else; on the tables that are no history
-            also UPDATE and DELETE, and on those of tokens and grants UPDATE.
+        service_role: The service's role. It gets only SELECT and INSERT; in addition UPDATE and DELETE on the tables
+            that hold no history, and UPDATE on the tables of tokens and grants.
         progress: Called with each step, a sentence at a time.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
         UnavailableError: Another migration held the lock for two minutes.
-        sqlalchemy.exc.DBAPIError: Postgres is away, or refuses.
+        sqlalchemy.exc.DBAPIError: Postgres is unavailable, or refused a statement.
     """
     tell = progress or _ignore
     config = _config()
@@ -78,20 +78,20 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
 
 
 def current_revision(connection: Connection) -> str | None:
-    """Return the revision that the database is at, or None when it was never migrated."""
+    """Return the schema revision of the database, or None if it was never migrated."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(location()).replace("%", "%%"))
-    # The separator of a path list: a location with a blank in it must not be split.
+    # The separator of a path list: a path that contains a space must not be split.
     config.set_main_option("path_separator", "newline")
     return config
 
 
 def _lock(connection: Connection, tell: Callable[[str], None]) -> None:
-    # Tried in turns instead of waited for, so that a waiting migration can report the reason.
+    # Polled instead of waited for, so that a waiting migration can report the reason.
     give_up_at = time.monotonic() + _ADVISORY_WAIT_S
     said = False
     while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _ADVISORY_LOCK}):
@@ -119,14 +119,14 @@ def _grant(connection: Connection, role: str) -> str:
     positions = ", ".join(quote(table.name) for table in POSITIONS)
     current = ", ".join(quote(table.name) for table in CURRENT)
     functions, grantee = ", ".join(FUNCTIONS), quote(role)
-    # Rights on the table of all partitions are enough; none is needed on the partitions themselves.
+    # Rights on the partitioned table are enough; the partitions themselves need none.
     partitions = connection.scalars(
         text("SELECT CAST(inhrelid AS regclass) FROM pg_inherits WHERE inhparent = CAST('rollup_rows' AS regclass)")
     )
     revoked = ", ".join([tables, "alembic_version", *partitions])
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
-        # Rights granted by others are revoked; all in one transaction, so a running service notices nothing.
+        # Rights from other grants are revoked. All of this is one transaction, so a running service notices nothing.
         f"REVOKE ALL ON TABLE {revoked} FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",

@@ -1,8 +1,8 @@
 """The reconciler's queries of the trail: changes without an outcome, and the changes of markers.
 
-Open changes are few among very many. New ones are found by the time at which Postgres wrote their intents, so that the
-clocks of the processes that made the ids don't matter. Old ones are found by a walk over the ids back to the first, a
-piece at a time. In both, the outcome of each change is a probe of an index.
+Only few of very many changes are open. New ones are found by the time at which Postgres wrote their intents, so that
+the clocks of the processes that made the ids don't matter. Old ones are found by a backward scan over all ids, in
+batches. Both find the outcome of each change with an index lookup.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from confplane.audit.database import Database
 
 _OVERLAP_S: Final = 10
-"""Seconds from a row's own moment until all can see it, at most: a statement may take four seconds."""
+"""Maximum number of seconds from a row's recorded time until it is visible: a statement may take four seconds."""
 _PIECE: Final = 20_000
-"""Ids read in one step of the walk back."""
+"""Ids read in one step of the backward scan."""
 _IDS: Final = ARRAY(Uuid)
 
-# OFFSET 0 keeps each a probe of an index; as a join it may read a whole table.
+# OFFSET 0 keeps each subquery an index lookup; as a join it may read a whole table.
 _OPEN: Final = "NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0)"
 
 _NEW: Final = text(f"""
@@ -61,9 +61,9 @@ SELECT
 FROM intents WHERE change_id = ANY(:ids) GROUP BY change_id ORDER BY change_id
 """).bindparams(bindparam("ids", type_=_IDS))
 
-# A row can be seen before it is durable. Neither reading it nor its age nor a position in the WAL proves otherwise. A
-# transaction that writes does: its commit is waited for, and comes behind those of all rows that it sees. So the WAL is
-# durable up to there, on synchronous standbys too, once the reply is here.
+# A row can be visible before it is durable. Neither reading it, nor its age, nor a position in the WAL proves that it
+# is durable. A transaction that writes does: Postgres waits for its commit, which comes after the commits of all rows
+# that it sees. So once the reply arrives, the WAL is durable up to that commit, on synchronous standbys too.
 _MARKED: Final = text(f"""
 SELECT given.change_id, outcome.committed, outcome.age, ARRAY(
     SELECT DISTINCT writer FROM intents WHERE intents.change_id = given.change_id OFFSET 0
@@ -86,7 +86,7 @@ class PostgresOpenChanges:
     async def new(
         self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
     ) -> tuple[list[OpenChange], ServerTimestamp]:
-        """Return open changes among the new and the known: see the port."""
+        """Return open changes among the new and the known."""
 
         async def work(connection: AsyncConnection) -> tuple[list[OpenChange], ServerTimestamp]:
             at = None if since is None else since.at
@@ -97,7 +97,7 @@ class PostgresOpenChanges:
         return await self._database.read(work)
 
     async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
-        """Return open changes of the next piece of the walk back: see the port."""
+        """Return open changes of the next step of the backward scan."""
 
         async def work(connection: AsyncConnection) -> tuple[list[OpenChange], UUID | None]:
             parameters = {"cluster": cluster, "before": before or _NO_ID_IS_ABOVE, "piece": _PIECE}
@@ -107,7 +107,7 @@ class PostgresOpenChanges:
         return await self._database.read(work)
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
-        """Return the known state of changes that have markers: see the port."""
+        """Return the known state of changes that have markers."""
         rows = await self._database.rows(_MARKED, ids=list(change_ids))
         return [MarkedChange(row.change_id, row.committed, row.age, frozenset(row.writers)) for row in rows]
 

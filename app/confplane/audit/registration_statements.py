@@ -66,8 +66,8 @@ SELECT id, event, cluster, entity_id, software_name, software_version, supported
 FROM registrations WHERE id > :after ORDER BY id LIMIT :count
 """)
 
-# Entities are skipped over one by one and read one by one, each by the index. With a plain GROUP BY and LIMIT the
-# planner may aggregate the whole table for one page.
+# A skip scan: each entity is found and read by the index. With a plain GROUP BY and LIMIT the planner may aggregate the
+# whole table for one page.
 _OF_ALL: Final = """
   (
     SELECT cluster, entity_id, 1 FROM registrations
@@ -84,7 +84,7 @@ _OF_ALL: Final = """
   ) AS next
   WHERE entities.number < :entities
 """
-# A step finds the next entity of a range, or passes on to the next range: then it has no entity and the number stays.
+# A step finds the next entity of a range, or moves to the next range; then it has no entity, and the number stays.
 _WITHIN: Final = """
   SELECT CAST(:cluster AS text), CAST(NULL AS text) COLLATE "C", 0, 1
   UNION ALL

@@ -1,4 +1,4 @@
-"""The registrations of all entities in memory: small, because there may be a million of them."""
+"""The registrations of all entities in memory, in a compact form, because there may be a million of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     _Entities = SortedDict[str, tuple["SoftwareVersion | int", ...]]
 
 MAX_PER_ENTITY: Final = 64
-"""Registrations kept of one entity; a new one replaces the one seen least recently."""
+"""Maximum number of registrations per entity; a new one replaces the least recently seen one."""
 
 
 class SoftwareVersion(NamedTuple):
@@ -31,10 +31,10 @@ class RegistrationView:
     """The software of each entity by cluster, each with the day (since the epoch) on which it was last seen.
 
     An entity's entry is one flat tuple (software, day, software, day, ...), and equal software is one object. Entities
-    are in the order of their ids, so that a caller's own are found without a visit of the others.
+    are ordered by id, so that the entities visible to a caller are found without reading all entities.
 
     Args:
-        limit: Most registrations in all.
+        limit: Maximum number of registrations.
     """
 
     def __init__(self, limit: int) -> None:
@@ -55,7 +55,7 @@ class RegistrationView:
         return None
 
     def add(self, cluster: str, entity_id: str, software: SoftwareVersion, day: int) -> bool:
-        """Take a registration, or a later day for a known one; False when there is no room."""
+        """Add a registration, or a later day for a known one. Return False if there is no room."""
         entities = self._clusters.get(cluster)
         if entities is None:
             entities = self._clusters[cluster] = SortedDict()

@@ -1,7 +1,8 @@
 """Registrations of client software (KIP-649): append-only in Postgres, deduplicated and answered from memory.
 
-A registration gets a row when it is first seen and, while it is still seen, one more a day: the rows show when it was
-first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count again.
+A registration gets a row when it is first seen, and one more for each day on which it is still seen. So the rows show
+when it was first and last seen. A clearing is a row too: it hides the rows before it, and registrations that are seen
+again count again.
 
 A :class:`~confplane.audit.write_behind_buffer.WriteBehindBuffer` connects memory and Postgres. It writes new
 registrations about once a second, loads the current ones at the start, and then reads the rows of all replicas, by id.
@@ -41,12 +42,12 @@ _log: Final = logging.getLogger(__name__)
 _MAX_REGISTRATIONS: Final = 2_000_000
 _ROWS_PER_READ: Final = 1_000
 _ENTITIES_PER_READ: Final = 500
-"""Entities read at a time, few enough that the work does not delay requests."""
+"""Entities per read, few enough not to delay requests."""
 _RANGES_PER_READ: Final = 1_000
 """Ranges of visible entities that one statement reads."""
 _MAX_WINDOWS: Final = 10
-"""Windows of entities read for one page, at most: where nearly all was cleared, a page is short and yet has a
-cursor."""
+"""Maximum number of windows of entities that are read for one page. If nearly all registrations were cleared, a page is
+short but still has a cursor."""
 _LOAD_PATIENCE_S: Final = 5.0
 _SECONDS_PER_DAY: Final = 86_400
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
@@ -65,7 +66,7 @@ class PostgresRegistrationLog:
         database: The database.
         options: Intervals of writes and of reads. A registration without room is dropped, and added when it is seen
             again.
-        max_registrations: Most that are held in memory, some 250 bytes each; further ones are dropped.
+        max_registrations: Maximum number held in memory, about 250 bytes each; further registrations are dropped.
         clock: Seconds since the epoch.
     """
 
@@ -101,21 +102,21 @@ class PostgresRegistrationLog:
 
     @property
     def partition(self) -> WritePartition:
-        """The write partition of the background writes, for other rows that no request waits for."""
+        """The write partition of the background writes, also for other rows that do not block a request."""
         return self._buffer.partition
 
     @property
     def dropped(self) -> int:
-        """The number of registrations dropped since the start, for want of room."""
+        """The number of registrations dropped since the start because there was no room."""
         return self._buffer.dropped
 
     @property
     def loaded(self) -> bool:
-        """True once the registrations of before the start are in memory."""
+        """True once the registrations from before the start are in memory."""
         return self._loaded.is_set()
 
     def record(self, registration: ClientRegistration) -> None:
-        """Take a registration: see the port."""
+        """Record a registration."""
         software = SoftwareVersion(
             registration.software_name, registration.software_version, registration.supported_configs
         )
@@ -142,11 +143,11 @@ class PostgresRegistrationLog:
             )
 
     def registered(self, cluster: str, *, within: NameRanges | None = None) -> Collection[str]:
-        """Return the ids of the entities with registrations: see the port."""
+        """Return the ids of the entities with registrations."""
         return self._view.entities(cluster, within)
 
     def compatibility(self, cluster: str, entity_id: str) -> list[ClientRegistration]:
-        """Return the known registrations of an entity: see the port."""
+        """Return the known registrations of an entity."""
         return self._view.of_entity(cluster, entity_id)
 
     async def search(
@@ -158,7 +159,7 @@ class PostgresRegistrationLog:
         after: str | None,
         within: NameRanges | None = None,
     ) -> tuple[list[tuple[ClientRegistration, datetime, datetime]], str | None]:
-        """Return a page: see the port. The latest registrations may still be missing.
+        """Return a page. The latest registrations may still be missing.
 
         Raises:
             InvalidRequestError: ``after`` is not a cursor of this search.
@@ -192,7 +193,7 @@ class PostgresRegistrationLog:
         return _page(found, page_size, (start,))
 
     async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
-        """Append a clearing: see the port."""
+        """Append a clearing."""
         try:
             async with asyncio.timeout(_LOAD_PATIENCE_S):
                 await self._loaded.wait()
@@ -202,12 +203,12 @@ class PostgresRegistrationLog:
         await self._buffer.flush()
         given = {"cluster": cluster, "entity_id": entity_id, "principal": principal, "request_id": request_id}
         async with self._reading:
-            # May run twice when a reply is lost: a second clearing hides nothing more.
+            # May run twice if a reply is lost: a second clearing hides nothing more.
             [clearing] = await self._database.scalars(sql.INSERT_CLEARED, **given)
             try:
                 return await self._read_new(count_hidden_by=clearing)
             except UnavailableError:
-                # The clearing stands. The next refresh applies it once more, in its place among the others.
+                # The clearing is stored. The next refresh applies it again, in the order of all events.
                 return self._view.clear(cluster, entity_id)
 
     # -- Postgres to memory
@@ -223,7 +224,7 @@ class PostgresRegistrationLog:
         newest: int = (await self._buffer.select(sql.NEWEST_ID, {}))[0][0]
         cluster = entity_id = ""
         while True:
-            # These may include rows newer than `newest`; taking a registration twice does no harm.
+            # These may include rows newer than `newest`; adding a registration twice does no harm.
             rows = await self._buffer.select(
                 sql.CURRENT_OF_ALL, {"cluster": cluster, "entity_id": entity_id, "entities": _ENTITIES_PER_READ}
             )
@@ -237,7 +238,7 @@ class PostgresRegistrationLog:
         _log.info("%d registrations were loaded", len(self._view))
 
     async def _read_new(self, *, count_hidden_by: int | None = None) -> int:
-        """Apply the events behind the last one read, and return the number that one clearing hid."""
+        """Apply the events after the last one read. Return the number of registrations that one clearing hid."""
         hidden = 0
         while True:
             rows = await self._buffer.select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
@@ -281,7 +282,7 @@ def _page(
 
 
 def _successor(text: str) -> str:
-    """Return the first text behind this one in code-point order (NUL can't be in one)."""
+    """Return the first text after this one in code-point order (texts can't contain NUL)."""
     return text + "\1"
 
 
@@ -289,7 +290,7 @@ def _parse_cursor(after: str | None) -> _Key:
     if after is None:
         return ("",)
     try:
-        # orjson refuses texts that Postgres can't hold, except those with NUL.
+        # orjson refuses texts that Postgres can't store, except those with NUL.
         values = None if "\\u0000" in after else orjson.loads(after)
     except orjson.JSONDecodeError:
         values = None

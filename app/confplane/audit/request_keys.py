@@ -66,36 +66,36 @@ class PostgresRequestKeys:
         self._database = database
 
     async def find(self, key: str) -> KeyRow | None:
-        """Return the row of a key: see the port."""
+        """Return the row of a key."""
         row = await self._database.row(_FIND, key=key)
         return None if row is None else _row(row)
 
     async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
-        """Make another request the holder: see the port."""
+        """Make another request the holder."""
         given = {"id": row.id, "holder": holder, "holders": [row.holder, holder], "writer": writer, "seconds": seconds}
         return await self._database.execute(_TAKE_OVER, **given) > 0
 
     async def changes(self, key_id: UUID) -> list[KeyedChange]:
-        """Return the changes made under a key: see the port."""
+        """Return the changes made under a key."""
         return [_change(row) for row in await self._database.rows(_CHANGES, id=key_id)]
 
     async def store(self, key_id: UUID, holder: UUID, answer: StoredAnswer) -> bool:
-        """Keep the answer: see the port."""
+        """Store the answer."""
         headers = orjson.dumps(answer.headers).decode()
         needs = None if answer.needs is None else list(answer.needs)
         given = {"status": answer.status, "headers": headers, "answer": answer.body, "needs": needs}
         return await self._database.execute(_STORE, id=key_id, holder=holder, **given) > 0
 
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:
-        """End a turn without an answer: see the port."""
+        """End a turn without an answer."""
         return await self._database.execute(_HAND_ON, id=key_id, holder=holder) > 0
 
     async def release(self, key_id: UUID, holder: UUID) -> bool:
-        """Forget a key: see the port."""
+        """Forget a key."""
         return await self._database.execute(_RELEASE, id=key_id, holder=holder) > 0
 
     async def purge(self, keep_s: float) -> None:
-        """Forget old keys: see the port."""
+        """Forget old keys."""
         while await self._database.execute(_PURGE, keep_s=keep_s, piece=_PIECE) == _PIECE:
             pass
 

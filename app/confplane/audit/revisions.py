@@ -10,7 +10,7 @@ def location() -> Path:
     """Return the folder of the migrations: in a checkout, or in an installed wheel.
 
     Raises:
-        RuntimeError: There is none.
+        RuntimeError: The folder does not exist.
     """
     package = Path(__file__).parents[1]
     installed = package / "_migrations"
@@ -22,7 +22,7 @@ def location() -> Path:
 
 @cache
 def known_revisions() -> frozenset[str]:
-    """Return every revision that this version of the code knows of."""
+    """Return every revision that this version of the code knows."""
     return frozenset(path.name.partition("_")[0] for path in (location() / "versions").glob("[0-9]*_*.py"))
 
 

@@ -1,14 +1,14 @@
-"""The partitions of ``rollup_rows``: each run has one of its own, so that its rows go at once, however many they are.
+"""The partitions of ``rollup_rows``: each run has its own, so that any number of rows is removed at once.
 
-A run takes a free partition, or one more is made. It keeps the partition for as long as it is under way or complete.
-Then the partition is emptied, by TRUNCATE, and free again. Emptying waits for readers and writers of this partition
-alone, and not for long: where a task of a dead attempt still writes there, a later run empties it. No partition is ever
-dropped, since that would wait for the readers and writers of all runs.
+A run uses a free partition; if there is none, a new one is created. The run keeps the partition while it is running or
+complete. Then the partition is emptied with TRUNCATE and is free again. Emptying waits only for readers and writers of
+this partition, and only briefly: if a task of a dead attempt still writes to it, a later run empties it. Partitions are
+never dropped, because that would wait for the readers and writers of all runs.
 
-Partition 0 is shared by the runs of releases that know of no partitions. Their rows are removed one by one.
+Partition 0 is shared by the runs of releases without partitions. Their rows are removed one by one.
 
-Partitions are made and emptied by two functions of the database (``migrations/versions/0018``) with the rights of the
-tables' owner, which the service's role lacks.
+Two functions of the database (``migrations/versions/0018``) create and empty partitions. They run with the rights of
+the tables' owner, which the service's role lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 SHARED: Final = 0
-"""The partition without a run of its own."""
+"""The partition that is shared by runs without their own."""
 
 _TAKE: Final = """
 UPDATE rollup_partitions SET run_id = %(run)s, attempt = %(attempt)s
@@ -46,7 +46,7 @@ _FREE: Final = "UPDATE rollup_partitions SET run_id = NULL, attempt = NULL WHERE
 
 
 def take(connection: Connection[Any], run_id: UUID, attempt: int) -> int:
-    """Give an attempt at a run a partition of its own, and return its number."""
+    """Assign a partition to an attempt at a run, and return its number."""
     given: dict[str, Any] = {"run": run_id, "attempt": attempt}
     for (number,) in connection.execute(_TAKE, given):
         return int(number)
@@ -59,14 +59,14 @@ def empty_left(connection: Connection[Any]) -> None:
     """Empty the partitions of attempts that ended without a complete run, and of runs that are gone.
 
     Args:
-        connection: A connection without a transaction under way.
+        connection: A connection without an open transaction.
     """
     left = [number for (number,) in connection.execute(_LEFT, [None])]
     connection.commit()
     for number in left:
         try:
             with connection.transaction():
-                # Another process may be about the same. Asked again under the lock: it may have a new run by now.
+                # Another process may be emptying it. Checked again under the lock: it may have a new run by now.
                 is_held = connection.execute(_LOCK, [number]).fetchone() is not None
                 if is_held and connection.execute(_LEFT, [number]).fetchone() is not None:
                     connection.execute("SELECT empty_rollup_partition(%s)", [number])

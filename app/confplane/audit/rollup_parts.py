@@ -1,9 +1,9 @@
-"""Writes one part of a run of a rollup, on an executor, in one transaction, once; and reads it.
+"""Writes one part of a rollup run on an executor, once, in one transaction; and reads it.
 
-A task may run twice: tried again, or side by side on two machines. Each attempt writes rows of its own; the first to
-commit is the part, and the others leave nothing. An attempt after the end of its run leaves nothing either.
+A task may run twice: as a retry, or concurrently on two machines. Each attempt writes its own rows. The first attempt
+to commit becomes the part; other attempts leave no rows. An attempt after the end of its run leaves no rows either.
 
-A run may have a fold besides, for the next run: rows like its own, in parts of their own, under the id :func:`fold_id`.
+A run may also have a fold for the next run: rows like its own, in separate parts, under the id :func:`fold_id`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SELECT CAST(item AS text) FROM rollup_rows WHERE partition = %s AND run_id = %s 
 """
 _FETCHED: Final = 5_000
 _COPY: Final = "COPY rollup_rows (partition, run_id, part, ordinal, entity_id, item) FROM STDIN"
-# Waits only for another attempt that is about to commit, and for a process that gives the run up.
+# Waits only for another attempt that is about to commit, and for a process that is giving up the run.
 _COMMIT: Final = """
 WITH run AS MATERIALIZED (
   SELECT id FROM rollup_runs WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running' FOR SHARE
@@ -51,7 +51,7 @@ class RunAttempt:
 
 
 def fold_id(run_id: UUID) -> UUID:
-    """Return the id under which the fold of a run lies in the tables of its rows."""
+    """Return the id of a run's fold in the tables of its rows."""
     return uuid5(run_id, "fold")
 
 
@@ -73,14 +73,14 @@ def write_part(
         part: The part's number.
         pieces: Rows as lines of COPY's text format, with their number; columns are the attempt's partition, the id of
             ``under``, part, ordinal, entity id and item.
-        under: The id under which the rows lie: that of the run's fold, or None for that of the run.
+        under: The id under which the rows are stored: that of the run's fold, or None for that of the run.
 
     Returns:
         The number of rows of the part.
 
     Raises:
         RunGoneError: The run was given up.
-        psycopg.Error: Postgres is away, or refuses.
+        psycopg.Error: Postgres is unavailable, or refused a statement.
     """
     under = under or run_id
     with psycopg.connect(conninfo(dsn)) as connection:
@@ -135,7 +135,7 @@ def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
 
     Raises:
         RunGoneError: Parts of it are missing: the run was dropped in the meantime.
-        psycopg.Error: Postgres is away, or refuses.
+        psycopg.Error: Postgres is unavailable, or refused a statement.
     """
     with psycopg.connect(conninfo(dsn)) as connection:
         connection.execute(LIFT)

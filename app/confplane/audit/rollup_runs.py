@@ -1,11 +1,10 @@
-"""Publishes runs of rollups: begun, written in parts by many processes, and made current at once, or not at all.
+"""Publishes rollup runs: a run is begun, written in parts by many processes, and made current at once, or not at all.
 
-The process that makes a run holds an advisory lock, in a transaction of a connection of its own, until the run is done.
-So a run that is not complete and whose lock is free will never be complete: the next run of the job removes its rows.
-Parts are written by other processes (:mod:`confplane.audit.rollup_parts`); each commits only while the run is being
-made, and once.
+The process that makes a run holds an advisory lock, in a transaction on its own connection, until the run is done. So
+an incomplete run with a free lock will never be complete; the next run of the job removes its rows. Other processes
+write the parts (:mod:`confplane.audit.rollup_parts`); each part commits once, and only while the run is being made.
 
-Not asynchronous: Spark's driver waits for it.
+The code is synchronous: Spark's driver waits for it.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _FAIL: Final = (
     "UPDATE rollup_runs SET state = 'failed', finished_at = now(), error = %s WHERE id = %s AND state = 'running'"
 )
 _RUNNING: Final = "SELECT id FROM rollup_runs WHERE cluster = %s AND job = %s AND state = 'running'"
-# Also kept: the base of a run under way. As many failed runs are kept as complete ones.
+# The base of a run under way is kept, too. The same number of failed runs is kept as of complete runs.
 _OLD: Final = """
 WITH ranked AS (
   SELECT id, row_number() OVER (
@@ -88,7 +87,7 @@ LOST: Final = "The process that made it ended before it was done"
 class RollupRuns:
     """The runs of one cluster's rollups, for the process that makes them.
 
-    Every method raises ``UnavailableError`` when Postgres is away or not migrated.
+    Every method raises ``UnavailableError`` if Postgres is unavailable or not migrated.
 
     Args:
         dsn: ``postgresql://...`` of the service's role.
@@ -104,11 +103,11 @@ class RollupRuns:
 
     @contextmanager
     def held(self, run_id: UUID, otherwise: str | None = None) -> Iterator[None]:
-        """Hold a run for the length of a block: no other process takes it for abandoned.
+        """Hold a run for the duration of a block, so that no other process considers it abandoned.
 
         Args:
-            run_id: The run, or the id of any other work that one process does at a time.
-            otherwise: The message of the refusal; None for that of a run.
+            run_id: The run, or the id of any other work that only one process does at a time.
+            otherwise: The message of the refusal; None for the message about a run.
 
         Raises:
             ConcurrentChangeError: Another process is making the run.
@@ -118,11 +117,11 @@ class RollupRuns:
             row = connection.execute(_LOCK, [run_id]).fetchone()
             if row is None or not row[0]:
                 raise ConcurrentChangeError(otherwise or f"Run {run_id} is being made by another process")
-            # The transaction stays open; it has no snapshot, and keeps no row from being vacuumed.
+            # The transaction stays open; it has no snapshot, and so does not hold back vacuum.
             try:
                 yield
             finally:
-                # The server notices a closed connection some time later, and another holder may come at once.
+                # The server notices a closed connection some time later, but another process may need the lock at once.
                 with suppress(psycopg.Error):
                     connection.rollback()
                 connection.close()
@@ -141,7 +140,7 @@ class RollupRuns:
             return 0 if row is None else int(row[0])
 
     def find(self, run_id: UUID) -> RollupRun | None:
-        """Return a run, with its stored state; None if the run is not known, or not kept any more."""
+        """Return a run, with its stored state, or None if the run is unknown or no longer kept."""
         with self._connected() as connection:
             row = connection.execute(_FIND, [run_id]).fetchone()
             return None if row is None else run_of(row)
@@ -159,7 +158,7 @@ class RollupRuns:
         """Begin a run that is held, or begin it again. Rows of an earlier attempt are dropped.
 
         Returns:
-            This attempt at the run, for the writers of its parts; or the run, where it is complete already.
+            This attempt at the run, for the writers of its parts; or the run if it is complete already.
         """
         with self._connected() as connection:
             row = connection.execute(_FIND, [run_id]).fetchone()
@@ -192,12 +191,12 @@ class RollupRuns:
         """Make a run visible, with all of its rows.
 
         Raises:
-            ConcurrentChangeError: The run is no longer being made: it was taken for abandoned.
+            ConcurrentChangeError: The run is no longer being made: it was considered abandoned.
         """
         try:
             return self._complete(run_id)
         except UnavailableError:
-            # The reply may be lost, and the run complete.
+            # The reply may have been lost although the run is complete.
             return self._complete(run_id)
 
     def _complete(self, run_id: UUID) -> RollupRun:
@@ -210,7 +209,7 @@ class RollupRuns:
             return run_of(row)
 
     def fail(self, run_id: UUID, error: str) -> bool:
-        """Give a run up: its rows are removed, and it stays as failed. Without effect on a complete run.
+        """Give up a run: its rows are removed, and it is kept as failed. Has no effect on a complete run.
 
         Returns:
             False if the run was not being made.
@@ -228,7 +227,7 @@ class RollupRuns:
             running = [row.id for row in connection.execute(_RUNNING, [self._cluster, job])]
         swept = []
         for run_id in running:
-            # Each in a transaction of its own, which holds the run's lock: no process begins it again at the same time.
+            # Each in its own transaction, which holds the run's lock: no process begins the run again at the same time.
             with self._connected() as connection:
                 row = connection.execute(_LOCK, [run_id]).fetchone()
                 if row is not None and row[0] and connection.execute(_FAIL, [LOST, run_id]).rowcount:
@@ -242,8 +241,8 @@ class RollupRuns:
 
         Args:
             job: The job.
-            keep: The number of complete runs that are kept, the latest by ``as_of``; and of failed ones.
-            keep_s: Seconds after its end for which every run is kept.
+            keep: The number of complete runs to keep, the latest by ``as_of``, and the number of failed runs to keep.
+            keep_s: Seconds for which every run is kept after its end.
         """
         with self._connected() as connection:
             given = {"cluster": self._cluster, "job": job, "keep": keep, "keep_s": keep_s}
@@ -255,7 +254,7 @@ class RollupRuns:
         return old
 
     def _empty(self) -> None:
-        """Empty the partitions that no run has any more."""
+        """Empty the partitions that no run uses any more."""
         with self._connected() as connection:
             empty_left(connection)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _WINDOW: Final = 25_000
 """Rows that one statement reads."""
 _MAX_EXAMINED: Final = 200_000
-"""Rows that one page may read: half a second or so."""
+"""Maximum number of rows that one page may read, which takes about half a second."""
 
 LOCK_OF: Final = "hashtextextended(CAST({} AS text), 0)"
 """The key of the advisory lock that the process making a run holds until it ends."""
@@ -33,7 +33,7 @@ LOCK_OF: Final = "hashtextextended(CAST({} AS text), 0)"
 _COLUMNS: Final = (
     "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"
 )
-# A lock's key of 64 bits is in two columns, as two unsigned numbers.
+# The 64-bit key of a lock is in two columns, as two unsigned numbers.
 _RUNS: Final = text(f"""
 WITH latest AS (
   SELECT DISTINCT ON (job) * FROM rollup_runs WHERE cluster = :cluster ORDER BY job, started_at DESC, id DESC
@@ -62,7 +62,7 @@ SELECT part, ordinal, entity_id, item FROM rollup_rows
 WHERE partition = :partition AND run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
 ORDER BY part, ordinal LIMIT :count
 """
-# Items beyond a page's bytes are left out, and their rows returned: there are more.
+# Items beyond a page's size in bytes are left out. Their rows are returned, to show that there are more.
 _PAGE: Final = """
 SELECT part, ordinal, CASE WHEN before < :bytes THEN item END AS item
 FROM (
@@ -78,7 +78,7 @@ _BY_PLACE: Final = text(_ROWS.format(entity=""))
 _OF_ENTITY: Final = text(_ROWS.format(entity="AND entity_id = :entity_id"))
 _PAGE_BY_PLACE: Final = text(_PAGE.format(rows=_BY_PLACE.text))
 _PAGE_OF_ENTITY: Final = text(_PAGE.format(rows=_OF_ENTITY.text))
-# The window is inside the filter: in the other order, a filter that few rows match would walk the whole run.
+# The window is inside the filter: in the other order, a filter that few rows match would scan the whole run.
 _SEARCH: Final = """
 WITH seen AS MATERIALIZED ({rows}), found AS (
   SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) {visible}
@@ -92,7 +92,7 @@ ORDER BY is_end, part, ordinal
 _SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=""))
 _SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text, visible=""))
 _SEARCH_WITHIN: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=f"AND {visible.condition('entity_id')}"))
-# By a statement of its own: a plan is made for the one partition then.
+# A separate statement, so that the rows are read with a plan for this one partition.
 _PARTITION: Final = text("SELECT partition FROM rollup_parts WHERE run_id = :run_id LIMIT 1")
 _IS_THERE: Final = text("SELECT EXISTS (SELECT FROM rollup_runs WHERE id = :run_id AND state = 'complete')")
 COUNT_OF: Final = """
@@ -120,23 +120,23 @@ class PostgresRollups:
         self._max_examined = max_examined
 
     async def runs(self, cluster: str) -> dict[str, JobRuns]:
-        """Return the runs of each job: see the port."""
+        """Return the runs of each job."""
         rows = await self._database.rows(_RUNS, cluster=cluster)
         current = {row.job: run_of(row) for row in rows if row.is_current}
         return {row.job: JobRuns(current.get(row.job), run_of(row)) for row in rows if not row.is_current}
 
     async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
-        """Return a complete run: see the port."""
+        """Return a complete run."""
         row = await self._database.row(_RUN, cluster=cluster, job=job, run_id=run_id)
         return None if row is None else run_of(row)
 
     async def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
-        """Return the number of rows with these members: see the port."""
+        """Return the number of rows with these members."""
         [number] = await self._database.scalars(_COUNT, run_id=run_id, members=orjson.dumps(members).decode())
         return int(number)
 
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
-        """Return a page of a run's rows: see the port."""
+        """Return a page of a run's rows."""
         # No row has a text that Postgres can't hold.
         if not all(storable(given) for given in _texts(query)):
             return [], None

@@ -9,8 +9,8 @@ from sqlalchemy import text
 WRITES: Final = """
 (SELECT pg_logical_emit_message(true, 'confplane', '') WHERE NOT pg_is_in_recovery()) IS NOT NULL
 """
-"""SQL that is true and has its transaction write something: only then is its commit waited for, and with it the commits
-of all rows that the statement sees. The message is the smallest write that there is, and kept in no table. On a
+"""SQL that is true and makes its transaction write. Only then does Postgres wait for the commit, and so for the commits
+of all rows that the statement sees. The message is the smallest possible write, and is not stored in a table. On a
 standby, which can't write, the condition is false."""
 
 INTENT: Final = """
@@ -53,16 +53,16 @@ ON CONFLICT DO NOTHING
 """
 """The last part: the keys that the intents name."""
 
-# The statements of intents write something even where all rows are there: a crash of Postgres may have cut off a first
-# try, and its rows are seen afterwards although no standby need have them.
+# The statements of intents write even if all rows exist: a crash of Postgres may have interrupted a first try, whose
+# rows are visible afterwards although the standbys may not have them.
 INSERT_INTENTS: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({INTENT}) WHERE {WRITES}
 ){INTO_THE_TRAIL}{KEYS}""")  # noqa: S608 - constants of this module
 
-# For requests with an Idempotency-Key: each row is an intent with the members of its ``Claim`` beside it. The key's row
-# is locked, so that nobody takes the key over while an intent is written under it. Returns the numbers, from 0, of the
-# rows that were refused because another request holds the key.
+# For requests with an Idempotency-Key: each row is an intent together with the members of its ``Claim``. The key's row
+# is locked, so that no other request takes over the key while an intent is written under it. Returns the numbers, from
+# 0, of the rows that were refused because another request holds the key.
 INSERT_CLAIMED_INTENTS: Final = text(f"""
 WITH sent AS MATERIALIZED (
   SELECT * FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({INTENT},
@@ -90,8 +90,8 @@ WITH sent AS MATERIALIZED (
 SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM given)
 """)  # noqa: S608 - constants of this module
 
-# Committed without a wait for Postgres's disk, and for its standbys, where a loss of the rows would lose nothing: the
-# marker of a commit has everything of its outcome except ``remade``. The marker stays until the outcome is durable
+# Committed without waiting for Postgres's disk and standbys if a loss of the rows would lose nothing: the marker of a
+# commit has the whole outcome except ``remade``. The marker remains until the outcome is durable
 # (audit/open_changes.py).
 INSERT_OUTCOMES: Final = text("""
 WITH given AS MATERIALIZED (

@@ -1,7 +1,7 @@
 """The recorder's rows in Postgres: the last state of each entity that the trail explains, and the watermark.
 
-A state moves in the same statement that writes the rows which explain it, and only from the state that the decision
-rested on. So of two recorders that see the same versions, one moves the state and writes the rows, and the other does
+A state moves in the same statement that writes the rows that explain it, and only from the state on which the decision
+was based. So if two recorders see the same versions, one moves the state and writes the rows, and the other does
 neither.
 """
 
@@ -55,7 +55,7 @@ ON CONFLICT (cluster) DO UPDATE SET
 RETURNING {_COLUMNS}
 """)
 
-# OFFSET 0 keeps each a probe of an index; as a join it may read the whole table.
+# OFFSET 0 keeps each subquery an index lookup; as a join it may read the whole table.
 _KNOWN: Final = text("""
 SELECT given.tree, given.entity_id, present, czxid, version, mzxid, CASE WHEN :whole THEN content END AS content
 FROM unnest(:trees, :ids) AS given(tree, entity_id) CROSS JOIN LATERAL (
@@ -69,7 +69,7 @@ SELECT entity_id FROM entity_states
 WHERE cluster = :cluster AND tree = :tree AND entity_id > :after AND present ORDER BY entity_id LIMIT :size
 """)
 
-# Changes of ours that committed, by the paths they wrote.
+# Committed changes of this service, by the paths that they wrote.
 _OWN_OF: Final = """
 WITH given AS MATERIALIZED (
   SELECT change_id, attempt, revision, time, versions, remade FROM outcomes
@@ -95,8 +95,8 @@ FROM outcomes JOIN intent_entities AS entity USING (change_id, attempt)
 WHERE outcomes.cluster = :cluster AND committed AND revision = ANY(:revisions) AND facet <> :facet
 """)
 
-# Changes of ours that may explain a version later: the open ones among those begun of late, which are few. Read in
-# pages, since a watermark may be old.
+# Changes of this service that may explain a version later: the recent changes that are still open, which are few. Read
+# in pages, because a watermark may be old.
 _OPEN: Final = text("""
 WITH given AS MATERIALIZED (
   SELECT change_id, attempt, recorded_at FROM intents
@@ -126,7 +126,7 @@ SELECT given.change_id FROM unnest(:ids) AS given(change_id)
 WHERE EXISTS (SELECT FROM intents WHERE intents.change_id = given.change_id AND kind <> :recovered OFFSET 0)
 """).bindparams(bindparam("ids", type_=ARRAY(Uuid)))
 
-# In pieces, so that each is short.
+# In batches, so that each statement is short.
 _PRUNE: Final = text("""
 WITH given AS MATERIALIZED (
   SELECT tree, entity_id FROM entity_states
@@ -201,41 +201,41 @@ class PostgresEntityStates:
         self._database = database
 
     async def watermark(self, cluster: str) -> Watermark | None:
-        """Return a cluster's watermark: see the port."""
+        """Return a cluster's watermark."""
         return _watermark(await self._database.row(_WATERMARK, cluster=cluster))
 
     async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
-        """Raise the watermark: see the port."""
+        """Raise the watermark."""
         given = {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
         return _watermark(await self._database.row(_ADVANCE, **given))
 
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
-        """Return states: see the port."""
+        """Return states."""
         trees, ids = [tree for tree, _ in keys], [entity_id for _, entity_id in keys]
         rows = await self._database.rows(_KNOWN, cluster=cluster, whole=whole, trees=trees, ids=ids)
         return dict(await in_slices(_known, rows))
 
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
-        """Return ids of entities that existed by their states: see the port."""
+        """Return ids of entities that existed according to their states."""
         return await self._database.scalars(_PRESENT, cluster=cluster, tree=tree, after=after, size=size)
 
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
-        """Return changes of ours: see the port."""
+        """Return changes of this service."""
         rows = await self._database.rows(_OWN, cluster=cluster, above=above, size=_OWN_PAGE, facet=FACET)
         return await _own_writes(rows), rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
 
     async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
-        """Return changes of ours with these revisions: see the port."""
+        """Return changes of this service with these revisions."""
         rows = await self._database.rows(_OWN_AT, cluster=cluster, revisions=list(revisions), facet=FACET)
         return await _own_writes(rows)
 
     async def contents(self, cluster: str, revisions: Sequence[int]) -> dict[tuple[int, str], tuple[Any, Any]]:
-        """Return the contents that changes of ours saw and left: see the port."""
+        """Return the contents before and after changes of this service."""
         rows = await self._database.rows(_CONTENTS, cluster=cluster, revisions=list(revisions), facet=FACET)
         return {(row.revision, row.path): (row.before, row.after) for row in rows}
 
     async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
-        """Return the possible writes of changes without an outcome: see the port."""
+        """Return the possible writes of changes without an outcome."""
         given = {"cluster": cluster, "ids": ids, "margin": margin_s, "size": _OPEN_PAGE}
         found: set[OpenWrite] = set()
         since: datetime | None = None
@@ -243,22 +243,22 @@ class PostgresEntityStates:
             [row] = await self._database.rows(_OPEN, **given, since=since)
             size, last, writes = tuple(row)
             found.update(OpenWrite(*write) for write in writes)
-            # All rows of a page's last moment are in the page: the next page begins with that moment.
+            # A page has all rows of its last recorded time, and the next page begins with that time.
             if size < _OPEN_PAGE or last == since:
                 return found
             since = last
 
     async def lost(self, change_ids: Sequence[UUID]) -> list[UUID]:
-        """Return the ids without an intent, or with a recovered one: see the port."""
+        """Return the ids without an intent, or with a recovered one."""
         known = set(await self._database.scalars(_KNOWN_IDS, ids=list(change_ids), recovered=RECOVERED))
         return [change_id for change_id in change_ids if change_id not in known]
 
     async def prune(self, cluster: str, age_s: float) -> int:
-        """Forget entities that have been gone for long: see the port."""
+        """Forget entities that have been gone for a long time."""
         return await self._database.execute(_PRUNE, cluster=cluster, age=age_s, size=_PRUNED)
 
     async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
-        """Move states and write the rows that explain the moves: see the port."""
+        """Move states and write the rows that explain the moves."""
         try:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
         except orjson.JSONEncodeError:

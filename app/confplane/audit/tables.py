@@ -1,13 +1,13 @@
 """The tables of the trail and the registrations, of Idempotency-Keys, recorder and rollups, and of tokens and grants.
 
-All are append-only, by trigger (the migrations make the triggers), except for :data:`TRANSIENT`, :data:`POSITIONS` and
-:data:`CURRENT`.
+All tables are append-only, enforced by triggers that the migrations create, except for :data:`TRANSIENT`,
+:data:`POSITIONS` and :data:`CURRENT`.
 
-Every primary key of the trail holds the change id, so that range partitioning by it stays possible. Change ids are
-UUIDv7: their order is the order of time, and the first 48 bits are a time, in milliseconds, by ZooKeeper's clock or the
-clock of the process that made the id. So a search by time is a range of ids, and the few changes whose ids are far from
-their times because a clock was wrong: two indexes hold those alone. Another index on a time finds the rows written
-since a moment of Postgres's own clock.
+Every primary key of the trail contains the change id, so that range partitioning by it remains possible. Change ids are
+UUIDv7: they are ordered by time, and the first 48 bits are a time in milliseconds, by ZooKeeper's clock or the clock of
+the process that made the id. So a search by time reads a range of ids, and in addition the few changes whose ids are
+far from their times because a clock was wrong. Two indexes contain only those. Another index on a time finds the rows
+written since a given time of Postgres's own clock.
 
 There are no foreign keys: rows that belong together are written by one statement, and an outcome may have no intent (a
 marker found in ZooKeeper after Postgres lost data).
@@ -58,12 +58,12 @@ def _recorded_at() -> Column[object]:
 
 
 FAR_S: Final = 60
-"""Seconds between the time in a change's id and the change's time, at most, where the id is not *far*."""
+"""Maximum number of seconds between the time in a change's id and the change's time; beyond it the id is *far*."""
 _ID_MS: Final = "('x' || left(change_id::text, 8) || substr(change_id::text, 10, 4))::bit(48)::bigint"
 
 
 def _far(moment: str) -> str:
-    # An equation, so that Postgres takes it for rare: Postgres would expect most rows to pass the comparison itself.
+    # An equality, so that Postgres expects few rows to match: it would expect most rows to pass the comparison itself.
     off = f"{moment} - to_timestamp({_ID_MS} / 1000.0::float8)"
     return f"CASE WHEN {off} NOT BETWEEN interval '-{FAR_S} s' AND interval '{FAR_S} s' THEN 1 END = 1"
 
@@ -258,9 +258,9 @@ watermarks: Final = Table(
 )
 
 TO_BE_SENT: Final = text("refused_code IS NULL AND (applied_mzxid IS DISTINCT FROM sent_mzxid OR reapply <> '[]')")
-"""A state of an entity of which something was or is to be sent without an end yet."""
+"""A state of an entity with a delivery that is due, or under way without an outcome yet."""
 LEFT_ALONE: Final = text("refused_code IS NOT NULL OR drift <> '{}'")
-"""A state of an entity that differs in the Kafka cluster, and of which nothing is sent."""
+"""A state of an entity that differs from the Kafka cluster and is not delivered."""
 
 target_states: Final = Table(
     "target_states",
@@ -318,8 +318,8 @@ rollup_parts: Final = Table(
     comment="Which parts of a run are written, each in one transaction with its rows",
 )
 
-# No key prevents a second attempt at a part: the second would wait for the first, even if that one hangs. Both write
-# side by side, and the key of rollup_parts decides which of them commits.
+# No unique key prevents a second attempt at a part: with one, the second attempt would wait for the first, even if the
+# first hangs. Both write concurrently, and the key of rollup_parts decides which of them commits.
 rollup_rows: Final = Table(
     "rollup_rows",
     metadata,
@@ -446,11 +446,12 @@ TRANSIENT: Final = (
     rollup_rows,
     rollup_runs,
 )
-"""Tables whose rows are removed after a while. Their content about changes is in the trail as well, and stays there; so
-the service's role may update and delete here, and in no other table."""
+"""Tables whose rows are removed after some time. Their content about changes is also in the trail, and remains there.
+So the service's role may update and delete their rows."""
 
 POSITIONS: Final = (entity_states, target_states, watermarks)
-"""Tables whose rows the service's role may update, and drop. To all others it may only add."""
+"""Tables whose rows the service's role may update and delete. To all tables except these, :data:`TRANSIENT` and
+:data:`CURRENT` it may only add rows."""
 
 CURRENT: Final = (access_version, grants, tokens)
 """Tables of the tokens and grants as they are now, whose rows the service's role may update. Their history is in

@@ -5,8 +5,8 @@ leaders, one of which lost the leadership, can't revert each other's newer value
 
 Each value in ``sent`` has the number of its deliveries that may still arrive (``open``). A delivery adds one before it
 is sent, and subtracts it at its known outcome, unless another delivery of the entity began in between: that one may
-have arrived first. A value of an earlier release has no number, and counts as one. A value that the cluster took has a
-metadata offset after that (``taken``).
+have arrived first. A value of an earlier release has no number, and counts as one. A value that the cluster accepted
+has a metadata offset after its acceptance (``taken``).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ _TAKEN: Final = """CASE WHEN taken THEN jsonb_build_object('taken', given."offse
 
 # An outcome is not flushed to disk: if a crash of Postgres loses it, the outcome is unknown, and the values are sent
 # again. Later durable statements include it, because Postgres has one log. An outcome removes the delivery id
-# (``claim``), so that a repeated statement has no effect. A refusal keeps what the cluster took before.
+# (``claim``), so that a repeated statement has no effect. A refusal keeps the values that the cluster accepted before.
 _END: Final = text(f"""
 WITH at_once AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true) AS level
@@ -240,7 +240,7 @@ FROM given JOIN locked USING (entity_id)
 WHERE known.cluster = :cluster AND known.entity_id = given.entity_id
 """)
 
-# As the condition of the index.
+# The same condition as that of the index.
 _UNDELIVERED: Final = text(f"SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}")  # noqa: S608 - a constant
 _DRIFTING: Final = text(f"""
 SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}
@@ -298,7 +298,7 @@ CROSS JOIN LATERAL (
 _ALL_READ: Final = "((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FROM ended WHERE committed AND taken))"
 """SQL for: no more changes are open than are read."""
 
-# The value comes from the first change that the cluster has not taken yet, after the last change that followed the
+# The value comes from the first change that the cluster has not accepted yet, after the last change that followed the
 # cluster. There is no result for an entity with a change without an outcome, or with more open changes than are read.
 _VALUES_BEFORE: Final = _of_changes(f"""
   SELECT before ->> asked.key AS "value" FROM ended
@@ -344,7 +344,7 @@ class PostgresTargetStates:
         self._database = database
 
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
-        """Return the states of some entities: see the port."""
+        """Return the states of some entities."""
 
         async def work(connection: AsyncConnection) -> dict[str, TargetState]:
             parameters = {"cluster": cluster, "ids": list(entity_ids), "day_s": _DAY_S}
@@ -354,7 +354,7 @@ class PostgresTargetStates:
         return await self._database.read(work)
 
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
-        """Make deliveries durable: see the port."""
+        """Make deliveries durable."""
         rows = orjson.dumps(
             [
                 {
@@ -375,7 +375,7 @@ class PostgresTargetStates:
         return await self._database.read(work)
 
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
-        """Record the outcomes of deliveries: see the port."""
+        """Record the outcomes of deliveries."""
         rows = orjson.dumps([_row(each) for each in outcomes]).decode()
 
         async def work(connection: AsyncConnection) -> None:
@@ -384,11 +384,11 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
-        """Record the decisions on external changes: see the port."""
+        """Record the decisions on external changes."""
         return await self._move(_CORRECT, cluster, corrections, _PUT_BACK_ERROR)
 
     async def record_lost_updates(self, cluster: str, changes: Sequence[LostUpdate]) -> set[str]:
-        """Record lost external updates: see the port."""
+        """Record lost external updates."""
         return await self._move(_RECORD_LOST_UPDATES, cluster, changes, _LOST_UPDATE_ERROR)
 
     async def _move(
@@ -404,17 +404,17 @@ class PostgresTargetStates:
     async def values_before(
         self, cluster: str, keys: Mapping[str, Collection[str]]
     ) -> dict[tuple[str, str], str | None]:
-        """Return the values before the changes that the cluster has not taken yet: see the port."""
+        """Return the values before the changes that the cluster has not accepted yet."""
         found = await self._of_keys(_VALUES_BEFORE, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key): row.value for row in found}
 
     async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
-        """Return the keys in changes that the cluster has not taken yet: see the port."""
+        """Return the keys in changes that the cluster has not accepted yet."""
         found = await self._of_keys(_KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key) for row in found}
 
     async def clear_drift(self, cluster: str, entity_ids: Collection[str]) -> None:
-        """Drop the drift of some entities: see the port."""
+        """Drop the drift of some entities."""
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(_CLEAR_DRIFT, {"cluster": cluster, "ids": list(entity_ids)})
@@ -422,7 +422,7 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
-        """Drop the states of topics that are gone: see the port."""
+        """Drop the states of topics that are gone."""
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(_DROP, {"cluster": cluster, "topic_ids": orjson.dumps(topic_ids).decode()})
@@ -430,7 +430,7 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
-        """Mark keys to send again: see the port."""
+        """Mark keys to send again."""
         rows = [{"entity_id": entity_id, "keys": sorted(each)} for entity_id, each in keys.items()]
 
         async def work(connection: AsyncConnection) -> None:
@@ -439,11 +439,11 @@ class PostgresTargetStates:
         await self._database.read(work)
 
     async def undelivered(self, cluster: str) -> list[str]:
-        """Return the entities with a due or open delivery: see the port."""
+        """Return the entities with a due or open delivery."""
         return await self._ids(_UNDELIVERED, cluster)
 
     async def drifting_entities(self, cluster: str) -> list[str]:
-        """Return the entities that are open, refused, or left alone: see the port."""
+        """Return the entities that are open, refused, or left alone."""
         return await self._ids(_DRIFTING, cluster)
 
     async def _ids(self, statement: TextClause, cluster: str) -> list[str]:
@@ -453,7 +453,7 @@ class PostgresTargetStates:
         return await self._database.read(work)
 
     async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
-        """Return the authors of the newest changes of keys: see the port."""
+        """Return the authors of the newest changes of keys."""
         found = await self._of_keys(_AUTHORS, cluster, keys)
         return {(row.entity_id, row.key): Author(row.principal, round(row.time.timestamp() * 1000)) for row in found}
 
@@ -470,7 +470,7 @@ class PostgresTargetStates:
         return await self._database.read(work) if asked else ()
 
     async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
-        """Drop the states of some of a cluster's entity types: see the port."""
+        """Drop the states of some of a cluster's entity types."""
         types = [kind.value for kind in EntityType if kraft_type_of_entity_type(kind) in entity_types]
 
         async def work(connection: AsyncConnection) -> None:
@@ -506,7 +506,7 @@ def _state(row: Row[Any]) -> TargetState:
         if unended:
             uncertain.setdefault(key, []).append(value)
             if taken is None:
-                # Sent after the value that was taken, and may have arrived since.
+                # Sent after the accepted value, and may have arrived since.
                 taken_at.pop(key, None)
     refused = None if row.refused_code is None else AlterRefused(row.refused_code, row.refused_text or "")
     return TargetState(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _MAX_KEPT: Final = 100_000
-"""Outcomes held while Postgres is away, some 40 MB. Any beyond are found again by settling their intents."""
+"""Maximum number of outcomes held while Postgres is unavailable, about 40 MB. Settling intents recovers the rest."""
 _RESEND_ROWS: Final = 256
 _RESEND_PAUSE_S: Final = 0.5
 _CLOSE_PATIENCE_S: Final = 3.0
@@ -77,8 +77,8 @@ class _Writers:
 class PostgresAuditLog:
     """Implements :class:`confplane.services.ports.trail.AuditLog`.
 
-    An outcome that Postgres can't take now is kept in memory and sent again until it is written. If the process ends
-    before that, the intent stays open, and settling it by its marker in ZooKeeper gives the same outcome.
+    An outcome that can't be written to Postgres now is kept in memory and sent again until it is written. If the
+    process ends before that, the intent stays open, and settling it by its marker in ZooKeeper gives the same outcome.
     """
 
     def __init__(self, database: Database) -> None:
@@ -92,7 +92,7 @@ class PostgresAuditLog:
         self._resending: asyncio.Task[None] | None = None
         self._comparisons: set[asyncio.Task[None]] = set()
         self.differing = 0
-        """Outcomes that differed from the one that stood. Each is a fault of this service or of its stores."""
+        """Number of outcomes that differed from the stored one. Each is a fault of this service or of its stores."""
 
     async def close(self) -> None:
         """Send the kept outcomes, for a few seconds at most."""
@@ -110,7 +110,7 @@ class PostgresAuditLog:
         await asyncio.gather(*self._comparisons, return_exceptions=True)
 
     async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
-        """Make intents durable: see the port."""
+        """Make intents durable."""
         if not intents:
             return
         try:
@@ -132,7 +132,7 @@ class PostgresAuditLog:
             ) from error
 
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
-        """Write outcomes: see the port."""
+        """Write outcomes."""
         if not outcomes:
             return True
         rows = [orjson.dumps(outcome) for outcome in outcomes]
@@ -141,7 +141,7 @@ class PostgresAuditLog:
         except UnavailableError as error:
             self._keep(rows, error)
             return False
-        except Exception:  # noqa: BLE001 - the change has ended: its caller must get that end, not this error
+        except Exception:  # noqa: BLE001 - the change has ended: its caller must get its outcome, not this error
             _log.exception("Postgres refused an outcome; its intent stays open until settled")
             return False
         return True
@@ -156,19 +156,19 @@ class PostgresAuditLog:
 
     @property
     def kept(self) -> int:
-        """The number of outcomes that wait in memory for Postgres."""
+        """The number of outcomes kept in memory until they are written to Postgres."""
         return len(self._kept)
 
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
-        """Search: see the port. A page may be short, even empty, and yet have a cursor: its work is bounded."""
+        """Search the trail. A page may be short, even empty, and still have a cursor, because its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
 
     async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
-        """Return one change: see the port."""
+        """Return one change."""
         return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id, within))
 
     async def check(self) -> list[OperatorWarning]:
-        """Return warnings about the database and the trail: see the port."""
+        """Return warnings about the database and the trail."""
         warnings = await self._database.read(checks.check)
         if self.differing:
             warnings.append(
@@ -207,12 +207,12 @@ class PostgresAuditLog:
                 except asyncio.CancelledError:
                     self._kept.extendleft(reversed(rows))
                     raise
-                except Exception:  # noqa: BLE001 - after any error the others must still be sent
+                except Exception:  # noqa: BLE001 - after any error the other outcomes must still be sent
                     _log.exception("Postgres refused a kept outcome; its intent stays open until settled")
                 sent += len(rows)
         _log.info("%d kept outcomes were written", sent)
 
-    # -- outcomes that were there
+    # -- outcomes that existed already
 
     def _compare_later(self, rows: Sequence[bytes]) -> None:
         task = asyncio.create_task(self._compare(rows), name="compare outcomes")
@@ -220,7 +220,7 @@ class PostgresAuditLog:
         task.add_done_callback(self._comparisons.discard)
 
     async def _compare(self, rows: Sequence[bytes]) -> None:
-        """Log outcomes that differ from the one that stands. An equal one was sent twice, after a lost reply."""
+        """Log outcomes that differ from the stored one. An equal outcome was sent twice, after a lost reply."""
         given = {row["change_id"]: row for row in map(orjson.loads, rows)}
         try:
             stored = await self._database.rows(_STORED_OUTCOMES, ids=list(given))
@@ -242,5 +242,5 @@ class PostgresAuditLog:
 
 
 def _with_claim(intent: Intent, claim: Claim) -> bytes:
-    """Return one JSON object of the members of both."""
+    """Return one JSON object with the members of both."""
     return orjson.dumps(intent)[:-1] + b"," + orjson.dumps(claim)[1:]

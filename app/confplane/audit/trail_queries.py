@@ -1,15 +1,15 @@
 """Searches of the trail: newest first, by keyset, with bounded work for any filters and any size of the tables.
 
-A search has rounds. Each takes the next window of change ids from the one index that fits the filters best, then reads
-those changes and applies all filters. (One statement with all filters would depend on the planner's guesses: a wrong
-guess walks a hundred million rows.) After enough ids the page ends, full or not.
+A search runs in rounds. Each round reads the next window of change ids from the index that fits the filters best, then
+reads those changes and applies all filters. (One statement with all filters would depend on the planner's estimates: a
+wrong estimate scans a hundred million rows.) After a maximum number of ids the page ends, even if it is not full.
 
-The time of a change is its commit's by ZooKeeper, or else the time at which Postgres recorded its intent: no clock of a
-process that made the change counts. The window of a span of time has the ids near the span, and the changes in it whose
-ids are far from their times, which have indexes of their own.
+The time of a change is the time of its commit by ZooKeeper or, without a commit, the time at which Postgres recorded
+its intent. The clocks of the processes that made the change do not count. The window of a time span has the ids near
+the span, and the changes in the span whose ids are far from their times; these have indexes of their own.
 
-For a caller who may describe some entities alone, those are one more filter: hidden changes are walked over within the
-same bounds.
+For a caller that may describe only some entities, these are one more filter: hidden changes are skipped within the same
+bounds.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 _LARGEST_WINDOW: Final = 4_096
 _MAX_EXAMINED: Final = 20_000
-"""Change ids that one page may read in rounds."""
+"""Maximum number of change ids that one page may read in rounds."""
 _OPEN_WINDOW: Final = 100_000
-"""Change ids that a search for open changes may read, each a probe of an index."""
+"""Maximum number of change ids that a search for open changes may read, each with an index lookup."""
 
 _LARGE: Final = tuple(intent_entities.c["entity_id", "path", "ops", "before", "after"])
-"""Columns of any size."""
+"""Columns of unlimited size."""
 _ENTITY_ID: Final = "intent_entities.entity_id"
 _ROW_BYTES: Final = 500
 """Bytes of all other columns of a change, or of an entity in a change."""
 _COMPRESSED: Final = 2_000
-"""Bytes of a row from which Postgres compresses it."""
+"""The size of a row, in bytes, from which Postgres compresses it."""
 _COMPRESSION: Final = 20
 """The factor from a compressed row to its assumed size; the greatest possible factor is a hundred."""
 _BATCH_BYTES: Final = 1024 * 1024
@@ -105,7 +105,7 @@ def created_at(change_id: UUID) -> datetime:
 
 
 def first_id_at(moment: datetime) -> UUID:
-    """Return the lowest change id of a moment or later: ids below it are earlier."""
+    """Return the lowest change id of a time: ids below it are earlier."""
     milliseconds = math.ceil((moment - _EPOCH) / _MILLISECOND)
     return UUID(int=min(max(milliseconds, 0), (1 << 48) - 1) << TIME_SHIFT)
 
@@ -126,7 +126,7 @@ async def _open_candidates(
 ) -> tuple[list[UUID], UUID | None]:
     # Open changes are few and may be anywhere: a large window is searched at once for ids without an outcome.
     wide = _window(query, before, _OPEN_WINDOW).cte("wide")
-    # OFFSET 0 keeps this a probe of the index for each id; as a join it may read the whole table of outcomes.
+    # OFFSET 0 keeps this an index lookup for each id; as a join it may read the whole table of outcomes.
     settled = select(outcomes.c.change_id).where(outcomes.c.change_id == wide.c.change_id).offset(0).exists()
     unsettled = select(wide.c.change_id).where(~settled).order_by(wide.c.change_id.desc()).limit(window)
     lowest = select(wide.c.change_id).order_by(wide.c.change_id).limit(1)
@@ -191,7 +191,7 @@ def _far_ones(
     conditions = [source.c.cluster == query.cluster, *_during(query, moment)]
     if before is not None:
         conditions.append(source.c.change_id < before)
-    # OFFSET 0 makes Postgres read them by their own index; with the order in sight, it may walk all ids.
+    # OFFSET 0 makes Postgres read them by their own index; if the planner sees the order, it may scan all ids.
     found = select(source.c.change_id).where(far, *conditions).offset(0).subquery()
     return _newest(found, [], size)
 
@@ -231,7 +231,7 @@ def _latest() -> Select[Any]:
 async def _fitting(
     connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int
 ) -> list[tuple[UUID, int]]:
-    """Return the given changes that match a query, newest first, each with its bytes on Postgres' disk.
+    """Return the given changes that match a query, newest first, each with its size on Postgres's disk in bytes.
 
     Reading these sizes costs Postgres nothing. Large values are compressed on disk.
     """
@@ -256,7 +256,7 @@ async def _fitting(
     if query.key is not None:
         entity_conditions.append(literal(query.key) == any_(intent_entities.c["keys"]))
     if query.within is not None:
-        # In one condition with the others: a filter never says anything about a hidden entity of the same change.
+        # In one condition with the other filters: a filter never reveals anything about a hidden entity of the change.
         entity_conditions.append(visible.clause(_ENTITY_ID, query.within))
     if entity_conditions:
         of_this = and_(
@@ -294,14 +294,14 @@ async def _read_until(
 
 
 def _expected(stored: int) -> int:
-    """Return the expected bytes of a change, by its bytes on disk."""
+    """Return the expected size of a change in bytes, from its size on disk."""
     return stored if stored < _COMPRESSED else stored * _COMPRESSION
 
 
 async def _read(
     connection: AsyncConnection, cluster: str, ids: list[UUID], within: NameRanges | None
 ) -> list[tuple[AuditRecord, int]]:
-    """Return changes, newest first, with their entities in the ranges; each with its bytes as text."""
+    """Return changes, newest first, with their entities in the ranges; each with its size as text in bytes."""
     latest = _latest().subquery("latest")
     of_this = and_(intent_entities.c.change_id == latest.c.change_id, intent_entities.c.attempt == latest.c.attempt)
     partial: ColumnElement[bool] = literal(False)  # noqa: FBT003 - a value of a column

@@ -1,4 +1,4 @@
-"""A caller's visible entities as a condition in SQL: one binary search for each row, however many grants there are."""
+"""A caller's visible entities as an SQL condition: one binary search per row, regardless of the number of grants."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SQL: Final = "{column} < (CAST(:visible_ends AS text[]))[width_bucket({column},
 
 
 def condition(column: str) -> str:
-    """Return SQL that is true where a column with collation C is in the ranges of :func:`parameters`.
+    """Return SQL that is true if a column with collation C is in the ranges of :func:`parameters`.
 
-    ``width_bucket`` gives the number of starts up to the value, which is the place of the one range that may have the
-    value. Before the first range the place is 0, the end there is null, and so is the condition.
+    ``width_bucket`` returns the number of range starts up to the value. This is the position of the only range that may
+    contain the value. Before the first range the position is 0, the end there is null, and so the condition is null.
     """
     return _SQL.format(column=column)
 

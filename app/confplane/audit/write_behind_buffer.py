@@ -1,8 +1,8 @@
 """A write-behind buffer for rows that are served from memory and shared by all replicas through Postgres.
 
-Two background tasks connect the two. One writes the rows that wait, many with one statement. The other reads the rows
-of all replicas. A row waits for one pause between writes and one statement at most, as long as Postgres takes them as
-fast as they come; a process that is killed loses the rows that wait, one that stops none.
+Two background tasks connect memory and Postgres. One writes the pending rows, many with one statement. The other reads
+the rows of all replicas. A row waits at most for one pause between writes and for one statement, as long as Postgres
+keeps up. A killed process loses its pending rows; a process that stops normally loses none.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _log: Final = logging.getLogger(__name__)
 
 _ROWS_PER_INSERT: Final = 1_000
 _CLOSE_PATIENCE_S: Final = 3.0
-"""Seconds without a written row after which a stop gives up."""
+"""Seconds without a written row after which :meth:`WriteBehindBuffer.close` gives up."""
 _CLOSE_LONGEST_S: Final = 20.0
-"""Seconds after which it gives up anyhow: processes are killed that stop for too long."""
+"""Seconds after which it gives up in any case: a process that takes too long to stop is killed."""
 _COMPLAINT_INTERVAL_S: Final = 60.0
 
 
@@ -52,11 +52,11 @@ class WriteBehindOptions:
     read_interval_s: float = 2.0
     """Pause between reads of other replicas' rows."""
     max_pending: int = 100_000
-    """Most rows that wait to be written."""
+    """Maximum number of rows that wait to be written."""
 
 
 class Closeable(Protocol):
-    """Rows that a stop has to write."""
+    """Rows that must be written before a stop."""
 
     async def close(self) -> None:
         """Write them."""
@@ -68,7 +68,7 @@ async def close_together(buffers: Iterable[Closeable]) -> None:
 
 
 class WriteBehindBuffer(Generic[K]):
-    """Writes rows of one kind in the background, and has those of all replicas read.
+    """Writes rows of one kind in the background, and reads the rows of all replicas.
 
     Args:
         database: The database.
@@ -92,7 +92,7 @@ class WriteBehindBuffer(Generic[K]):
         self._writer = GroupWriter(database, statement, partition=self.partition)
         self._kind = kind
         self._options = options
-        # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
+        # Ordered by a linked list: in a plain dict, finding the first entry gets slower with each removed entry.
         self._pending: OrderedDict[K, dict[str, Any]] = OrderedDict()
         self._writing = asyncio.Lock()
         self._dropped = 0
@@ -110,7 +110,7 @@ class WriteBehindBuffer(Generic[K]):
         ]
 
     async def close(self) -> None:
-        """Stop, and write the rows that wait, as long as Postgres takes some every few seconds."""
+        """Stop, and write the pending rows as long as Postgres accepts some every few seconds."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -132,19 +132,19 @@ class WriteBehindBuffer(Generic[K]):
 
     @property
     def dropped(self) -> int:
-        """The number of rows dropped since the start, for want of room."""
+        """The number of rows dropped since the start because there was no room."""
         return self._dropped
 
     def has_room(self, key: K) -> bool:
-        """Return True if a row with this key may wait."""
+        """Return True if there is room for a pending row with this key."""
         return len(self._pending) < self._options.max_pending or key in self._pending
 
     def add(self, key: K, row: dict[str, Any]) -> None:
-        """Have a row written soon, in place of a waiting one with the same key."""
+        """Queue a row to be written soon; it replaces a pending row with the same key."""
         self._pending[key] = row
 
     def drop(self, held: int) -> None:
-        """Count a row for which there is no room, and complain now and then; ``held`` as in :meth:`metrics`."""
+        """Count a row for which there is no room, and log a warning now and then; ``held`` as in :meth:`metrics`."""
         self._dropped += 1
         now = time.monotonic()
         if now - self._complained_at >= _COMPLAINT_INTERVAL_S:
@@ -155,10 +155,10 @@ class WriteBehindBuffer(Generic[K]):
             )
 
     async def flush(self, written: Callable[[], object] = lambda: None) -> None:
-        """Write the rows that wait; ``written`` is called after each statement.
+        """Write the pending rows; ``written`` is called after each statement.
 
         Raises:
-            UnavailableError: Postgres is away; the rows go on waiting.
+            UnavailableError: Postgres is unavailable; the rows remain pending.
         """
         async with self._writing:
             while self._pending:
@@ -170,7 +170,7 @@ class WriteBehindBuffer(Generic[K]):
                         await self._writer.write(rows)
                 except UnavailableError:
                     raise
-                except Exception:  # noqa: BLE001 - a row that can't be stored must not hold back the others
+                except Exception:  # noqa: BLE001 - a row that can't be stored must not hold back the other rows
                     _log.exception("Postgres refused one of the %s; it is dropped", self._kind)
                 for key, row in batch:
                     if self._pending.get(key) is row:
@@ -181,7 +181,7 @@ class WriteBehindBuffer(Generic[K]):
         """Return the rows of a query.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
 
         async def fetch(connection: AsyncConnection) -> Sequence[Row[Any]]:

@@ -1,7 +1,7 @@
 """Authorization: checked when a change is drafted and when a read selects a cluster facet, never by a handler.
 
-``Rights`` are a caller's ranges of names, made from the grants once and kept until tokens or grants change. ``Access``
-is the rights of one request; it alone refuses.
+``Rights`` are the name ranges of a caller, computed from the grants once and kept until tokens or grants change.
+``Access`` holds the rights of one request and is the only class that refuses operations.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from confplane.services.ports.access import AccessCopy, SecurityEvents
 
 CALLERS: Final = 4_096
-"""Callers whose rights are kept; others' are made again."""
+"""Maximum number of callers whose rights are cached. The rights of further callers are computed again."""
 _OWN: Final = UUID(int=0)
-"""The id of the grant that nobody made: the right of a Kafka user to resolve its own client configs."""
+"""The id of the implicit grant: the right of a Kafka user to resolve its own client configs."""
 
 
 class Rights:
-    """A caller's rights, by the current grants.
+    """The rights of a caller under the current grants.
 
     Args:
         identity: The caller.
@@ -49,11 +49,11 @@ class Rights:
 
     @property
     def grants(self) -> Sequence[Grant]:
-        """The grants that count for the caller; none where it needs none."""
+        """The grants that apply to the caller; empty if it needs none."""
         return () if self.identity.is_admin else self._copy.grants_of(self.identity)
 
     def allowed(self, cluster: str | None, operation: Operation) -> NameRanges:
-        """Return the resources on which the caller may do something.
+        """Return the resources on which the caller may run an operation.
 
         Args:
             cluster: The cluster; None: all clusters together.
@@ -73,7 +73,7 @@ class Rights:
         return found
 
     def check(self) -> None:
-        """Refuse a credential that is not valid any more; see :meth:`Access.check`."""
+        """Refuse a credential that is no longer valid; see :meth:`Access.check`."""
         self._copy.check(self.identity)
 
     def _make(self, cluster: str | None, operation: Operation) -> NameRanges:
@@ -88,7 +88,7 @@ class Rights:
 
 
 def own_grants(identity: Identity) -> tuple[Grant, ...]:
-    """Return the grants that nobody makes: a Kafka user resolves and registers its own applications."""
+    """Return the implicit grants: a Kafka user may resolve and register its own applications."""
     own = identity.own_user
     if own is None or own == ANY:
         return ()
@@ -97,9 +97,9 @@ def own_grants(identity: Identity) -> tuple[Grant, ...]:
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """The rights of one request's caller, and the request as security events name it.
+    """The rights of one request's caller, with the identification of the request for security events.
 
-    Nothing changes it once it is made; it is not frozen, because every request makes one.
+    It never changes after its creation. It is not a frozen dataclass, because every request creates one.
     """
 
     rights: Rights
@@ -118,7 +118,7 @@ class Access:
         return self.rights.unlimited
 
     def check(self) -> None:
-        """Refuse to go on for a caller whose credential is not valid any more.
+        """Refuse a caller whose credential is no longer valid.
 
         Raises:
             UnauthenticatedError: The caller's token was revoked, or has expired.
@@ -127,11 +127,11 @@ class Access:
         self.rights.check()
 
     def allowed(self, cluster: str | None, operation: Operation) -> NameRanges:
-        """Return the resources on which the caller may do something; see :meth:`Rights.allowed`."""
+        """Return the resources on which the caller may run an operation; see :meth:`Rights.allowed`."""
         return self.rights.allowed(cluster, operation)
 
     def allows(self, cluster: str | None, operation: Operation, spelling: str) -> bool:
-        """Return True if the caller may do something with a resource.
+        """Return True if the caller may run an operation on a resource.
 
         Args:
             cluster: The cluster; None: all clusters together.
@@ -141,7 +141,7 @@ class Access:
         return spelling in self.rights.allowed(cluster, operation)
 
     def require(self, cluster: str | None, operation: Operation, spelling: str, *, pointer: str | None = None) -> None:
-        """Refuse what the caller may not do, and note the refusal.
+        """Refuse an operation that the caller may not run, and record the refusal.
 
         Args:
             cluster: The cluster; None: all clusters together.
@@ -169,11 +169,11 @@ class Access:
 
 
 class AccessControl:
-    """Makes the access of requests. One instance serves a process.
+    """Creates the :class:`Access` of each request. One instance serves a process.
 
     Args:
         copy: Tokens and grants.
-        events: Takes note of refusals.
+        events: Records refusals.
     """
 
     def __init__(self, copy: AccessCopy, events: SecurityEvents | None = None) -> None:
@@ -185,7 +185,7 @@ class AccessControl:
         """Return the access of a request.
 
         Raises:
-            UnauthenticatedError: The credential is not valid any more.
+            UnauthenticatedError: The credential is no longer valid.
             UnavailableError: The copy of tokens and grants is missing, or too old.
         """
         if not identity.is_admin:
@@ -193,7 +193,7 @@ class AccessControl:
         return Access(self._rights(identity), source, request_id, self._events)
 
     def rights(self, identity: Identity) -> Rights:
-        """Return the rights of an identity that makes no request, to be shown to others."""
+        """Return the rights of an identity without a request, to show them to another caller."""
         return self._rights(identity)
 
     def _make(self, identity: Identity) -> Rights:
@@ -201,12 +201,12 @@ class AccessControl:
 
 
 class _Unrestricted:
-    """A copy for callers who need none."""
+    """A copy of tokens and grants for callers that need no grants."""
 
     version = 0
 
     def grants_of(self, identity: Identity) -> tuple[Grant, ...]:
-        """Return none."""
+        """Return no grants."""
         del identity
         return ()
 
@@ -220,12 +220,12 @@ def of_operator(principal: str, source: str, request_id: str) -> Access:
 
 
 def _command(principal: str, cluster: str | None, operation: Operation, spelling: str) -> str:
-    """Return the command that gives a missing grant."""
+    """Return the command that creates a missing grant."""
     kind, equals, rest = spelling.partition(",")[0].partition("=")
     if equals:
         kind = f"{kind}:{desanitize(rest.replace('~', '%'))}"
     elif kind in OF_CLUSTER:
-        kind = ResourceType.CLUSTER  # that of a default entity
+        kind = ResourceType.CLUSTER  # the type of a default entity
     given = ["--principal", principal, "--operation", operation, "--resource", kind]
     return shlex.join(["confplane", "grants", "create", *given, *([] if cluster is None else ["--cluster", cluster])])
 

@@ -31,7 +31,7 @@ class BackgroundTask:
         """Cancel the task and wait for its end.
 
         Raises:
-            Exception: The error of a task that ended by itself before.
+            Exception: The error of a task that ended by itself before the stop.
         """
         if self._task is not None:
             self._task.cancel()
@@ -50,5 +50,5 @@ class BackgroundService:
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop. A part that was stopped can be started again."""
+        """Stop. A stopped part can be started again."""
         await self._background.stop()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from confplane.services.redaction import Redact
 
 LAYOUT_PATH: Final = "/confplane/layout"
-# Found once: in Python 3.11 the look-up of an enumeration's member takes a quarter of the time of a check.
+# Looked up once: in Python 3.11 the lookup of an enum member takes a quarter of the time of a check.
 _DESCRIBE: Final = Operation.DESCRIBE_CONFIGS
 _RESOLVE: Final = Operation.RESOLVE
 _CLIENT_CONFIGS: Final = FacetName.CLIENT_CONFIGS
@@ -49,10 +49,10 @@ _CLIENT_CONFIGS: Final = FacetName.CLIENT_CONFIGS
 
 @dataclass(eq=False, slots=True)
 class ClusterFacet:
-    """A facet of one cluster: its rules, and the tree that holds its keys there. Nothing changes it once it is made.
+    """A facet of one cluster: its rules, and the tree that holds its keys there. It never changes after its creation.
 
-    It is not frozen, because each read of a caller with grants makes one; and compared by identity, because each poll
-    looks one up.
+    It is not a frozen dataclass, because each read of a caller with grants creates one. It is compared by identity,
+    because each poll looks one up.
     """
 
     facet: Facet
@@ -70,7 +70,7 @@ class ClusterFacet:
     layout: LayoutCheck | None = None
     """The layout that the writes depend on; see :meth:`placed`."""
     access: Access | None = None
-    """The access that bounds the reads; None: everything is read."""
+    """The access that restricts the reads; None if reads are not restricted."""
     unbound: ClusterFacet | None = None
     """The cluster facet without bounds, if this one is bound to an access."""
 
@@ -81,7 +81,7 @@ class ClusterFacet:
 
     @property
     def catalog(self) -> Catalog:
-        """The definitions of the cluster's release, as it is at the moment."""
+        """The definitions of the cluster's current release."""
         return catalog_of(self.store.kafka_release())
 
     @property
@@ -95,7 +95,7 @@ class ClusterFacet:
         """Return the cluster facet as a caller may read it: itself if the caller needs no grant."""
         if access.unlimited:
             return self
-        # By position: each read of a caller with grants makes one, and replace() takes twice the time.
+        # Positional arguments: each read of a caller with grants creates one, and replace() takes twice the time.
         laid_out = self.laid_out, self.layout_chosen, self.layout
         return ClusterFacet(self.facet, self.root, self.store, self.redact, self.fingerprinter, *laid_out, access, self)
 
@@ -112,8 +112,8 @@ class ClusterFacet:
     def around(self, entity: Entity) -> ClusterFacet:
         """Return the cluster facet without bounds, for the effective values of one entity.
 
-        These are shown with all of their levels, defaults too. Client configs need only the right to resolve the
-        entity, which an application has on itself.
+        Effective values are shown with all of their levels, including defaults. For client configs the caller needs
+        only the right to resolve the entity. An application has this right on itself.
 
         Raises:
             ForbiddenError: The caller may not resolve the entity, or may not describe it.
@@ -124,7 +124,7 @@ class ClusterFacet:
         self.access.require(self.store.name, operation, entity.id)
         return self.whole
 
-    # -- the mirror. During a move of client configs an entity may be in either tree; reads look in both.
+    # -- the mirror. During a move of client configs an entity may be in either tree; reads check both.
 
     def get(self, entity_id: str) -> Node | None:
         """Return an entity's node from the mirror.
@@ -152,10 +152,10 @@ class ClusterFacet:
         return node.defect is not None or any(self.facet.owns(entity, key) for key in node.items[::2])
 
     def check_readable(self, entity: Entity, node: Node | None, pointer: str | None = None) -> None:
-        """Refuse a node of which nothing can be read.
+        """Refuse a node whose content can't be read at all.
 
         Raises:
-            CorruptZnodeError: Nothing of the node can be read.
+            CorruptZnodeError: No part of the node's content can be read.
         """
         if node is not None and node.defect is not None and not node.items:
             raise CorruptZnodeError(full_path(self.tree, entity), node.defect, pointer=pointer)
@@ -174,11 +174,11 @@ class ClusterFacet:
         return _merged(store.with_keys(tree, facet, after=after, prefix=prefix, within=visible) for tree in trees)
 
     async def moment(self, *, prefix: str = "") -> list[Node]:
-        """Return the nodes of :meth:`with_keys` as of one moment; other tasks run in the meantime."""
+        """Return the nodes of :meth:`with_keys` as of one point in time; other tasks run in the meantime."""
         store, facet, visible = self.store, self.name.value, self.visible
         if not self.laid_out or (place := store.place()).source is None:
             return await store.moment(self.tree, facet, prefix=prefix, within=visible)
-        # Tasks made together begin one right behind the other, with nothing in between.
+        # Tasks created together start one right after the other; no other task runs in between.
         trees = (place.tree, place.source)
         found = await asyncio.gather(*(store.moment(tree, facet, prefix=prefix, within=visible) for tree in trees))
         return await in_slices(lambda node: node, _merged(found))
@@ -197,7 +197,7 @@ class ClusterFacet:
         return {key: config[key] for key in sorted(config) if owns(entity, key)}
 
     def declared(self, entity: Entity, config: Mapping[str, str]) -> dict[str, JsonValue]:
-        """Return this facet's keys of a stored map as JSON answers them.
+        """Return this facet's keys of a stored map, with their values as in JSON responses.
 
         Raises:
             ValueError: A stored value is not valid for its key.
@@ -210,8 +210,8 @@ class ClusterFacet:
     ) -> tuple[dict[str, JsonValue], str | None]:
         """Return the result of :meth:`declared` and its ETag, None if nothing is declared.
 
-        Secrets are None in the result. In the ETag a secret is represented by the transaction that wrote the node: the
-        ETag changes whenever the secret may have changed, and allows no guesses.
+        Secrets are None in the result. In the ETag a secret is represented by the transaction that wrote the node. So
+        the ETag changes whenever the secret may have changed, and can't be used to guess the secret.
 
         Raises:
             ValueError: A stored value is not valid for its key.

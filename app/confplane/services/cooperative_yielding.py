@@ -37,13 +37,13 @@ class TimeSlice:
         self._since = time.monotonic()
 
     async def finish(self) -> None:
-        """Let other tasks run after the last slice, unless it was short: the work behind it may begin with a slice."""
+        """Let other tasks run after the last slice, unless it was short: the next work may begin with a slice."""
         if time.monotonic() >= self._since + _SHORT_S:
             await self.pause()
 
 
 async def in_slices(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return the results of ``work`` for all items, in order. ``work`` must rest on nothing that other tasks change."""
+    """Return the results of ``work`` for all items, in order. Other tasks must not change the data that it uses."""
     done: list[R] = []
     time_slice = TimeSlice()
     for item in items:

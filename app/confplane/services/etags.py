@@ -17,7 +17,7 @@ ANY = "*"
 
 
 def etag_of(declared: Mapping[str, JsonValue]) -> str | None:
-    """Return the ETag of a default view's content, quotes included; None when nothing is declared.
+    """Return the ETag of a default view's content, quotes included, or None if nothing is declared.
 
     The ETag depends on the content alone, so equal content has an equal ETag on every replica and after every rewrite.
     """
@@ -35,9 +35,9 @@ class Precondition:
     """The demands of a request on the current state. Both halves must hold; None demands nothing."""
 
     if_match: tuple[str, ...] | None = None
-    """ETags of which one must be current; ``*`` is any existing ETag."""
+    """ETags, one of which must be current; ``*`` is any existing ETag."""
     if_none_match: tuple[str, ...] | None = None
-    """ETags of which none may be current; ``*`` demands that nothing is declared."""
+    """ETags that must not be current; ``*`` demands that nothing is declared."""
     pointer: str | None = None
     """The JSON pointer of ``if_match`` in the body; None: it is a header."""
 

@@ -1,8 +1,8 @@
 """Rate limits for each principal and class of operation: token buckets with a burst, in the memory of one process.
 
-A request is admitted while its bucket holds one unit or more. It pays one unit then, and the rest once that is known:
-the entries of an alter before they run, the items of a response after it. So a bucket may be overdrawn, and the
-next request waits until it is filled again.
+A request is admitted if its bucket holds at least one unit. It pays one unit on admission, and the rest once the number
+is known: for the entries of an alter before they run, for the items of a response after the response. So a bucket may
+be overdrawn; then the next request must wait until the bucket holds a unit again.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from confplane.domain.access.identities import Identity
 
 MOST: Final = 65_536
-"""The greatest number of principals whose buckets are kept; of more, the least recently made are forgotten."""
+"""Maximum number of principals whose buckets are kept; beyond it, the least recently created are dropped."""
 BULK_REQUEST: Final = 50
-"""The cost of a bulk read besides its items: a query of Postgres, or a walk over entities."""
+"""The cost of a bulk read in addition to its items: a Postgres query, or a walk over entities."""
 
 
 class LimitClass(StrEnum):
     """The class of an operation, each with a bucket of its own."""
 
     READ = "read"
-    """Reads of one thing from memory: what applications poll, and their reports. A unit is a request."""
+    """Reads of a single resource from memory: the polls of applications, and their reports. A unit is a request."""
     BULK = "bulk"
-    """Lists, describes of many, and all that asks Postgres. A unit is an item of the answer; see BULK_REQUEST."""
+    """Lists, describes of many entities, and all Postgres queries. A unit is a response item; see BULK_REQUEST."""
     WRITE = "write"
-    """Changes of configs. A unit is an entity; a replay of an Idempotency-Key is one too."""
+    """Config changes. A unit is an entity; a replay of an Idempotency-Key also costs one unit."""
     ADMIN = "admin"
     """Freezes, tokens and grants. A unit is a request."""
 
 
 WAITING: Final = "waiting"
-"""The name of the bound of requests that wait, beside the classes."""
+"""The name of the limit on waiting requests, in addition to the classes."""
 Headers = tuple[tuple[bytes, bytes], ...]
 _FULL: Final = (0, 0)
-"""The units that a full bucket misses, and the seconds until they are there."""
+"""The missing units of a full bucket, and the seconds until it is full."""
 _ROUNDING: Final = 1e-6
-"""The slack for the rounding of floats: seconds, or units."""
+"""The tolerance for the rounding of floats, in seconds or units."""
 _COSTS: Final[Mapping[LimitClass, int]] = {LimitClass.BULK: BULK_REQUEST}
 _UNITS: Final[Mapping[LimitClass, str]] = {
     LimitClass.READ: "reads",
@@ -69,29 +69,29 @@ class RateLimit:
 
     @property
     def window_s(self) -> int:
-        """Seconds in which an empty bucket is filled, rounded up."""
+        """Seconds to fill an empty bucket, rounded up."""
         return max(1, math.ceil(self.burst / self.per_second))
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """The limits of one principal; a class that is absent has none."""
+    """The limits of one principal; an absent class has no limit."""
 
     classes: Mapping[LimitClass, RateLimit]
     waiting: int
-    """The most requests of the principal that wait for a revision at one time."""
+    """Maximum number of the principal's requests that wait for a revision at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitOverride:
-    """Other limits for a principal or group, in place of the defaults; absent parts leave them as they are."""
+    """Limits of a principal or group that replace the defaults; the defaults remain for absent parts."""
 
     classes: Mapping[LimitClass, RateLimit]
     waiting: int | None = None
 
 
 class Bucket:
-    """One token bucket, kept as the moment at which it will be full.
+    """One token bucket, stored as the time at which it will be full.
 
     Args:
         kind: The class.
@@ -111,7 +111,7 @@ class Bucket:
         self._headers = _headers(kind, limit, *self._shown)
 
     def take(self, now: float) -> float:
-        """Take the units of a request where there is one at least; return 0, or else the seconds until there is one."""
+        """Take the units of a request if the bucket holds at least one; return 0, or the seconds until it holds one."""
         full_at = self._full_at
         if full_at < now:
             full_at = now
@@ -121,27 +121,27 @@ class Bucket:
         return 0.0
 
     def charge(self, now: float, cost: float) -> None:
-        """Take units, also those that are not there."""
+        """Take units, even more than the bucket holds."""
         self._full_at = max(self._full_at, now) + cost * self._interval
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until there is a unit."""
+        """Return the seconds until the bucket holds a unit."""
         return max(0.0, self._full_at - now - self._patience)
 
     def missing(self, now: float) -> float:
-        """Return the units that were taken and are not there again."""
+        """Return the number of taken units that are not refilled yet."""
         return max(0.0, self._full_at - now) * self.limit.per_second
 
     def headers(self, now: float) -> Headers:
-        """Return the policy, the units left, and the seconds until all are there again, as headers.
+        """Return the policy, the units left, and the seconds until the bucket is full, as headers.
 
-        Source: draft-ietf-httpapi-ratelimit-headers, from its version 08 on.
+        Source: draft-ietf-httpapi-ratelimit-headers, since version 08.
         """
         missing_s = self._full_at - now
         shown = _FULL
         if missing_s > 0:
             shown = math.ceil(missing_s * self.limit.per_second - _ROUNDING), math.ceil(missing_s)
-        if shown != self._shown:  # the polls of one application mostly find the same numbers
+        if shown != self._shown:  # the numbers are mostly the same for the polls of one application
             self._shown = shown
             self._headers = _headers(self.kind, self.limit, *shown)
         return self._headers
@@ -151,7 +151,7 @@ class Allowance:
     """The buckets of one principal.
 
     Args:
-        identity: The principal, with the groups that its limits were made for.
+        identity: The principal, with the groups that determine its limits.
         limits: The limits.
         refused: Counts of refusals by class, of all principals together.
         clock: The time in seconds.
@@ -199,16 +199,16 @@ class Allowance:
         return 0 if bucket is None else math.ceil(bucket.wait_s(self._clock()) * 1000)
 
     def headers(self, kind: LimitClass) -> Headers:
-        """Return the headers of an answer of a class; see :meth:`Bucket.headers`. A class without a limit has none."""
+        """Return the headers of a response of a class; see :meth:`Bucket.headers`. A class without a limit has none."""
         bucket = self._buckets.get(kind) or self.bucket(kind)
         return () if bucket is None else bucket.headers(self._clock())
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Count a request that waits, for the length of a block.
+        """Count a waiting request for the duration of a block.
 
         Raises:
-            LimitExceededError: As many requests of the principal are waiting as may.
+            LimitExceededError: The maximum number of the principal's requests is waiting already.
         """
         if self.waiting >= self._limits.waiting:
             self._refused[WAITING] += 1
@@ -224,7 +224,7 @@ class Allowance:
             self.waiting -= 1
 
     def regroup(self, groups: frozenset[str], limits: RateLimits) -> None:
-        """Take other limits, because the principal comes with other groups; its debts stay."""
+        """Replace the limits after a change of the principal's groups; the missing units carry over."""
         self.groups = groups
         self._limits = limits
         now = self._clock()
@@ -235,7 +235,7 @@ class Allowance:
                 made.charge(now, bucket.missing(now))
 
     def is_idle(self) -> bool:
-        """Return True if a new allowance would be the same."""
+        """Return True if a new allowance would be equivalent."""
         now = self._clock()
         return not self.waiting and not any(bucket.missing(now) for bucket in self._buckets.values())
 
@@ -257,7 +257,7 @@ class Limiter:
     Args:
         defaults: The limits of a principal without an override.
         overrides: Other limits by principal or group, ``User:portal`` or ``Group:payments``.
-        most: The greatest number of principals that are kept.
+        most: Maximum number of principals that are kept.
         clock: The time in seconds.
     """
 
@@ -274,14 +274,14 @@ class Limiter:
         self._most = most
         self._clock = clock
         self._refused: dict[str, int] = dict.fromkeys((*LimitClass, WAITING), 0)
-        # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
+        # Ordered by a linked list: in a plain dict, finding the first entry gets slower with each removed entry.
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
     def of(self, identity: Identity) -> Allowance | None:
         """Return the allowance of a caller; None if the caller has no limits.
 
-        The principal of the credential pays, also where it acts for a user. The admin token and commands have limits
-        only where there is an override for ``User:admin``.
+        The principal of the credential pays, even if it acts for a user. The admin token and commands have limits only
+        if there is an override for ``User:admin``.
         """
         found = self._known.get(identity.principal)
         if found is None:
@@ -303,7 +303,7 @@ class Limiter:
         return made
 
     def _forget(self) -> None:
-        """Drop the two oldest entries if they are idle, or else keep them as the newest: each has its turn again."""
+        """Drop the two oldest entries if they are idle; otherwise make them the newest, to check them again later."""
         for _ in range(min(2, len(self._known))):
             principal, oldest = self._known.popitem(last=False)
             if not oldest.is_idle() and len(self._known) < self._most - 1:
@@ -324,7 +324,7 @@ class Limiter:
 
 
 def _headers(kind: LimitClass, limit: RateLimit, missing: int, missing_s: int) -> Headers:
-    """Return the headers of a bucket by the missing units, and the seconds until it is full."""
+    """Return the headers of a bucket, given its missing units and the seconds until it is full."""
     left = max(0, limit.burst - missing)
     return _policy(kind, limit), (b"ratelimit", b'"%s";r=%d;t=%d' % (kind.encode(), left, missing_s))
 

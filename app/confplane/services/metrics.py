@@ -1,8 +1,8 @@
 """Metrics of a process. Each part returns its own on request; telemetry.py renders the metrics of all parts.
 
-Parts count in plain numbers at the place of the event: an addition costs next to nothing on a path that is called
-thousands of times a second. Returning samples queries no store. Labels never hold names from clients: entities,
-principals, paths as sent.
+Parts count events in plain numbers where the events occur: an addition costs almost nothing on a path that runs
+thousands of times per second. Returning samples does not query a store. Labels never contain names from clients:
+entities, principals, paths as sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Histogram:
-    """Counts of values by the lowest bound that is not below the value.
+    """Counts of values. Each value counts for the lowest bound that is not below it.
 
     Attributes:
         counts: One count for each bound, and one for the values above the last bound.
@@ -51,7 +51,7 @@ class Histogram:
 
 
 class Sample(NamedTuple):
-    """One number, under a name that telemetry.py explains."""
+    """One number. The module telemetry.py describes its name."""
 
     name: str
     value: float | Histogram

@@ -14,8 +14,8 @@ class OperatorWarning:
     """A warning in both forms.
 
     Attributes:
-        public: The form for everybody: no name of an entity, a topic, a znode or a person, and nothing stored.
-        detailed: The form with names; None where the public form is complete.
+        public: The form for everybody: without names of entities, topics, znodes or people, and without stored content.
+        detailed: The form with names; None if the public form is complete.
     """
 
     public: str

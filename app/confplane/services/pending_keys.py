@@ -1,9 +1,9 @@
-"""Pending keys: the member ``altered`` of a config znode, the keys that clients altered since it last followed Kafka.
+"""Pending keys: the keys that clients altered since a config znode last followed Kafka, in its member ``altered``.
 
-In the mode ``adopt`` clients write the quotas and configs of a Kafka cluster here first. A write adds its keys to the
-member in its own transaction. So every later leader finds the changes that the cluster has not taken yet, even if the
-process that wrote them is gone. A change that follows the cluster drops the member. The states in Postgres record which
-of the keys the cluster has taken (:mod:`confplane.services.ports.applying`).
+In the mode ``adopt`` clients write the quotas and configs of a Kafka cluster to Confplane first. A write adds its keys
+to the member in its own transaction. So every later leader finds the changes that the cluster has not accepted yet,
+even if the process that wrote them is gone. A change that follows the cluster drops the member. The states in Postgres
+record which of the keys the cluster has accepted (:mod:`confplane.services.ports.applying`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 PENDING_KEYS: Final = "altered"
 TOPIC_ID: Final = "topic_id"
-"""The name of the member with the id of the topic whose configs these are."""
+"""The name of the member with the id of the topic that the configs belong to."""
 
 
 @lru_cache(4096)
 def pending_keys(extra: bytes | None) -> tuple[str, ...]:
-    """Return the pending keys in a znode's metadata, in order; none if the member has another form."""
+    """Return the pending keys in a znode's metadata, in order; empty if the member has another form."""
     if extra is None:
         return ()
     match json.loads(extra).get(PENDING_KEYS):

@@ -1,7 +1,7 @@
 """Alter policies, which may refuse an otherwise valid change.
 
 A policy is asked once per entity and attempt, after validation and before any write, also under ``validateOnly``.
-docs/policies.md says how to write one.
+docs/policies.md describes how to write one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Policy(Protocol):
 
 
 class Policies:
-    """The policies of one cluster, asked in order; the first refusal counts. No policy at all allows everything."""
+    """The policies of one cluster, asked in order; the first refusal counts. Without policies any change is allowed."""
 
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         self._checks: tuple[tuple[str, Callable[[PolicyRequest], object]], ...] = tuple(
@@ -64,7 +64,7 @@ class Policies:
                 answer = check(request)
             except PolicyViolationError:
                 raise
-            except Exception:  # noqa: BLE001 - no exception of a policy is a permission
+            except Exception:  # noqa: BLE001 - an exception in a policy never allows a change
                 _log.exception(
                     "policy %s failed on %s of %s, cluster %s; the change is refused",
                     name,

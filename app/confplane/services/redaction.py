@@ -33,13 +33,13 @@ def facets_by_tree(client_configs: ClientConfigsFacet, configs: ConfigsFacet) ->
 
 
 def redactor(facets: Mapping[Tree, Sequence[Facet]], release: Callable[[], str]) -> Redact:
-    """Return the redaction of a cluster: it keeps values only of keys that a facet has and that are no secrets of any.
+    """Return the redaction of a cluster: it keeps only values of keys that a facet has and that no facet keeps secret.
 
     The redaction is the same for all facets: a change through one facet leaves no doubt about the values of another.
 
     Args:
         facets: By tree, the facets whose keys its nodes hold.
-        release: Returns the release of the cluster's Kafka, whose definitions say which configs are secrets.
+        release: Returns the release of the cluster's Kafka, whose definitions determine which configs are secrets.
     """
     cache: dict[tuple[Tree, tuple[str, ...], str, str], bool] = {}
 

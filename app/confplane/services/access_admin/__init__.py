@@ -1,1 +1,1 @@
-"""The management of tokens and grants, and answers to who may do what."""
+"""The management of tokens and grants, and queries of the rights of principals."""

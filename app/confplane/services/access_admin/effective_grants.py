@@ -1,4 +1,4 @@
-"""The rule that nobody gives more rights than their effective grants give them."""
+"""The rule that no caller grants more rights than its own effective grants give it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ANOTHER: Final = "*"
 """A cluster unlike any other, for those that settings will have; no cluster's name has this character."""
 _GREATEST_FIRST: Final = sorted(Operation, key=lambda operation: -len(IMPLIES.get(operation, ())))
-"""Operations in the order in which a missing one is named: the others may be parts of the first."""
+"""Operations in the order in which a missing one is named: later operations may be parts of the first."""
 _NEXT: Final = "-"
 """The end of the range of one name: see :func:`confplane.domain.access.ranges.named`."""
 

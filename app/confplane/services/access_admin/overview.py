@@ -41,7 +41,7 @@ class DecidingGrant:
 
 
 class OverviewService:
-    """Shows who may do what in a cluster, from the tables of this moment.
+    """Shows who may do what in a cluster, from the current tables.
 
     Args:
         store: The tables.
@@ -66,7 +66,7 @@ class OverviewService:
         Raises:
             InvalidRequestError: Neither is given, or one is not valid.
             ForbiddenError: The caller may not see the grants of the user or of the group.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         if principal is None and group is None:
             raise InvalidRequestError("Give a principal, a group, or both", pointer="principal")
@@ -98,7 +98,7 @@ class OverviewService:
 
         Raises:
             ForbiddenError: The caller may not see all grants.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         access.require(None, Operation.DESCRIBE, ResourceType.GRANTS)
         allowing: dict[str, StoredGrant] = {}

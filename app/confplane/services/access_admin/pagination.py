@@ -42,7 +42,7 @@ async def visible_page(
 ) -> tuple[list[T], UUID | None]:
     """Return a page of the visible rows, and the cursor of the next.
 
-    The page may be short, even empty, and have a cursor all the same: so its cost is bounded.
+    The page may be short, even empty, and have a cursor nevertheless: so its cost is bounded.
     """
     found: list[T] = []
     for _ in range(_MOST):

@@ -1,7 +1,7 @@
 """A repository of tokens or grants, restricted to those that a caller may see and alter: one rule for both.
 
-Each row is of a principal, and the rights to it are those on the resource ``tokens`` or ``grants`` of that principal.
-Besides, a caller sees its own rows. Rows that are hidden and rows that are absent are refused alike.
+Each row belongs to a principal. The rights to it are those on the resource ``tokens`` or ``grants`` of that principal.
+In addition, a caller sees its own rows. Requests for hidden rows and for absent rows are refused with the same error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of the texts that tokens and grants are made of."""
+"""Rules for the texts in tokens and grants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_text(text: str | None, what: str, pointer: str) -> None:
 
 
 def check_principal(principal: str, pointer: str) -> None:
-    """Refuse a text that is no user or group.
+    """Refuse a text that is not a user or group.
 
     Raises:
         InvalidRequestError: The text is not of the form ``User:name`` or ``Group:name``, or has no possible name.
@@ -79,7 +79,7 @@ def check_holder(principal: str, pointer: str) -> None:
 
 
 def check_group(group: str, pointer: str) -> None:
-    """Refuse a text that is no group.
+    """Refuse a text that is not a group.
 
     Raises:
         InvalidRequestError: The text is not of the form ``Group:name``, or is ``Group:*``.

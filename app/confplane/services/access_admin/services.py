@@ -34,7 +34,7 @@ class AccessServices:
     """Reads tokens and grants into memory."""
 
     async def take_effect(self) -> None:
-        """Have this process decide by a change at once; others learn of it within two seconds, and so does this one."""
+        """Apply a change in this process at once; every process applies it within two seconds in any case."""
         try:
             await self.refresh()
         except UnavailableError as error:
@@ -45,7 +45,7 @@ class AccessServices:
 
         Raises:
             ForbiddenError: The caller lacks DESCRIBE on audit.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         access.require(None, Operation.DESCRIBE, ResourceType.AUDIT)
         return await self.store.search(query)

@@ -47,7 +47,7 @@ class KnownNames:
 
     clusters: Collection[str]
     prefixes: Collection[str] = ()
-    """Begins of the names of users that are made by issuers of access tokens alone."""
+    """Prefixes of the names of users that only issuers of access tokens create."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class TokenService:
             InvalidRequestError: The principal, a group, the owner, the note, the expiry or a limit is not valid.
             ForbiddenError: The caller may make no token of this principal, of a group or of this owner, or lacks a
                 right that the token would have.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         self._check(wanted)
         now = datetime.now(UTC)
@@ -148,7 +148,7 @@ class TokenService:
         Raises:
             InvalidRequestError: The principal is not valid.
             ForbiddenError: A principal is named, and the caller may not see its tokens.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         read = partial(self._store.list_tokens, principal=principal)
         return await self._repository.page(read, principal, access, page_size=page_size, after=after)
@@ -159,7 +159,7 @@ class TokenService:
         Raises:
             NotFoundError: The token does not exist, and the caller may see all.
             ForbiddenError: There is no such token that the caller may see.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         return await self._repository.find(token_id, access)
 
@@ -169,7 +169,7 @@ class TokenService:
         Raises:
             NotFoundError: The token does not exist, and the caller may revoke all.
             ForbiddenError: There is no such token that the caller may revoke.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         token = await self._repository.find_alterable(token_id, caller.access)
         if token.revoked_at is not None or validate_only:
@@ -208,7 +208,7 @@ class TokenService:
             NotFoundError: The token does not exist, and the caller may alter all.
             ForbiddenError: The caller may alter no such token, or lacks a right of the token, or may
                 make no token of its owner.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
             raise InvalidRequestError(
@@ -292,12 +292,12 @@ class TokenService:
         check_rights(access, self._control.rights(identity), self._clusters)
 
     def _owner(self, wanted: str | None, access: Access) -> str | None:
-        """Return the person behind a new token: the maker's, unless the maker keeps the tokens of everybody.
+        """Return the owner of a new token: the person behind its maker, unless the maker manages everybody's tokens.
 
-        So it is in a rotation too, by which the caller gets the new token.
+        The same applies to a rotation, because the caller receives the new token.
 
         Raises:
-            ForbiddenError: Another owner is wanted, by whom a maker could pass as two persons.
+            ForbiddenError: Another owner is requested, which would let a maker act as two persons.
         """
         identity = access.identity
         if self._repository.covers_every(access, Operation.ALTER):

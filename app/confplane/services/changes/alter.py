@@ -1,4 +1,4 @@
-"""Alter: entries of a request, each in a change of its own, or all in one change (``atomic``).
+"""Alter: entries of a request, each in its own change, or all in one change (``atomic``).
 
 An entry is the edits of one entity, one for each facet that it alters, and always one change or part of one. The
 caller's grants are checked first: an edit of an entity that the caller may not alter fails before anything is read.
@@ -340,7 +340,7 @@ class AlterService:
 
 
 def _permitted(caller: Caller, part: EntryPart) -> EntryPart:
-    """Return a part, its edit refused where the caller may not alter the entity."""
+    """Return a part, with its edit refused if the caller may not alter the entity."""
     cluster_facet, edit = part
     if isinstance(edit, Edit):
         try:
@@ -366,7 +366,7 @@ def _refused(part: EntryPart, refused: Mapping[KraftEntityType, ConfplaneError])
 
 
 def _applied(run: RequestRun, part: EntryPart) -> EntryPart:
-    """Return a part, with the result of its edit where an earlier run of the same request applied that edit."""
+    """Return a part, with the result of its edit if an earlier run of the same request applied that edit."""
     cluster_facet, edit = part
     found = None if isinstance(edit, EditResult) else run.result(cluster_facet, edit)
     return part if found is None else EntryPart(cluster_facet, found)

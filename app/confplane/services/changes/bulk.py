@@ -1,8 +1,8 @@
-"""Bulks: the edits of one request, each a change of its own, sent in loads that share transactions.
+"""Bulks: the edits of one request, each as its own change, sent in loads that share transactions.
 
 A load takes edits that may be sent now, from any chains (services/changes/order.py). Two loads are under way at
 once: while ZooKeeper works on one, Postgres works on another. So few and small loads cost a bulk little, and a single
-change beside it waits for little. An edit that continues by itself, apart from its load, delays its own chain alone.
+concurrent change waits only briefly. An edit that continues by itself, apart from its load, delays only its own chain.
 """
 
 from __future__ import annotations

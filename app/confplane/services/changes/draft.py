@@ -1,7 +1,7 @@
 """Drafts: a change's writes, its rows in the trail, and its answers.
 
 A change is a function from the state read to the writes. The function **decides**: it reads, and returns either a
-:class:`Draft`, or :class:`NoChange` where nothing is to be written. The runner
+:class:`Draft`, or :class:`NoChange` if there is nothing to write. The runner
 (:mod:`confplane.services.changes.runner`) calls the function again after each conflict, so a decision keeps nothing of
 an earlier attempt.
 """
@@ -56,7 +56,7 @@ class NoChange(Generic[D]):
 
     decided: D
     error: ConfplaneError | None = None
-    """The reason; the trail has it where an earlier attempt left an intent. The caller answers it."""
+    """The reason; the trail has it if an earlier attempt left an intent. The caller returns it."""
     seen: tuple[tuple[Tree, Entity, int | None], ...] | None = None
     """The nodes behind the decision, with the versions read (None: absent), for ZooKeeper to confirm. None if they
     were read from ZooKeeper for this very attempt."""

@@ -141,7 +141,7 @@ class EntityDraft:
     warnings: tuple[str, ...]
     created: bool
     recorded_ops: tuple[dict[str, Any], ...] | None = None
-    """The ops for the trail, without secrets, where they differ from the edit's own."""
+    """The ops for the trail, without secrets, if they differ from the edit's own."""
     detail: Any = None
     """Further results of the decision, for the caller of ``AlterService.rewrite``."""
     topic_id: str | None = None
@@ -233,7 +233,7 @@ class Drafter(Protocol[E]):
             cluster_facet: The facet and its cluster.
             edit: The edit.
             encoded: The result of :meth:`encode`.
-            node: The entity's node as read; None when absent.
+            node: The entity's node as read; None if absent.
             planned: Entity id -> resulting map of the edits before this one in the request; at least of the entities
                 that its check reads.
 

@@ -1,8 +1,8 @@
 """One change of entities: its decision at each attempt, and the results of its edits.
 
 The edits may be of several facets. Client quotas and client configs in the layout ``shared`` have one znode; their
-drafts become one write of that znode, and one row of the trail. Each facet changes its own keys alone, so neither draft
-rests on the other.
+drafts become one write of that znode, and one row of the trail. Each facet changes only its own keys, so neither draft
+depends on the other.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _reverts(drafts: Iterable[PlacedDraft]) -> tuple[UUID, ...]:
 
 
 def _check_new(cluster_facet: ClusterFacet, edit: Edit) -> None:
-    """Refuse names that are too long for new znodes: the entity's, and its user's where that is absent too."""
+    """Refuse names that are too long for new znodes: the entity's, and its user's if that is absent too."""
     entity = edit.entity
     user = Entity(entity.components[:1])
     known = len(entity.components) > 1 and cluster_facet.store.get(cluster_facet.tree, user.id) is not None

@@ -48,14 +48,14 @@ class FreezeService:
     async def freeze(
         self, store: ClusterStore, reason: str, caller: Caller, *, validate_only: bool = False
     ) -> FreezeResult:
-        """Freeze a cluster; nothing is written where the cluster is frozen for the same reason, or to be validated.
+        """Freeze a cluster. Nothing is written if it is frozen for the same reason, or if the request only validates.
 
         Raises:
             ForbiddenError: The caller may not freeze the cluster.
             InvalidRequestError: The reason can't be stored.
             AlreadyExistsError: The cluster is frozen for another reason; the text has it.
             ConcurrentChangeError: Other writers kept freezing and thawing the cluster until the deadline.
-            UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
+            UnavailableError: ZooKeeper or Postgres is unavailable; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be frozen.
         """
         reason = _checked(reason)
@@ -76,13 +76,13 @@ class FreezeService:
     async def thaw(
         self, store: ClusterStore, reason: str, caller: Caller, *, validate_only: bool = False
     ) -> FreezeResult:
-        """Thaw a cluster; nothing is written where the cluster is not frozen, or to be validated.
+        """Thaw a cluster. Nothing is written if it is not frozen, or if the request only validates.
 
         Raises:
             ForbiddenError: The caller may not thaw the cluster.
             InvalidRequestError: The reason can't be stored.
             ConcurrentChangeError: Other writers kept freezing and thawing the cluster until the deadline.
-            UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
+            UnavailableError: ZooKeeper or Postgres is unavailable; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be thawed.
         """
         caller = replace(caller, reason=_checked(reason))

@@ -4,8 +4,8 @@ The key's row is written in the Postgres transaction of the request's first inte
 leaves none. The row names the **holder**: the one request whose turn it is. An intent under a key is written only while
 its request holds the key. A repeated request
 
-- gets the stored answer, where there is one;
-- waits while the holder's writer is alive and the holder's deadline is to come;
+- gets the stored answer, if there is one;
+- waits while the holder's writer is alive and the holder's deadline is in the future;
 - otherwise takes the key over. From then on the former holder can't write another intent. The new holder settles the
   changes made under the key, and runs the request again; applied changes are not run again, and get their first answer.
   So each entity's part of a request is applied once, after any crash.
@@ -78,7 +78,7 @@ _OPERATIONS: Final = frozenset(operation.value for operation in Operation)
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The identity of a request. Key and body are kept as digests alone."""
+    """The identity of a request. Key and body are kept only as digests."""
 
     key: str
     body: str
@@ -338,7 +338,7 @@ class IdempotencyService(BackgroundService):
 
 @contextlib.contextmanager
 def _earlier_ones_unknown() -> Iterator[None]:
-    """Answer an unknown outcome where a store is away: an earlier request with the key may be applied."""
+    """Answer with an unknown outcome if a store is unavailable: an earlier request with the key may be applied."""
     try:
         yield
     except UnavailableError as error:

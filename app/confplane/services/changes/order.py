@@ -20,7 +20,7 @@ class Stage(NamedTuple):
 def chains(ranks: Iterable[Rank | None]) -> list[list[Stage]]:
     """Return chains that run at once, each of stages that run one after another.
 
-    The check of an edit then sees every edit before it whose entity it reads, and none behind it.
+    The check of an edit then sees every edit before it whose entity it reads, and no edit after it.
 
     Args:
         ranks: The ranks of the edits' entities in the order of the request; None for an entity that is checked apart.

@@ -1,4 +1,4 @@
-"""Queues: changes of this process to one znode wait for each other here instead of in conflicts."""
+"""Queues: this process's changes to one znode run one after another, instead of conflicting."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class ChangeRunner:
 
         Raises:
             ConcurrentChangeError: Other writers kept changing the entities until the deadline; nothing was applied.
-            UnavailableError: ZooKeeper or Postgres is away; nothing was applied.
+            UnavailableError: ZooKeeper or Postgres is unavailable; nothing was applied.
             OutcomeUnknownError: The reply was lost and the change could not be settled in time.
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """

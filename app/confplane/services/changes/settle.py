@@ -1,7 +1,7 @@
 """Settling: the outcome of a change without one, decided by the change's marker (docs/architecture.md).
 
 Anyone may settle any change at any time: the process that lost a reply, the leader's reconciler, or both at once. The
-marker decides and is created once, so all of them reach the same outcome, and the first outcome in Postgres stands.
+marker decides and is created once, so all of them reach the same outcome, and the first outcome in Postgres remains.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def settle(
 
     Raises:
         UnavailableError: A store did not answer. The outcome is still unknown; the call may be repeated.
-        CorruptZnodeError: The marker can't be read; a person must look at it.
+        CorruptZnodeError: The marker can't be read; a person must check it.
     """
     while True:
         if time.monotonic() - open_at > _FRESH_S:

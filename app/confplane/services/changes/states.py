@@ -34,7 +34,7 @@ _NODES: Final[Mapping[type, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class StateChange(Generic[S]):
-    """A state as read, and as it will be written; None if there is none."""
+    """A state as read, and as it will be written; None if it does not exist."""
 
     before: S | None
     after: S | None

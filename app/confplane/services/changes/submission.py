@@ -5,7 +5,7 @@ them. They stay separate changes: each has its own intent, marker, outcome and r
 
 - ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
   (store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
-  writes are the same and rest on nothing of the refused one, since no two of them read each other's entity
+  writes are the same and do not depend on the refused one, since no two of them read each other's entity
   (services/changes/order.py). After a second refusal each is submitted alone.
 - A refusal by admission that is due to all changes together is followed by an admission of each half.
 - After a lost reply nothing is submitted again: each change is settled by its own marker.

@@ -1,7 +1,7 @@
 """KIP-21: one pair of methods for the configs and quotas of entities of every type.
 
 Topics and brokers have configs; users have quotas and client configs, altered together in one change; client-ids and
-ips have quotas alone. Values are text throughout. Errors are of two kinds: InvalidEntity, and InvalidConfig for any
+ips have only quotas. Values are text throughout. Errors are of two kinds: InvalidEntity, and InvalidConfig for any
 fault of a key or value.
 
 Source: KIP-21.
@@ -78,7 +78,7 @@ class Fallback:
 
     key: str
     value: str | None
-    """The value as text; None for a secret, and where no level has a value."""
+    """The value as text; None for a secret, or if no level has a value."""
     source: str
     """The level of the value: for topics and brokers a config source by Kafka's name, otherwise an entity id."""
 

@@ -4,7 +4,7 @@ Every change up to this revision is in one of these states:
 
 - applied to the Kafka cluster, or refused by it;
 - completed because it needs no delivery;
-- held, and listed in the report: it is retried alone, for example because a broker is away.
+- held, and listed in the report: it is retried alone, for example because a broker is unavailable.
 
 All processes follow the revision in the znode ``/confplane/applied``, with one watch each. The znode is written
 whenever changes complete, even if the revision stays the same, because that wakes the waits for these changes.

@@ -1,7 +1,7 @@
 """The applier: the leader's alters of a Kafka cluster's quotas and configs, in the modes ``adopt`` and ``enforce``.
 
 Clients' writes list their keys in the member ``altered`` of the znode (:mod:`confplane.services.pending_keys`). The
-applier finds the znodes whose newest revision the cluster has not taken yet, and adds each to its queue
+applier finds the znodes whose newest revision the cluster has not accepted yet, and adds each to its queue
 (:mod:`confplane.services.kraft.apply_queue`). A queue makes its next deliveries durable, sends them together, and
 records their outcomes after a barrier. Deliveries with an unknown outcome are sent again, which is safe because the
 values are absolute.
@@ -124,7 +124,7 @@ class Applier:
         self._problem = problem
 
     def redeliver(self, late: Mapping[str, Collection[str]]) -> None:
-        """Send the values of some entities again, as their states say.
+        """Send the values of some entities again, according to their states.
 
         Args:
             late: Entity id -> keys with stale in-flight writes that are put back; no keys for an entity that has a
@@ -143,7 +143,7 @@ class Applier:
         """Try all queued entities, if this process leads, and wait for the outcomes; return whether it applies changes.
 
         Raises:
-            UnavailableError: The cluster or a store is away. Values that were sent are sent again.
+            UnavailableError: The cluster or a store is unavailable. Values that were sent are sent again.
         """
         for queue in self._queues.values():
             queue.retry_now()
@@ -157,7 +157,7 @@ class Applier:
         """Begin the due deliveries, if this process leads; return whether it applies changes now.
 
         Raises:
-            UnavailableError: ZooKeeper is away.
+            UnavailableError: ZooKeeper is unavailable.
         """
         if not self._store.leadership.held or not self._applies:
             self._begin_term()
@@ -184,7 +184,7 @@ class Applier:
         """Report that a freeze is quiesced, once no delivery is in flight, or that the cluster is thawed.
 
         Raises:
-            UnavailableError: ZooKeeper or Postgres is away.
+            UnavailableError: ZooKeeper or Postgres is unavailable.
         """
         state = await self._store.read_state(Freeze, deadline)
         quiesced = None if state.value is None or self._deliveries else state.version

@@ -1,7 +1,7 @@
 """The queues of an applier: the entities that wait for one kind of request to the cluster, one request at a time.
 
 There is one queue for client quotas, one for all shared configs, and one per broker for that broker's own configs. So a
-broker that is away or slow delays only its own configs.
+broker that is unavailable or slow delays only its own configs.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class ApplyQueue:
         """Send the queued entities, and record the outcomes. Entities of observed types are dropped.
 
         Raises:
-            UnavailableError: The cluster or a store is away. Values that were sent are sent again.
+            UnavailableError: The cluster or a store is unavailable. Values that were sent are sent again.
         """
         try:
             await self._send(deadline)
@@ -159,7 +159,7 @@ class ApplyQueue:
         """Complete queued entities that have nothing to deliver. Must not run during a delivery.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         target = self._parts.store.target()
         if target is not None and self.pending:
@@ -334,7 +334,7 @@ class ApplyQueue:
                 self._complete(entity_id, None)
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
-        """Retry an entity later without delaying the others."""
+        """Retry an entity later without delaying other entities."""
         self.unknown.pop(entity_id, None)
         self.held[entity_id] = reason
         self._held_until[entity_id] = time.monotonic() + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

@@ -104,7 +104,7 @@ class ApplyWaiter:
         Nodes without a client change need no query.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         found: dict[str, ApplyStatus] = {}
         asked: dict[str, Node] = {}

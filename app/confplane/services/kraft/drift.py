@@ -1,7 +1,7 @@
-"""Drift: entities that clients write here, but whose values in the Kafka cluster differ.
+"""Drift: entities that clients write through Confplane, but whose values in the Kafka cluster differ.
 
-The entities are known from the mirror and the durable states, so the list is complete while the cluster is away. The
-values in the cluster come from a poll of the entities of one page.
+The entities are known from the mirror and the durable states, so the list is complete even if the cluster is
+unavailable. The values in the cluster come from a poll of the entities of one page.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DriftService:
             deadline: The deadline, on ``time.monotonic()``'s clock.
 
         Raises:
-            UnavailableError: Postgres is away, or the mirror was never loaded.
+            UnavailableError: Postgres is unavailable, or the mirror was never loaded.
         """
         found: list[DriftCandidate] = []
         async for candidate in self._candidates(access, after):
@@ -148,7 +148,7 @@ class DriftService:
 
         Raises:
             ForbiddenError: The caller may not alter an entity; nothing is sent.
-            UnavailableError: Postgres is away, or the mirror was never loaded.
+            UnavailableError: Postgres is unavailable, or the mirror was never loaded.
         """
         for index, each in enumerate(chosen):
             access.require(self._store.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=f"/entities/{index}/id")
@@ -182,7 +182,7 @@ class DriftService:
         differing: dict[str, set[str]] = {}
         for each in candidates:
             found = None if observed is None else observed.get(each.entity.id)
-            # The poll shows neither a broker that is away nor one that is equal.
+            # The poll shows neither a broker that is unavailable nor one that is equal.
             unseen = observed is None or (found is None and each.entity.types[0] is EntityType.BROKER)
             keys = each.waiting if unseen else differing_keys(self._rules, each, found)
             if keys:

@@ -72,7 +72,7 @@ class Enforcer:
             The corrections by entity id, without entities that another process decided on or that changed since.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         # A client may have written since the poll.
         corrections = [self._correction(each) for each in enforced if self._drafts.enforces(each)]

@@ -197,7 +197,7 @@ class FollowDrafts:
 
 
 def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: bool) -> dict[str, Any]:
-    """Return the op of a key; a quota's value is a number, where it can be one."""
+    """Return the op of a key; a quota's value is a number if possible."""
     if removed or shown is None:
         return op_as_json(key, OpType.DELETE if removed else OpType.SET)
     try:

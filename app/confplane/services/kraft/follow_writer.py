@@ -44,7 +44,7 @@ _IN_IMPORT: Final = 25
 """The greatest number of entities in one change of an import. A change of its own for each would cost twice as much."""
 _LOAD_S: Final = 60.0
 _ENTITY_ERRORS: Final = (BodyTooLargeError, CorruptZnodeError, InvalidRequestError, ListFullError)
-"""Errors that concern one entity alone."""
+"""Errors that concern only one entity."""
 _REVISIONS: Final = 10_000
 
 
@@ -171,7 +171,7 @@ class FollowWriter:
         """Return the ids of the entities that may have drift, according to the durable states.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         return await self._states.drifting_entities(self._store.name)
 
@@ -179,7 +179,7 @@ class FollowWriter:
         """Clear the drift of entities that no longer differ.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         await self._states.clear_drift(self._store.name, entity_ids)
 

@@ -1,9 +1,9 @@
 """The import of a Kafka cluster's configs: from the first contact to the observation.
 
-The target is written first, and says that the import is not complete. Then each entity type is polled, and the
-differences are written to the znodes in changes of the kind ``import``. At the end the target says that the import is
+The target is written first, marked as not completely imported. Then each entity type is polled, and the differences
+are written to the znodes in changes of the kind ``import``. At the end the target is updated to show that the import is
 complete, and the report has the metadata offset of each poll: the observer follows all later changes. A run that was
-interrupted is started again, and writes what is missing.
+interrupted is started again, and writes the missing differences.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ImportSurvey:
     """The target as it is now."""
     entity_types: Mapping[KraftEntityType, EntityTypeSurvey]
     blockers: tuple[str, ...]
-    """The reasons against an import, each with what to do; empty where it may begin."""
+    """The reasons against an import, each with a next step; empty if it may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Importer:
         All entity types are polled concurrently, because a poll waits up to half a second for its broker.
 
         Raises:
-            UnavailableError: The cluster or ZooKeeper is away, or the cluster refuses the login.
+            UnavailableError: The cluster or ZooKeeper is unavailable, or the cluster refuses the login.
         """
         await self._store.catch_up(deadline)
         identity = await self._cluster.identity(deadline)
@@ -185,7 +185,7 @@ class Importer:
         An entity type is polled again if a concurrent change overtook a poll. The observer follows later changes.
 
         Raises:
-            UnavailableError: The cluster or a store is away. What was written stands, and another run goes on.
+            UnavailableError: The cluster or a store is unavailable. Written changes remain, and another run continues.
             ObservedError: The target was paused, or is gone.
         """
         permissions = await self._cluster.permissions(time.monotonic() + _POLL_S)

@@ -47,7 +47,7 @@ class LogFollower:
     Attributes:
         offset: The offset up to which everything was followed; None: not known.
         at_ms: The time at which the log was read last; None: not yet.
-        problem: The reason why the log is not followed now; empty where it is, as far as known.
+        problem: The reason why the log is not followed now; empty if it is followed, as far as known.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LogFollower:
             self._background.start()
 
     async def stop(self) -> None:
-        """Stop; the next start continues behind :attr:`offset`."""
+        """Stop; the next start continues after :attr:`offset`."""
         if self._started:
             self._started = False
             await self._background.stop()

@@ -53,7 +53,7 @@ class LostUpdates:
             waiting: Observations from polls.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         nodes = {each.entity.id: self._store.get(Tree.CONFIG, each.entity.id) for each in waiting}
         theirs = {each.entity.id: self._theirs(each, nodes[each.entity.id]) for each in waiting}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 POLL_TIMEOUT_S: Final = 30.0
 """Seconds for one poll."""
 RESULTS: Final = ("changed", "unchanged", "behind", "refused")
-"""The results of polls: some entities differed; none differed; the broker lagged behind; the cluster refused."""
+"""The results of polls: some entities differed; no entity differed; the broker lagged; the cluster refused."""
 _TOUCHED_LIMIT: Final = 1_000
 """The most entities with external writes that are polled one by one. With more, everything is polled."""
 _BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"

@@ -1,4 +1,4 @@
-"""Polls a cluster and compares it with the mirror: the entities that differ are the observations to follow."""
+"""Polls a cluster and compares it with the mirror: each entity that differs is an observation to follow."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Poller:
     ) -> PollResult:
         """Poll all brokers that are alive, all groups, or all client metrics; ``since`` as in :meth:`poll_quotas`.
 
-        The mirror keeps the last configs of a broker that is away. So ``since`` does not apply to a broker's own
+        The mirror keeps the last configs of a broker that is unavailable. So ``since`` does not apply to a broker's own
         configs; ``brokers`` has an offset for each known broker, by entity id.
         """
         named_at = await self._offset(deadline)

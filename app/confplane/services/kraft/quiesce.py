@@ -1,8 +1,8 @@
 """Quiesces deliveries for a freeze: nothing is sent to the Kafka cluster after the response to the freeze.
 
-1. Before the freeze, the request waits a moment for the Kafka cluster to take the committed changes.
+1. Before the freeze, the request waits briefly for the Kafka cluster to accept the committed changes.
 2. After the freeze, the leader lets the deliveries in flight finish, begins no other, and reports that it is quiesced.
-3. Changes that the cluster has not taken by then stay queued until the thaw, and are listed as drift.
+3. Changes that the cluster has not accepted by then remain queued until the thaw, and are listed as drift.
 """
 
 from __future__ import annotations

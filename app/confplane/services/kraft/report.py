@@ -56,7 +56,7 @@ class EntityTypeReport:
     permission: EntityTypePermission
     """The cluster's permission: :attr:`EntityTypePermission.READ_ONLY` if the entity type is observed."""
     reason: str = ""
-    """The missing right, in a sentence; empty where none is missing."""
+    """The missing right, in a sentence; empty if no right is missing."""
     observed_at: int | None = None
     """The start of the last complete poll that counted, milliseconds since the epoch. None if there is none yet."""
     offset: int | None = None
@@ -91,7 +91,7 @@ class ApplyReport:
     extra: ListedNames = field(default_factory=ListedNames)
     """Keys that external writers set and that were never set here. Listed only under ``enforce``."""
     problem: str = ""
-    """The reason why nothing can be sent now; empty where it can."""
+    """The reason why nothing can be sent now; empty if sending is possible."""
     rested: int | None = None
     """The version of the freeze for which deliveries are quiesced: no request is in flight, and none begins before the
     thaw. None if something may be sent."""
@@ -121,14 +121,14 @@ class ObservationReport:
     log_at: int | None = None
     """The time at which the log was read last."""
     log_problem: str = ""
-    """The reason why the log is not followed now, where the settings name controllers; empty where it is."""
+    """The reason why the log is not followed although the settings name controllers; empty if it is followed."""
     areas: Mapping[KraftEntityType, EntityTypeReport] = field(default_factory=dict)
     applying: ApplyReport | None = None
     """The delivery of changes. None if the target accepts no client changes."""
 
     @property
     def followed_offset(self) -> int | None:
-        """The offset up to which the metadata log is followed; None where it is not followed now."""
+        """The offset up to which the metadata log is followed; None if it is not followed now."""
         return None if self.log_problem else self.log_offset
 
     def encode(self) -> bytes:

@@ -24,8 +24,8 @@ _CONTENDED: Final = "Other writers kept changing the target until the deadline; 
 class TargetService:
     """Changes the target of one cluster.
 
-    Each change is in the trail. Each raises ``UnavailableError`` where ZooKeeper or Postgres is away, and
-    ``OutcomeUnknownError`` where the reply was lost.
+    Each change is in the trail. Each raises ``UnavailableError`` if ZooKeeper or Postgres is unavailable, and
+    ``OutcomeUnknownError`` if the reply was lost.
     """
 
     def __init__(self, runner: ChangeRunner, store: ClusterStore) -> None:
@@ -35,7 +35,7 @@ class TargetService:
     async def begin(self, cluster_id: str, caller: Caller) -> Target:
         """Make a Kafka cluster the target, its configs not imported yet; return the target as it is now.
 
-        Nothing is changed where the cluster is the target already.
+        Nothing is changed if the cluster is the target already.
 
         Raises:
             AlreadyExistsError: Another Kafka cluster is the target.

@@ -20,7 +20,7 @@ async def ids_of(cluster: WritableKafkaCluster, entities: Iterable[Entity], dead
     """Return the present ids of the topics among entities, by entity id; None: the cluster does not show the topic.
 
     Raises:
-        UnavailableError: The cluster is away.
+        UnavailableError: The cluster is unavailable.
     """
     names = {each.id: name for each in entities if (name := each.get(EntityType.TOPIC)) is not None}
     ids = await cluster.topic_ids(list(names.values()), deadline) if names else {}

@@ -1,4 +1,4 @@
-"""Tokens and grants: the copy in memory that a process decides by, and the tables behind it.
+"""Tokens and grants: the copy in memory that a process uses for its decisions, and the tables that it is loaded from.
 
 The copy is implemented by ``confplane.security``, the tables by ``confplane.audit``.
 """
@@ -140,8 +140,8 @@ class AccessDelta:
 class AccessStore(Protocol):
     """The tables of tokens and grants. Each change is one transaction of Postgres, with its row of history.
 
-    Every method raises UnavailableError where Postgres is away; after a lost connection a change may be done all the
-    same, and the text says so.
+    Every method raises UnavailableError if Postgres is unavailable; after a lost connection a change may be done
+    nevertheless, and the error text mentions that.
     """
 
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
@@ -170,14 +170,14 @@ class AccessStore(Protocol):
         """Add a grant; return it with its revision, or the grant that is there already with the same content."""
 
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
-        """Replace a grant whose revision is still the given one; None if it is another, or where there is none.
+        """Replace a grant whose revision is still the given one. Returns None if it differs or no grant exists.
 
         Raises:
             AlreadyExistsError: Another grant has this content.
         """
 
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
-        """Remove a grant whose revision is still the given one; False if it is another, or where there is none."""
+        """Remove a grant whose revision is still the given one. Returns False if it differs or no grant exists."""
 
     async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
         """Return a grant."""
@@ -190,7 +190,7 @@ class AccessStore(Protocol):
     async def load(self, since: int | None) -> AccessDelta | None:
         """Return what changed since a version; None if nothing changed.
 
-        Everything is loaded where ``since`` is None, and where the version is before it: Postgres was restored.
+        Everything is loaded if ``since`` is None, or if the version is lower (Postgres was restored).
         """
 
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:

@@ -1,4 +1,4 @@
-"""Reports of clients on the client configs that they have taken over. Implemented by ``confplane.audit``."""
+"""Reports of clients on the client configs that they have applied. Implemented by ``confplane.audit``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ KEPT_S: Final = 900
 
 
 class Refusal(NamedTuple):
-    """A dynamic config that a client did not take over."""
+    """A dynamic config that a client did not apply."""
 
     key: str
     reason: str
 
 
 class AppliedReport(NamedTuple):
-    """Report of one running client on what it has taken over."""
+    """Report of one running client on the configs that it has applied."""
 
     software_name: str
     software_version: str
@@ -39,7 +39,7 @@ class AppliedReports(Protocol):
         """
 
     def reported(self, cluster: str, entity_id: str) -> Sequence[str]:
-        """Return the ids of those with reports among an entity and, where it is a user, the user's client-ids."""
+        """Return the ids with reports: that of an entity and, if it is a user, those of the user's client-ids."""
 
     def of_entity(self, cluster: str, entity_id: str) -> Sequence[AppliedReport]:
         """Return the reports on one entity, of the instances that are not forgotten."""

@@ -152,7 +152,7 @@ class DriftRecord:
     theirs: str | None
     """The cluster's value at the last poll that showed it; None is absent."""
     since_ms: int
-    """The time since which the key is left alone, milliseconds since the epoch."""
+    """The time since which the key is left alone, in milliseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class LostUpdate:
     offset: int
     """The metadata offset of the poll that showed the values."""
     was: Mapping[str, BaseValue]
-    """:attr:`TargetState.base` as it was read; empty where there is no state."""
+    """:attr:`TargetState.base` as it was read; empty if there is no state."""
     base: Mapping[str, BaseValue]
     """The keys with the cluster's values."""
     intent: Intent | None
@@ -285,7 +285,7 @@ class Author:
 
 
 class TargetStates(Protocol):
-    """The states in Postgres. Every call raises ``UnavailableError`` while it is away."""
+    """The states in Postgres. Every call raises ``UnavailableError`` while it is unavailable."""
 
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
         """Return the states of some entities by id, without entities that have no state."""
@@ -334,7 +334,7 @@ class TargetStates(Protocol):
             keys: Entity id -> keys.
 
         Returns:
-            Entity id and key -> the value, None for absent; without keys that the trail does not tell.
+            Entity id and key -> the value, None for absent; without keys that are unknown from the trail.
         """
 
     async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:

@@ -29,7 +29,7 @@ class LayoutCheck:
 
     version: int
     claim: Tree | None = None
-    """The tree that this transaction stores as the layout, where none is stored."""
+    """The tree that this transaction stores as the layout if no layout is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Freeze:
 
     reason: str
     principal: str | None
-    """None if the stored freeze can't be read; ``reason`` says so then."""
+    """None if the stored freeze can't be read; ``reason`` then states this."""
     since_ms: int
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Place:
     """The place of a cluster's client configs as this process has followed it."""
 
     tree: Tree
-    """The tree of the stored layout; of the settings where none is stored."""
+    """The tree of the stored layout, or of the settings if no layout is stored."""
     source: Tree | None = None
     """The tree to read for entities that ``tree`` lacks."""
     moving: bool = False
@@ -85,12 +85,12 @@ class TargetMode(StrEnum):
     """The relation between this service's configs and those of a Kafka cluster without ZooKeeper."""
 
     OBSERVE = "observe"
-    """The configs follow the cluster; only others write the cluster's quotas and configs."""
+    """The configs follow the cluster; its quotas and configs are only written externally."""
     ADOPT = "adopt"
     """Callers write quotas and configs here, and the leader applies them to the cluster; what others write is followed
-    all the same."""
+    nevertheless."""
     ENFORCE = "enforce"
-    """As :attr:`ADOPT`, but what others change is put back."""
+    """As :attr:`ADOPT`, but external changes are put back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Target:
         return self.modes.get(entity_type, self.mode) is not TargetMode.OBSERVE
 
     def enforces(self, entity_type: KraftEntityType) -> bool:
-        """Say whether quotas or configs of an entity type are put back where others change them."""
+        """Return True if external changes to quotas or configs of an entity type are put back."""
         return self.modes.get(entity_type, self.mode) is TargetMode.ENFORCE
 
     def with_mode(self, mode: TargetMode, entity_types: Collection[KraftEntityType]) -> Target:

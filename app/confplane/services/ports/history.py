@@ -46,7 +46,7 @@ class ZnodeChange:
     """As in :class:`confplane.services.ports.trail.AuditRecord`."""
     revision: int
     writes: int | None
-    """The least number of writes of a change that others made; None for a change of this service."""
+    """The least number of writes of an external change; None for a change of this service."""
     version_read: int | None
     """The version before the change; None if the znode was absent."""
     czxid_read: int | None
@@ -110,7 +110,7 @@ class SubsequentChange(NamedTuple):
 
 
 class TrailHistory(Protocol):
-    """The history of znodes. Every call raises ``UnavailableError`` when Postgres is away."""
+    """The history of znodes. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def coverage(self, cluster: str) -> TrailCoverage | None:
         """Return the range of revisions that the trail covers; None if it does not cover any yet."""

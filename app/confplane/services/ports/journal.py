@@ -63,12 +63,12 @@ class Journal(Protocol):
 
     @property
     def latest(self) -> int:
-        """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
+        """The revision of the latest readable entry; after a load, that of the mirror's newest node."""
 
     def read(self, cursor: Cursor | None, size: int | None = None) -> JournalPage | ExpiredCursor | None:
         """Return the entries after a cursor; None before the first load.
 
         Args:
             cursor: The position of the reader; None, for a first read, counts as expired.
-            size: About how many entries; all where it is None. Entries of one revision are never split.
+            size: The approximate number of entries; None for all. Entries of one revision are never split.
         """

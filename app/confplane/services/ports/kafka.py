@@ -1,8 +1,8 @@
 """A Kafka cluster without ZooKeeper (KRaft), as it is observed. Implemented by ``confplane.kraft``.
 
 Only describes are sent. Every call takes a deadline on ``time.monotonic()``'s clock, and raises
-``UnavailableError`` while no broker answers, :class:`OtherClusterError` where a broker belongs to another cluster, and
-:class:`NotPermittedError` where the cluster refuses the credentials or their rights.
+``UnavailableError`` while no broker answers, :class:`OtherClusterError` if a broker belongs to another cluster, and
+:class:`NotPermittedError` if the cluster refuses the credentials or their rights.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EntityTypePermission(StrEnum):
     """The permission that the cluster grants this service for an entity type."""
 
     FULL = "full"
-    """Described and altered. ``confplane target check`` alone tries this."""
+    """Described and altered. Only ``confplane target check`` tries this."""
     READ_ONLY = "read-only"
     NONE = "none"
 
@@ -120,7 +120,7 @@ class Snapshot:
     digest: bytes = b""
     """A digest of the answer, for quotas only."""
     unchanged: bool = False
-    """True where the answer has the digest that was given: ``entities`` and ``unmanaged`` are left out."""
+    """True if the answer has the given digest: ``entities`` and ``unmanaged`` are then left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class LogChange:
     entity: Entity | None
     """The entity; None for one that has no place in ZooKeeper, which ``unmanaged`` names."""
     key: str | None = None
-    """The key; None where the topic itself was made (``value`` is empty) or removed (``value`` is None)."""
+    """The key; None if the topic itself was created (``value`` is empty) or removed (``value`` is None)."""
     value: str | None = field(default=None, repr=False)
     """The value as stored; None: removed. It may be a password, which the log has in plain text."""
     topic_id: str | None = None
@@ -142,7 +142,7 @@ class LogChange:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """A piece of the metadata log: the committed records behind the piece before it, up to an offset."""
+    """A piece of the metadata log: the committed records after the previous piece, up to an offset."""
 
     until: int
     """The offset of the last record in the piece, whatever it was about."""
@@ -196,7 +196,7 @@ class KafkaCluster(Protocol):
         """
 
     async def unproven(self, deadline: float) -> str | None:
-        """Return a sentence on the missing right to describe the quorum; None where :meth:`barrier` has its proof."""
+        """Return a sentence on the missing right to describe the quorum; None if :meth:`barrier` has its proof."""
 
     async def permissions(self, deadline: float) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
         """Try each describe once; return the permission for each entity type, and a sentence on what is missing."""

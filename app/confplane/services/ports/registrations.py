@@ -53,12 +53,12 @@ class RegistrationLog(Protocol):
         ``within`` is as in :meth:`registered`.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
 
     async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
         """Append the clearing of an entity's registrations (None: all of the cluster); return the number hidden.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """

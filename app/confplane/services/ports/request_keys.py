@@ -49,7 +49,7 @@ class KeyedChange:
 
 
 class RequestKeys(Protocol):
-    """The store of keys. Every call raises ``UnavailableError`` when Postgres is away."""
+    """The store of keys. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def find(self, key: str) -> KeyRow | None:
         """Return the row of a key."""

@@ -87,7 +87,7 @@ class RowQuery:
         entity_id: Only the rows of this entity; uses an index.
         members: Only rows with these members, equal as JSON; scans the rows.
         page_size: Most rows.
-        after: The place behind which the page begins; None for the beginning.
+        after: The place after which the page begins; None for the beginning.
         within: Only the rows of entities in these ranges; scans the rows. None for all rows.
     """
 
@@ -106,7 +106,7 @@ class RollupResults(Protocol):
         """Return the runs of each job that ever ran on a cluster, by the job's name.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         ...
 
@@ -114,7 +114,7 @@ class RollupResults(Protocol):
         """Return a complete run of a job, by default the current one; None if there is none.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         ...
 
@@ -122,7 +122,7 @@ class RollupResults(Protocol):
         """Return the number of a run's rows that have these members, equal as JSON; scans the rows.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         ...
 
@@ -133,6 +133,6 @@ class RollupResults(Protocol):
         The whole result is None if the run no longer exists. The members of a row are in no order.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         ...

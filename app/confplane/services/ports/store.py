@@ -62,10 +62,10 @@ class MirrorState(StrEnum):
     """The state of a process's copy of a cluster's configs. In all states except LOADING the copy is whole."""
 
     LOADING = "loading"
-    """There is no copy yet."""
+    """The copy does not exist yet."""
     FRESH = "fresh"
     STALE = "stale"
-    """The copy may be behind."""
+    """The copy may be out of date."""
     RELOADING = "reloading"
     """The copy is stale, and another is being loaded in its place."""
 
@@ -112,7 +112,7 @@ class Markers(Protocol):
             The marker; None if a marker blocked the creation and was dropped in the meantime: the outcome is durable.
 
         Raises:
-            UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand all the same.
+            UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand nevertheless.
             CorruptZnodeError: The existing marker can't be read.
         """
 
@@ -120,7 +120,7 @@ class Markers(Protocol):
         """Drop the marker of a change later, some time after its outcome was written and once it is durable."""
 
     async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
-        """Return the changes that have markers, and the names of other nodes beside them."""
+        """Return the changes that have markers, and the names of other nodes next to them."""
 
     async def writers(self, deadline: float) -> frozenset[str]:
         """Return the names of existing writer nodes, at the moment of the call or later."""
@@ -196,7 +196,7 @@ class ClusterStore(Protocol):
         """
 
     def topic_exists(self, name: str) -> bool | None:
-        """Say whether the cluster's metadata have a topic, as followed; None if there are no such metadata.
+        """Return whether the followed metadata of the cluster have a topic, or None without such metadata.
 
         Brokers create topics without a notification, so a new topic may be missing; writes read ZooKeeper itself.
 
@@ -257,7 +257,7 @@ class ClusterStore(Protocol):
         With a layout, also that the layout is as read.
 
         Returns:
-            The revision at which they were, or None when any was not.
+            The revision at which they were, or None if any was not.
 
         Raises:
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
@@ -329,18 +329,19 @@ class ClusterStore(Protocol):
         """
 
     def applied_revision(self) -> int | None:
-        """Return a revision up to which no change of a caller waits to be applied to the Kafka cluster.
+        """Return a revision up to which no client change waits to be applied to the Kafka cluster.
 
-        Changes that wait alone are left out: for a broker that is away, a right or a topic.
-        It is as this process has followed it, and costs next to nothing. None if nothing is applied: brokers read
-        ZooKeeper themselves, or only others write; or no leader has said so yet.
+        Changes that are held are left out: those that wait for an unavailable broker, a right or a topic.
+        The revision is the one that this process has followed; reading it costs almost nothing. Returns None if nothing
+        is applied (brokers read ZooKeeper themselves, or configs are only written externally), or if no leader has
+        published one yet.
         """
 
     def on_applied(self, call: Callable[[], None]) -> None:
         """Call a function, which must not wait, whenever changes may have ended in the Kafka cluster."""
 
     async def publish_applied(self, revision: int, deadline: float) -> None:
-        """Write, as the leader, the revision for :meth:`applied_revision`, and wake those who wait in all processes.
+        """Write, as the leader, the revision for :meth:`applied_revision`, and wake the waits in all processes.
 
         Raises:
             UnavailableError: ZooKeeper did not answer, or refused.
@@ -350,7 +351,7 @@ class ClusterStore(Protocol):
         """Read any znode, by its absolute path below the chroot, after all writes committed before the call.
 
         Returns:
-            The node's data, empty if it has none, or None when it is absent.
+            The node's data, empty if it has none, or None if it is absent.
 
         Raises:
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).

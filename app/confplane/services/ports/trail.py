@@ -47,16 +47,16 @@ CHANGE: Final = "change"
 IMPORT: Final = "import"
 """The kind of a change that takes over configs of an observed cluster before the import is complete."""
 OBSERVED: Final = "observed"
-"""The kind of a change that follows a write by others to an observed cluster."""
+"""The kind of a change that follows an external write to an observed cluster."""
 MOST_REVERTS: Final = 1_000
 """Ids of reverted changes that a row of the trail names, at most."""
 WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 """Ops of moves between layouts, which give no key another value."""
 EXTERNAL: Final = "external"
-"""The kind of a change that others made, and that the recorder found."""
+"""The kind of an external change that the recorder found."""
 PUT_BACK: Final = "put-back"
-"""The kind of a write by others to a Kafka cluster that was put back (services/kraft/enforce.py). It never was a
-version of an entity here, so it is no committed change."""
+"""The kind of an external write to a Kafka cluster that was put back (services/kraft/enforce.py). It never was a
+version of an entity here, so it is not a committed change."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
 """The kinds of changes that follow an observed cluster (services/kraft)."""
 
@@ -80,7 +80,7 @@ class ObservedRange:
     exact: bool = False
     """True if the records were read from the log."""
     writes: int = 1
-    """The number of the entity's records; the least number where they were not read from the log."""
+    """The number of the entity's records; the least number if they were not read from the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a change. The first outcome of a change stands."""
+    """The end of a change. The first outcome of a change is final."""
 
     change_id: UUID
     attempt: int
@@ -204,7 +204,7 @@ class AuditLog(Protocol):
         Raises:
             IdempotencyKeyBusyError: A key is another request's; no intent under it was recorded.
             UnavailableError: Postgres did not confirm the intents; ``outcome`` is not_applied.
-            Exception: Postgres refused the content of an intent; the others are recorded.
+            Exception: Postgres refused the content of an intent; the other intents are recorded.
         """
 
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
@@ -219,19 +219,19 @@ class AuditLog(Protocol):
         """Return one page and the cursor of the next, or None.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
 
     async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
         """Return one change; ``within`` as in :class:`AuditQuery`, None for a change of none of these entities.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
 
     async def check(self) -> list[OperatorWarning]:
         """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """

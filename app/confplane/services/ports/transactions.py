@@ -26,14 +26,14 @@ class Guarded(StrEnum):
     """A change by a caller: the cluster is not frozen, its controller takes writes through ZooKeeper, and its target
     takes the writes of callers."""
     OBSERVED = "observed"
-    """A change that follows the target: the target is still observed. A freeze does not stop the changes of others."""
+    """A change that follows the target: the target is still observed. A freeze does not stop external changes."""
     NONE = "none"
     """A change of these states themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityWrite:
-    """An entity's config node: set at the version read, or created where ``expected`` is None (absent)."""
+    """An entity's config node: set at the version read, or created if ``expected`` is None (absent)."""
 
     tree: Tree
     entity: Entity
@@ -41,7 +41,7 @@ class EntityWrite:
     config: dict[str, str]
     extra: bytes | None = None
     czxid: int | None = None
-    """The czxid of the node that was read; None if there was none, or where it does not matter."""
+    """The czxid of the node that was read; None if there was no node, or if it does not matter."""
     applied: bool = False
     """True for a write whose altered keys are named in ``extra``, to be applied to a Kafka cluster."""
 

@@ -1,6 +1,6 @@
-"""Applied status: reports of clients on the client configs that they have taken over, and their counts.
+"""Applied status: reports of clients on the client configs that they have applied, and their counts.
 
-Clients say so of themselves, and nobody checks it.
+The clients report their own state, which is not verified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AppliedGroup(NamedTuple):
 
 
 class RefusedGroup(NamedTuple):
-    """Clients of one software that do not take a config over, for one reason."""
+    """Clients of one software that do not apply a config, for one reason."""
 
     key: str
     reason: str
@@ -46,7 +46,7 @@ class RefusedGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppliedStatusCounts:
-    """Counts of what the clients of one entity say; of a user, those with its client-ids too."""
+    """Counts of the reports of one entity's clients; for a user, including those with its client-ids."""
 
     revision: int
     """The revision of the last change of a node that decides the entity's configs; 0 without such a node."""
@@ -92,7 +92,7 @@ def report(
 async def status(
     reports: AppliedReports, access: Access, cluster_facet: ClusterFacet, entity: Entity
 ) -> AppliedStatusCounts:
-    """Count what the clients of an entity say; of a user, those with its client-ids too.
+    """Count the reports of an entity's clients; for a user, including those with its client-ids.
 
     Raises:
         InvalidRequestError: The entity is a default one, whose configs no client has.

@@ -70,7 +70,7 @@ class ConfigReader:
     async def effective(
         self, access: Access, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
     ) -> ConfigsDescription:
-        """Return the effective configs of an entity, over all levels; the caller needs the right to the entity alone.
+        """Return the effective configs of an entity, over all levels; the caller needs only the right to the entity.
 
         Args:
             access: The access of the caller.
@@ -197,7 +197,7 @@ class ConfigReader:
         return replace(levels, default=default, broker=broker), of_default + of_broker
 
     async def _undecodable(self, broker_id: int, config: Mapping[str, str]) -> dict[str, str]:
-        """Return the passwords that a broker would ignore, each with a sentence that says so."""
+        """Return the passwords that a broker would ignore, each with an explanation."""
         encoded = {key: value for key, value in config.items() if is_password(key)}
         return await asyncio.to_thread(self._try_decoding, broker_id, encoded) if encoded else {}
 

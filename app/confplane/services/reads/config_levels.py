@@ -64,7 +64,7 @@ class BrokerLevels:
         )
 
     def of_any(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
-        """Return the levels of the known broker with the lowest id, or of any unknown broker where none is known.
+        """Return the levels of the known broker with the lowest id, or of any unknown broker if no broker is known.
 
         Topics inherit from the brokers, and Kafka answers with the levels of whichever broker is asked.
         """

@@ -322,7 +322,7 @@ class DescribeService:
         return _read(cluster_facet, entity, node, cluster_facet.declared)
 
     async def _search(self, cluster_facet: ClusterFacet, wanted: EntityFilter) -> list[Node]:
-        """Return nodes of one moment, ordered by id: all that the filter selects, with few others."""
+        """Return nodes as of one point in time, ordered by id: all nodes that the filter selects, and a few more."""
         if wanted.exact_entity is not None:
             node = cluster_facet.get(wanted.exact_entity.id)
             return [] if node is None else [node]

@@ -1,7 +1,7 @@
-"""History: the changes of an entity, its content at a moment of the past, and that of whole lists.
+"""History: the changes of an entity, its content at a past time, and that of whole lists.
 
-The content at a moment comes from the mirror where the znode was not written since, and else from the first change
-after the moment (services/reads/past.py). So a read costs as much as has changed since.
+If the znode was not written since the given time, its content comes from the mirror, otherwise from the first change
+after that time (services/reads/past.py). So the cost of a read depends on the number of changes since.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class HistoryService:
     async def entity(
         self, cluster_facet: ClusterFacet, entity: Entity, at: int | datetime, deadline: float, *, name: str = "at"
     ) -> PastEntity:
-        """Return the content of an entity at a moment; nothing declared where it had none.
+        """Return the content of an entity at a moment; nothing declared if it had none.
 
         Args:
             cluster_facet: The facet, as the caller may read it.
@@ -147,7 +147,7 @@ class HistoryService:
             InvalidRequestError: The facet has no entities of this type; or as :meth:`PointInTimeResolver.find`.
             BeforeHistoryError: As :meth:`PointInTimeResolver.find`.
             CorruptZnodeError: The znode could not be read then.
-            UnavailableError: A store is away.
+            UnavailableError: A store is unavailable.
         """
         _check(cluster_facet, entity)
         moment = await self._moments.find(cluster_facet.store, at, deadline, name=name)
@@ -201,7 +201,7 @@ class HistoryService:
             InvalidEntityIdError: ``id`` is not an entity id.
             ForbiddenError: ``id`` names an entity that the caller may not describe.
             BeforeHistoryError: As :meth:`PointInTimeResolver.find`.
-            UnavailableError: A store is away.
+            UnavailableError: A store is unavailable.
         """
         after: str | None = None
         if query.id is not None:
@@ -325,7 +325,7 @@ class HistoryService:
         Raises:
             ForbiddenError: The caller may not describe the entity.
             InvalidRequestError: The facet has no entities of this type.
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         _check(cluster_facet, entity)
         layouts = await layouts_of(self._audit, cluster_facet)
@@ -394,7 +394,7 @@ def _declared(
 
 
 def _item(cluster_facet: ClusterFacet, entity: Entity, record: AuditRecord, layouts: Layouts) -> HistoryEntry | None:
-    """Return a change of an entity in a facet; None for a change of other facets alone."""
+    """Return a change of an entity in a facet; None for a change of only other facets."""
     outcome = record.outcome
     if outcome is None or outcome.revision is None or outcome.time_ms is None:
         return None

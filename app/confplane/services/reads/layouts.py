@@ -38,7 +38,7 @@ async def layouts_of(audit: AuditLog, cluster_facet: ClusterFacet) -> Layouts:
     """Return the layouts of a facet.
 
     Raises:
-        UnavailableError: Postgres is away.
+        UnavailableError: Postgres is unavailable.
     """
     if not cluster_facet.laid_out:
         return Layouts((cluster_facet.root,), [])

@@ -1,8 +1,9 @@
-"""The state of a znode at a revision of the past, by the changes around it. Pure functions.
+"""The state of a znode at a past revision, from the changes around it. Pure functions.
 
-The first change after a revision saw the content of that revision, unless others wrote in between. Versions show such
-writes: each write of a znode raises its version by one. The recorder sees several external writes as one run, with the
-content before and after. Within a run the content is not known exactly; then the state has the bounds of the run.
+The first change after a revision saw the content of that revision, unless there were external writes in between. These
+show in the versions: each write of a znode raises its version by one. The recorder sees several external writes as one
+run, with the content before and after. Within a run the content is not known exactly; then the state has the bounds of
+the run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class PastState:
     content: Content = field(repr=False)
     """Empty for an absent znode."""
     exact: bool = True
-    """False within a run of external writes, of which the content is that before the run."""
+    """False within a run of external writes; the content is then that before the run."""
     low: int | None = None
     """The last revision at which the content is known to have stood, of a state that is not exact."""
     high: int | None = None
@@ -90,7 +91,7 @@ def _left(around: SurroundingChanges, since: int) -> _KnownState | None:
 
 
 def _czxid(written: ZnodeChange) -> int | None:
-    """Return the czxid of the znode that a change left, where the trail has it."""
+    """Return the czxid of the znode after a change, if the trail has it."""
     if written.remade is not None:
         return written.remade
     if written.kind == EXTERNAL:
@@ -111,7 +112,7 @@ def _before(later: ZnodeChange, after_later: ZnodeChange | None, left: _KnownSta
 
 
 def _is_one_write(run: ZnodeChange, following: ZnodeChange | None) -> bool:
-    """Return True if a run is one write, of which the revision is known.
+    """Return True if a run is one write with a known revision.
 
     A removal has the revision at which it was found. A run that was found by the next change of this service has the
     revision before that change.
@@ -121,7 +122,7 @@ def _is_one_write(run: ZnodeChange, following: ZnodeChange | None) -> bool:
 
 
 def _unrecorded(node: Node, content: Content, left: _KnownState | None, since: int) -> PastState:
-    """Return the state of a znode that was written after the revision, where the trail has no such change.
+    """Return the state of a znode that was written after the revision, if the trail has no such change.
 
     Either the change is not recorded yet, or it left the content as it was.
     """

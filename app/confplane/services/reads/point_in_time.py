@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import ClusterStore
 
 _PATIENCE_S: Final = 3.0
-"""Seconds to wait for the recorder, which is a second or two behind."""
+"""Seconds to wait for the recorder, which lags by a second or two."""
 _PAUSE_S: Final = 0.2
 
 

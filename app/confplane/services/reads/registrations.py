@@ -21,7 +21,7 @@ async def search(
 
     Raises:
         ForbiddenError: ``entity_id`` names an entity that the caller may not describe.
-        UnavailableError: Postgres is away.
+        UnavailableError: Postgres is unavailable.
     """
     within = None
     if not access.unlimited:
@@ -38,7 +38,7 @@ async def clear(
 
     Raises:
         ForbiddenError: The caller may not alter the entity, or the cluster.
-        UnavailableError: Postgres is away.
+        UnavailableError: Postgres is unavailable.
     """
     pointer, spelling = ("all", spell(ResourceType.CLUSTER)) if entity_id is None else ("id", entity_id)
     access.require(cluster, Operation.ALTER_CONFIGS, spelling, pointer=pointer)

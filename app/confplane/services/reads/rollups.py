@@ -1,4 +1,4 @@
-"""Results of rollups for the API and the commands, and the runs behind them.
+"""Results of rollups for the API and the commands, and the runs that made them.
 
 The runner of a job publishes rows under a run's id. All rows of a run appear at once, when the run is complete. Of a
 job's complete runs the run with the latest ``as_of`` is **current**, whichever ended last.

@@ -1,8 +1,8 @@
 """The trail as a caller may read it.
 
 The grant DESCRIBE on ``audit`` shows the whole trail of a cluster. Without it a caller sees the changes of entities
-that it may describe now. Other entities are left out of a change, which is then partial; a change of none but hidden
-entities is not there.
+that it may describe now. Other entities are left out of a change, which is then partial. A change of only hidden
+entities is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def search(audit: AuditLog, access: Access, query: AuditQuery) -> tuple[li
 
     Raises:
         ForbiddenError: The query names an entity that the caller may not describe.
-        UnavailableError: Postgres is away.
+        UnavailableError: Postgres is unavailable.
     """
     within = _visible(access, query.cluster)
     if within is None:
@@ -42,7 +42,7 @@ async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -
 
     Raises:
         NotFoundError: The cluster's trail has no such change, or all its entities are hidden.
-        UnavailableError: Postgres is away.
+        UnavailableError: Postgres is unavailable.
     """
     record = await audit.get(cluster, change_id, within=_visible(access, cluster))
     if record is None:

@@ -1,1 +1,1 @@
-"""The recorder: finds changes by others, and changes of this service that the trail lost."""
+"""The recorder: finds external changes, and changes of this service that the trail lost."""

@@ -1,7 +1,7 @@
 """Explanations: the steps of entities from the states that the trail explains to the states seen.
 
-Versions explained by our own changes advance the state; any gap is recorded as an external change. An entity for which
-a change of ours is still open waits until that change is settled.
+Versions explained by this service's changes advance the state; any gap is recorded as an external change. An entity
+with an open change of this service waits until that change is settled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Explainer:
         pending: Nodes that are not explained yet.
         refused: Entities whose states Postgres can't take.
         recorded: Number of external changes recorded since the start.
-        lost: The search for changes of ours that the trail has lost.
+        lost: The search for changes of this service that the trail has lost.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
@@ -70,7 +70,7 @@ class Explainer:
             self.pending[key] = seen if waiting is None else replace(seen, old=waiting.old)
 
     def check_leading(self) -> None:
-        """Stop the work where another process may lead by now.
+        """Stop the work if another process may be the leader by now.
 
         Raises:
             UnavailableError: Another process may lead.
@@ -82,10 +82,10 @@ class Explainer:
         """Explain the pending nodes; return True if none are left.
 
         Args:
-            watermark: The states include changes of ours up to it. All writes go to its run of Postgres.
+            watermark: The states include changes of this service up to it. All writes go to its run of Postgres.
 
         Raises:
-            UnavailableError: A store is away; unfinished nodes stay pending.
+            UnavailableError: A store is unavailable; unfinished nodes stay pending.
         """
         if not self.pending:
             return True
@@ -97,7 +97,7 @@ class Explainer:
         return not self.pending
 
     async def own(self, watermark: int, wanted: Callable[[Key], bool]) -> dict[Key, list[OwnWrite]]:
-        """Return changes of ours above a revision, by the entities that they wrote.
+        """Return changes of this service above a revision, by the entities that they wrote.
 
         Args:
             watermark: The revision.
@@ -105,7 +105,7 @@ class Explainer:
             matter.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         found: dict[Key, list[OwnWrite]] = {}
         above: int | None = watermark
@@ -118,14 +118,14 @@ class Explainer:
         return found
 
     async def ours(self, watermark: int, wanted: Callable[[Key], bool]) -> set[Key]:
-        """Return entities that changes of ours wrote above a revision, and that open ones may have written.
+        """Return entities that changes of this service wrote above a revision, and that open ones may have written.
 
         Args:
             watermark: The revision.
             wanted: Which entities.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         writes = await self._states.open(self._store.name, None, self._margin_s)
         found = {(_tree_of(write.path), write.entity_id) for write in writes if self._followed(write.path)}
@@ -135,13 +135,13 @@ class Explainer:
         return any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees)
 
     async def _parents(self, missing: Mapping[Key, set[int]]) -> dict[Key, list[OwnWrite]]:
-        """Return the creations of users' znodes by changes of ours that created pairs below them.
+        """Return the creations of users' znodes by changes of this service that created pairs below them.
 
         Args:
-            missing: By user, the czxids of znodes that no known change of ours created.
+            missing: By user, the czxids of znodes that no known change of this service created.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         revisions = sorted(set().union(*missing.values()))
         found: dict[Key, dict[int, OwnWrite]] = {}
@@ -164,7 +164,7 @@ class Explainer:
             if _known(state, seen):
                 del self.pending[key]
             elif _absent_again(start, writes, seen):
-                # An open change of ours may still turn out to have created it in the meantime.
+                # An open change of this service may still turn out to have created it in the meantime.
                 unexplained[key] = seen
             elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
                 moves[key] = Move(key, state, self._end(key, seen, start, writes))
@@ -177,7 +177,7 @@ class Explainer:
             self.pending.pop(key, None)
 
     async def _moves(self, unexplained: dict[Key, UnexplainedNode], watermark: Watermark) -> dict[Key, Move]:
-        """Return the moves of entities to states that no known change of ours explains."""
+        """Return the moves of entities to states that no known change of this service explains."""
         name = self._store.name
         unexplained = await self._confirmed(unexplained)
         if not unexplained:
@@ -254,7 +254,7 @@ class Explainer:
         return dict(each for each in found if each is not None)
 
     async def move(self, moves: Sequence[Move], server: str) -> set[Key]:
-        """Write moves, in pieces, and return the entities moved; if Postgres refuses a move, the others are written.
+        """Write moves in batches; return the entities moved. If Postgres refuses a move, the other moves are written.
 
         Args:
             moves: The moves.
@@ -321,7 +321,7 @@ def _parent(key: Key) -> Key | None:
 
 
 def _znodes(seen: UnexplainedNode, own: Sequence[OwnWrite]) -> set[int]:
-    """Return the czxids of an entity's znodes, as seen by the mirror and by changes of ours."""
+    """Return the czxids of an entity's znodes, as seen by the mirror and by changes of this service."""
     found = {write.czxid for write in own if write.czxid is not None}
     return found if seen.node is None else found | {seen.node.czxid}
 
@@ -339,7 +339,7 @@ def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrit
 
 
 def _hidden_keys(start: Point, seen: UnexplainedNode) -> frozenset[str] | None:
-    """Return the keys whose values differ, secrets included, where the earlier content is known in full."""
+    """Return the keys whose values differ, secrets included, if the earlier content is known in full."""
     old, node = seen.old, seen.node
     if old is None or node is None or (old.czxid, old.version) != (start.czxid, start.version):
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PRINCIPAL: Final = "External:unknown"
 SOURCE: Final = "zookeeper"
 RECOVERED: Final = "recovered"
-"""The kind of a change of ours that the trail had lost, and that its marker in ZooKeeper proves."""
+"""The kind of a change of this service that the trail had lost, and that its marker in ZooKeeper proves."""
 FACET: Final = "node"
 """The facet of a change of a whole znode."""
 
@@ -101,11 +101,11 @@ class OpenWrite:
     entity_id: str
     path: str
     creates: bool
-    """True if the change creates the znode, and with it the user above a pair where that is absent."""
+    """True if the change creates the znode, and with it the user above a pair if that is absent."""
 
 
 class EntityStates(Protocol):
-    """The recorder's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
+    """The recorder's view of the trail. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def watermark(self, cluster: str) -> Watermark | None:
         """Return a cluster's watermark; None before the first contact."""
@@ -128,18 +128,18 @@ class EntityStates(Protocol):
         """Return ids of the entities that exist by their states, in order, after a given id."""
 
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
-        """Return id, path and write of the changes of ours above a revision, without contents, a page of them.
+        """Return id, path and write of the changes of this service above a revision, without contents, a page of them.
 
         The second result is the revision at which the next page begins; None: there is no next page.
         """
 
     async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
-        """Return id, path and write of the changes of ours with these revisions, without contents."""
+        """Return id, path and write of the changes of this service with these revisions, without contents."""
 
     async def contents(
         self, cluster: str, revisions: Sequence[int]
     ) -> dict[tuple[int, str], tuple[dict[str, str | None], dict[str, str | None]]]:
-        """Return the contents that changes of ours saw and left, by their revisions and paths."""
+        """Return the contents that changes of this service saw and left, by their revisions and paths."""
 
     async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
         """Return the possible writes of changes without an outcome to entities, and to pairs below users.

@@ -1,17 +1,18 @@
-"""The recorder: each write by others (brokers, Kafka's tools, a person) gets its row in the trail, once.
+"""The recorder: each external write (by brokers, Kafka's tools, a person) gets its row in the trail, once.
 
 Each process has one recorder per cluster, and the leader's works. The mirror's journal names the entities that were
-touched. About a second later, when the outcomes of changes of ours are written, each entity is compared with the last
-state that the trail explains (services/recorder/explain.py).
+touched. About a second later, when the outcomes of this service's changes are written, each entity is compared with the
+last state that the trail explains (services/recorder/explain.py).
 
-When a leader begins, and when its place in the journal is too old (the mirror was loaded again, say), all entities are
-compared: this finds writes made while no process ran. On first contact every entity's state is taken as it is.
+When a leader begins, and when its place in the journal is too old (for example after a reload of the mirror), all
+entities are compared: this finds writes made while no process ran. On first contact every entity's state is accepted
+as it is.
 
 The watermark is the revision up to which everything is explained. It is raised after the states have moved: an
 unfinished round is repeated, and a state that has moved explains itself. Each round reads the watermark, and with it
-the run of Postgres: after a crash, a restore or a promotion Postgres may lack rows that the run before it showed. A
-round writes only to the run that it read from. With another run all entities are compared, and our lost changes are
-searched (services/recorder/recover.py).
+the run of Postgres: after a crash, a restore or a promotion Postgres may lack rows that the previous run had. A round
+writes only to the run that it read from. If the run has changed, all entities are compared, and this service's lost
+changes are searched (services/recorder/recover.py).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _HEARTBEAT_S: Final = 10.0
 _HEALTHY_S: Final = 60.0
 """Seconds after which an unwritten watermark has no recorder any more."""
 GONE_S: Final = 7 * 24 * 3600.0
-"""Seconds for which the state of a deleted entity is kept: much longer than any mirror can be behind."""
+"""Seconds for which the state of a deleted entity is kept: much longer than any mirror can lag."""
 _CALL_S: Final = 10.0
 _PRUNE_INTERVAL_S: Final = 3600.0
 
@@ -165,7 +166,7 @@ class Recorder:
         """Explain the entities touched before the last round, if this process leads; return whether it does.
 
         Raises:
-            UnavailableError: A store is away. Unexplained entities are tried again.
+            UnavailableError: A store is unavailable. Unexplained entities are tried again.
         """
         if not self._store.leadership.held:
             self._step_down()
@@ -178,7 +179,7 @@ class Recorder:
         try:
             await self._work()
         finally:
-            # Also while Postgres is away: the journal keeps entries for a while only, and pending nodes stay.
+            # Also while Postgres is unavailable: the journal keeps entries for a while only, and pending nodes stay.
             await self._take()
         return True
 
@@ -186,7 +187,7 @@ class Recorder:
         self._leading = False
 
     async def _stand_by(self) -> None:
-        """Keep this process's purge behind the watermark of the recorder."""
+        """Keep this process's purge at or before the watermark of the recorder."""
         if time.monotonic() - self._written_at < _HEARTBEAT_S:
             return
         watermark = self._watermark = await self._states.watermark(self._store.name)

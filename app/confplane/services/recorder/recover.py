@@ -1,7 +1,7 @@
-"""Changes of ours that the trail lost: found by their markers in ZooKeeper.
+"""Changes of this service that the trail lost: found by their markers in ZooKeeper.
 
-Postgres may lose rows that it confirmed: a standby that was behind is promoted, a backup is restored. For a minute and
-more each such change still has its marker, with its author and the versions that it wrote; a marker without an intent
+Postgres may lose rows that it confirmed: a lagging standby is promoted, or a backup is restored. For at least a minute
+each such change still has its marker, with its author and the versions that it wrote; a marker without an intent
 shows the loss. The recorder then writes the change's row again, as **recovered**, with the change's own id. The ops of
 the change are lost; its contents are recorded as far as the states around it show them.
 """
@@ -71,7 +71,7 @@ class LostChanges:
             revision: The revision, of a state that the mirror has seen.
 
         Raises:
-            UnavailableError: A store is away. Markers read so far stay known.
+            UnavailableError: A store is unavailable. Markers read so far stay known.
         """
         if time.monotonic() > self._until:
             self._forget()
@@ -102,7 +102,7 @@ def as_writes(
         path: The path of the entity's znode.
         markers: The markers of the lost changes.
         start: The last state that the trail explains, its content known.
-        own: Changes of ours that are not lost, with their contents.
+        own: Changes of this service that are not lost, with their contents.
         end: The state seen, its content known.
     """
     lost = {marker.revision: marker for marker in markers if start.mzxid < (marker.revision or 0) <= end.mzxid}

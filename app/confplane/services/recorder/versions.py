@@ -1,8 +1,8 @@
-"""Versions of one entity: those explained by changes of ours, and the gaps between them, which others wrote.
+"""Versions of one entity: those explained by changes of this service, and the gaps between them: external writes.
 
 Pure functions. An entity's states are a chain of (czxid, version): the zxid that created its znode, and the count of
-writes since. The trail explains the chain up to a state. Changes of ours, each of which knows the version it was made
-on, and the gaps between them lead from that state to a state seen later.
+writes since. The trail explains the chain up to a state. Changes of this service, each with the version that it was
+based on, and the gaps between them lead from that state to a state seen later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABSENT = Point(present=False)
 
 @dataclass(frozen=True, slots=True)
 class OwnWrite:
-    """The write of a committed change of ours to one entity."""
+    """The write of a committed change of this service to one entity."""
 
     revision: int
     time_ms: int
@@ -69,7 +69,7 @@ class Gap:
     """The revision of the last write of the gap, or a later one at which its result still stood."""
     time_ms: int
     listed_ms: int
-    """The time of its place among all changes: before that of a later change of ours."""
+    """The time of its place among all changes: before that of a later change of this service."""
 
     @property
     def writes(self) -> int:
@@ -81,7 +81,7 @@ class Gap:
 
 
 def explained(start: Point, own: Iterable[OwnWrite], end: Point) -> bool:
-    """Return True if changes of ours alone lead from one state to another. No contents are needed."""
+    """Return True if only changes of this service lead from one state to another. No contents are needed."""
     at = start
     for write in sorted(own, key=lambda each: each.revision):
         base = _base(write)
@@ -93,11 +93,11 @@ def explained(start: Point, own: Iterable[OwnWrite], end: Point) -> bool:
 
 
 def gaps(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> list[Gap]:
-    """Return the gaps between changes of ours, from one state to another.
+    """Return the gaps between changes of this service, from one state to another.
 
     Args:
         start: The last state that the trail explains, its content known.
-        own: Changes of ours after it.
+        own: Changes of this service after it.
         end: The state seen, its content known.
         time_ms: The time of the end's write.
     """
@@ -144,7 +144,7 @@ def _result(write: OwnWrite) -> Point:
 
 
 def _passed(at: Point, base: Point) -> bool:
-    """Return True for a change on a state that the chain has left behind: on a znode that is deleted by now."""
+    """Return True for a change on an earlier state of the chain: on a znode that has been deleted since."""
     if not base.present:
         return False
     if not at.present:

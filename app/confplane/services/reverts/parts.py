@@ -125,7 +125,7 @@ class RevertParts:
         return [sorted(group, key=lambda part: part.key) for group in groups.values()]
 
     def _add(self, record: AuditRecord) -> str | None:
-        """Add one change; return the reason where it has no part."""
+        """Add one change; return the reason if it has no part."""
         outcome = record.outcome
         if outcome is None or outcome.revision is None or outcome.time_ms is None:
             return "It has no outcome yet; it is settled within seconds"
@@ -249,7 +249,7 @@ def _extend(part: RevertPart, key: str, row: IntentEntity, revision: int) -> Non
 
 
 def _refuse_unknown(part: RevertPart, record: AuditRecord, row: IntentEntity, outcome: Outcome) -> None:
-    """Refuse a part of which the change does not show everything."""
+    """Refuse a part if the change does not show all of it."""
     change_id = record.intent.change_id
     if record.partial:
         part.refuse(

@@ -1,4 +1,4 @@
-"""Reverts of changes, and of an entity to a moment (docs/architecture.md, "Reverts").
+"""Reverts of changes, and of an entity to a time (docs/architecture.md, "Reverts").
 
 A revert is an alter like any other: the same grants, policies, validation and runner. Its edits carry the contents that
 they rest on (:mod:`confplane.services.reverts.expected`), which are compared with each node as read, and the changes
@@ -139,7 +139,7 @@ class RevertService:
             NotFoundError: The trail has no such change that the caller may see.
             BodyTooLargeError: The changes are too many.
             NotRevertibleError: None of the changes gave a key another value, or none can be reverted.
-            UnavailableError: A store is away.
+            UnavailableError: A store is unavailable.
 
         Each result has its own error; besides those of an alter RevertConflictError, and NotRevertibleError where an
         earlier value is not kept.
@@ -234,7 +234,7 @@ class RevertService:
         return expected
 
     async def _explained(self, part: RevertPart) -> int | None:
-        """Return the zxid of the last write of a znode with hidden values, where the trail explains that write."""
+        """Return the zxid of the last write of a znode with hidden values, if the trail explains that write."""
         if all(span.after is not UnknownValue.NOT_KEPT for span in part.spans.values()):
             return None
         cluster_facet = part.cluster_facet
@@ -289,7 +289,7 @@ class RevertService:
             InvalidRequestError: The facet has no such entities; or the revision is above the newest.
             BeforeHistoryError: The trail does not know the moment.
             NotRevertibleError: The content is not known exactly, or a value is not kept.
-            UnavailableError: A store is away.
+            UnavailableError: A store is unavailable.
 
         Any other error is in the result.
         """

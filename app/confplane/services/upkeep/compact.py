@@ -1,6 +1,6 @@
-"""Compaction: removal of empty config nodes that were not touched for a while.
+"""Compaction: removal of empty config nodes that were not written for some time.
 
-An alter never deletes a node, so that a version never starts again while anybody may remember it. Compaction removes
+An alter never deletes a node, so that a version never starts again while any client may remember it. Compaction removes
 later the nodes that Kafka 3.5 and newer remove at once: nodes of users, clients and ips, and the parents of a user's
 client that are left with nothing. Topics' and brokers' nodes stay, as in Kafka.
 

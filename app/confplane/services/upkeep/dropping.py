@@ -1,9 +1,9 @@
 """Dropping: each process drops the markers of its own changes, a minute after their outcomes were written.
 
 An outcome that was written may be lost with a crash of Postgres, and then the marker alone shows how the change ended.
-So Postgres is asked before a marker is dropped, by a query that makes its results durable. Where Postgres has no
-outcome any more the marker stays until the leader has settled the change by it, and a minute has passed after the new
-outcome as well (services/upkeep/reconcile.py).
+So Postgres is asked before a marker is dropped, by a query that makes its results durable. If Postgres has no
+outcome any more, the marker remains until the leader has settled the change by it, and for another minute after the new
+outcome (services/upkeep/reconcile.py).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Dropper(BackgroundService):
         """Drop the markers due by ``now``, on the clock of ``time.monotonic()``; return their number.
 
         Raises:
-            UnavailableError: A store is away. The markers are tried again.
+            UnavailableError: A store is unavailable. The markers are tried again.
         """
         return await self._store.markers.drop_released(now, self._lasting)
 

@@ -39,7 +39,7 @@ class WatchedFiles:
         self._state = self._identities()
 
     def check(self) -> None:
-        """Read the files where one has changed, and again at each check while they can't be used."""
+        """Read the files if one has changed, and again at each check while they can't be used."""
         state = self._identities()
         if state == self._state and self.fault is None:
             return

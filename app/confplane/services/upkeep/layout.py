@@ -1,4 +1,4 @@
-"""Moving a cluster's client configs from one layout to the other (docs/architecture.md, "Layout of client configs").
+"""Moves a cluster's client configs from one layout to the other (docs/architecture.md, "Layout of client configs").
 
 The layout's znode names the destination, and the tree that may still have some of the configs. From then on no process
 writes client configs, and all processes read both trees. Each entity is then moved: one change, one transaction on both
@@ -53,7 +53,7 @@ _PAUSE_S: Final = 5.0
 _CONTENDED: Final = "Other writers kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
 _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
-"""Errors that concern one entity alone."""
+"""Errors that concern only one entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class LayoutService:
         """Return the state of both trees, as of the moment of the call.
 
         Raises:
-            UnavailableError: ZooKeeper is away.
+            UnavailableError: ZooKeeper is unavailable.
             CorruptZnodeError: The layout's znode can't be read.
         """
         await self._store.catch_up(deadline)
@@ -211,7 +211,7 @@ class LayoutService:
 
         Raises:
             ConfplaneError: No further work is possible now: a store is away, the cluster is frozen, another command
-                changed the layout. Results that were yielded stand.
+                changed the layout. Yielded results remain valid.
         """
         ids = iter(survey.unread if discard else survey.entity_ids)
         source = survey.current.tree.other if discard else survey.source
@@ -290,7 +290,7 @@ class _EntityMove:
         return Draft(tuple(moved), writes=tuple(writes), entities=tuple(rows), layout=self._layout)
 
     async def _check_layout(self) -> None:
-        """Raise an error where the layout changed; a conflict may come from another znode of the transaction."""
+        """Raise an error if the layout changed; a conflict may come from another znode of the transaction."""
         if (await self._store.read_state(Layout, self._deadline)).version != self._layout.version:
             raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
 

@@ -38,7 +38,7 @@ class ReadinessState:
     stopping: bool
     clusters: dict[str, StoreStatus]
     postgres: str | None
-    """The fault of Postgres; None when there is none."""
+    """The fault of Postgres; None without a fault."""
     warnings: tuple[OperatorWarning, ...]
 
 

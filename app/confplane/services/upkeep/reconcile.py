@@ -1,4 +1,4 @@
-"""The reconciler: settles the changes that nobody else settles, and sweeps the markers that nobody else drops.
+"""The reconciler: settles changes that no other process settles, and sweeps markers that no other process drops.
 
 Each process runs one per cluster, and the leader's works. Every few seconds it queries Postgres for changes without an
 outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept after their
@@ -9,7 +9,7 @@ Each round also reads the run of Postgres. After a crash, a restore or a promoti
 run before it showed. Then all markers are compared with the trail, and all changes are searched again: each change with
 an intent and no outcome is settled by its marker.
 
-No step needs a single process: markers are created once, and the first outcome stands.
+No step needs a single process: markers are created once, and the first outcome is final.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class MarkedChange:
 
     @property
     def lasts(self) -> bool:
-        """True if the outcome is at least a minute old: no process can still take the change for open."""
+        """True if the outcome is at least a minute old: no process can still take the change as open."""
         return self.age_s is not None and self.age_s >= SWEEP_AGE_S
 
 
 class OpenChanges(Protocol):
-    """The reconciler's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
+    """The reconciler's view of the trail. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def new(
         self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
@@ -103,7 +103,7 @@ class OpenChanges(Protocol):
         """
 
     async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
-        """Return open changes of the next piece of a walk back over all ids, and the id behind it; None at the end."""
+        """Return open changes of the next step of a backward scan over all ids, and the next id, or None at the end."""
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
         """Return the trail's knowledge of changes. The outcomes in it are durable at the return."""
@@ -141,7 +141,7 @@ class Reconciler(BackgroundService):
         self._strays: tuple[str, ...] = ()
 
     def _search_all(self) -> None:
-        """Start a walk over all changes, and a comparison of all markers with the trail."""
+        """Start a scan of all changes, and a comparison of all markers with the trail."""
         self._walked = False
         self._walk_from: UUID | None = None
         self._sweep_at = 0.0
@@ -198,7 +198,7 @@ class Reconciler(BackgroundService):
         """Lead if possible, and then settle and sweep due changes and markers; return whether this process leads.
 
         Raises:
-            UnavailableError: A store is away. The open changes found stay known.
+            UnavailableError: A store is unavailable. The open changes found stay known.
         """
         if not await self._store.leadership.seek(_soon()):
             if self._leading:
@@ -287,7 +287,7 @@ class Reconciler(BackgroundService):
         is about to write the outcome; where Postgres has none in the next round either, the outcome was lost.
 
         Raises:
-            UnavailableError: A store is away. The next round sweeps again.
+            UnavailableError: A store is unavailable. The next round sweeps again.
         """
         change_ids, strays = await self._store.markers.found(_soon())
         dropped, pause = 0, SWEEP_INTERVAL_S

@@ -48,7 +48,7 @@ _OF_ONE = (
     PolicyViolationError,
     UnknownTopicError,
 )
-"""Errors that concern one entity alone."""
+"""Errors that concern only one entity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class RollupWatch(BackgroundService):
         """Read the runs.
 
         Raises:
-            UnavailableError: Postgres is away.
+            UnavailableError: Postgres is unavailable.
         """
         for cluster in self._clusters:
             found = await self._results.runs(cluster)

@@ -11,7 +11,7 @@ import pytest
 
 from confplane.kraft.metadata_records import RecordTransactions
 from confplane.kraft.wire.batches import Record, batches
-from confplane.kraft.wire.codec import Writer
+from confplane.kraft.wire.codec import Reader, RuleError, Writer
 from confplane.kraft.wire.crc32c import crc32c
 from confplane.kraft.wire.errors import UnsupportedError, WireError
 from confplane.kraft.wire.messages import (
@@ -29,16 +29,23 @@ NO_OP = 20
 """The number of a kind of record that is not followed."""
 
 
-def signed(value: int) -> bytes:
+def varint(value: int) -> bytes:
     out = Writer()
-    out.varint((value << 1) ^ (value >> 63))
+    out.varint(value)
     return bytes(out.out)
 
 
-def batch(*values: bytes, base: int = 100, attributes: int = 0, magic: int = 2) -> bytes:
+def signed(value: int) -> bytes:
+    return varint((value << 1) ^ (value >> 63))
+
+
+def batch(
+    *values: bytes, base: int = 100, attributes: int = 0, magic: int = 2, timestamp: bytes | None = None
+) -> bytes:
     records = b""
     for delta, value in enumerate(values):
-        body = b"\0" + signed(delta * 5) + signed(delta) + signed(-1) + signed(len(value)) + value + signed(0)
+        time = timestamp or signed(delta * 5)
+        body = b"\0" + time + signed(delta) + signed(-1) + signed(len(value)) + value + signed(0)
         records += signed(len(body)) + body
     behind = struct.pack(">hiqqqhii", attributes, len(values) - 1, 1000, 2000, -1, -1, -1, len(values)) + records
     head = struct.pack(">ib", 7, magic) + struct.pack(">I", reference.crc32c(behind)) + behind
@@ -66,6 +73,25 @@ async def test_a_batch_is_cut_into_records_with_offset_and_time() -> None:
         [(103, 2000, b"d")],
     ]
     assert [one.leader_epoch for one in found] == [7, 7]
+
+
+@pytest.mark.parametrize("delta", [0, -1, 2**63 - 1, -(2**63)])
+async def test_a_varlong_has_64_bits_at_most(delta: int) -> None:
+    zigzag = (delta << 1) ^ (delta >> 63)
+    [[record]] = [list(one.records()) for one in (await batches(batch(b"a", timestamp=varint(zigzag))))[0]]
+    assert record.timestamp == 1000 + delta
+    for beyond in (varint(zigzag | 2**64), varint(zigzag | 2**69), b"\x80" * 10 + b"\0"):
+        [one] = (await batches(batch(b"a", timestamp=beyond)))[0]
+        with pytest.raises(WireError, match="exceeds 64 bits"):
+            list(one.records())
+
+
+@pytest.mark.parametrize("value", [0, 127, 128, 2**31, 2**32 - 1])
+def test_a_varint_has_32_bits_at_most(value: int) -> None:
+    assert Reader(varint(value)).varint() == value
+    for beyond in (varint(value | 2**32), varint(value | 2**34), b"\x80" * 5 + b"\0"):
+        with pytest.raises(RuleError, match="exceeds 32 bits"):
+            Reader(beyond).varint()
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,8 @@ class _Cursor:
             at += 1
             value |= (byte & 127) << shift
             if byte < 128:  # noqa: PLR2004 - the last byte
+                if value >> 64:
+                    break
                 self.at = at
                 return value >> 1 ^ -(value & 1)
         raise WireError(_NAME, self.at, "a number of variable length exceeds 64 bits")

@@ -146,12 +146,19 @@ async def test_with_one_try_a_write_has_a_key_only_where_it_is_given_one(kind: K
     ("failure", "sent"),
     [
         (lambda: httpx.ConnectError("refused"), 2),
+        (lambda: httpx.ConnectTimeout("no connection yet"), 2),
+        (lambda: httpx.PoolTimeout("no connection free"), 2),
         (away, 2),
         (lambda: away(outcome="unknown"), 1),
         (lambda: httpx.ReadError("cut"), 1),
+        (lambda: httpx.ReadTimeout("the response is lost"), 1),
+        (lambda: httpx.WriteTimeout("a part was sent"), 1),
         (lambda: httpx.Response(500, json={"title": "?", "retriable": True}), 1),
     ],
-    ids=["no connection", "not applied", "unknown", "cut off", "says nothing"],
+    ids=[
+        *("no connection", "connect timeout", "pool timeout", "not applied"),
+        *("unknown", "cut off", "read timeout", "write timeout", "says nothing"),
+    ],
 )
 async def test_a_write_without_keys_is_repeated_where_nothing_can_have_happened(
     kind: Kind, failure: Callable[[], httpx.Response | Exception], sent: int

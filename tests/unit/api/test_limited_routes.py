@@ -45,8 +45,9 @@ ROUTE = StrictRoute(
 OPEN = StrictRoute("GET", "/open/{name}", _handler, read("Open", Item, limit=None, tagged=False, problems=()))
 
 
-def allowance(burst: int) -> Allowance:
-    limits = RateLimits({LimitClass.READ: RateLimit(0.1, burst)}, waiting=1)
+def allowance(burst: int, others: dict[LimitClass, int] | None = None) -> Allowance:
+    bursts = {**(others or {}), LimitClass.READ: burst}
+    limits = RateLimits({kind: RateLimit(0.1, each) for kind, each in bursts.items()}, waiting=1)
     found = Limiter(limits, clock=lambda: 0.0).of(Identity("User:alice", Authentication.TOKEN))
     assert found is not None
     return found
@@ -90,6 +91,14 @@ async def test_a_request_above_the_limit_is_refused_before_anything_is_done() ->
     )
     assert (problem["throttleTimeMs"], problem["retriable"]) == (10_000, True)
     assert problem["requestId"] == "r"
+
+
+async def test_a_request_is_limited_by_the_class_of_its_operation_alone() -> None:
+    given = allowance(2, {LimitClass.WRITE: 1, LimitClass.ADMIN: 3})
+    statuses = [(await answer(ROUTE, "one", given)).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    for kind, burst in ((LimitClass.WRITE, 1), (LimitClass.ADMIN, 3)):
+        assert dict(given.headers(kind))[b"ratelimit"].endswith(b";r=%d;t=0" % burst)
 
 
 async def test_errors_have_the_headers_too() -> None:

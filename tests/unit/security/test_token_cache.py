@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
@@ -200,6 +202,28 @@ async def test_while_postgres_is_away_the_cache_is_used_until_it_is_too_old(tabl
     tables.away = False
     await short.refresh()
     admitted(short, text)
+
+
+async def test_the_age_of_the_cache_counts_from_the_request_and_not_from_its_response(
+    made: TokenCache, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that commits while the response is under way is not in it."""
+    now = 1000.0
+    monkeypatch.setattr(token_cache, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+    load = tables.load
+
+    async def load_slowly(since: int | None) -> AccessDelta | None:
+        nonlocal now
+        now += 59
+        return await load(since)
+
+    monkeypatch.setattr(tables, "load", load_slowly)
+    await made.refresh()
+    assert made.age_s() == 59
+    made.check(ALICE)
+    now += 2
+    with pytest.raises(UnavailableError, match="61 seconds ago"):
+        made.check(ALICE)
 
 
 async def test_after_a_loss_of_postgres_everything_is_read_again(made: TokenCache, tables: Tables) -> None:

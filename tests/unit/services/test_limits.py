@@ -179,6 +179,17 @@ def test_overrides_go_by_principal_and_else_by_the_most_generous_group() -> None
     assert taken(allowance(Clock(), ALICE, overrides), LimitClass.READ) == 5
 
 
+def test_a_higher_rate_is_more_generous_than_a_larger_burst() -> None:
+    groups = frozenset({"Group:bursts", "Group:rates"})
+    member = Identity("User:bob", Authentication.OIDC, groups)
+    bursts, rates = (LimitOverride({LimitClass.READ: limit}) for limit in (RateLimit(1, 100), RateLimit(50, 7)))
+    clock = Clock()
+    bob = allowance(clock, member, {"Group:bursts": bursts, "Group:rates": rates})
+    assert taken(bob, LimitClass.READ) == 7
+    clock.now += 0.1
+    assert taken(bob, LimitClass.READ) == 5
+
+
 def test_other_groups_bring_other_limits_and_pay_no_debts() -> None:
     clock = Clock()
     made = limiter(clock, {"Group:big": LimitOverride({LimitClass.WRITE: RateLimit(10, 20)})})

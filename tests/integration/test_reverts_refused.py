@@ -29,7 +29,7 @@ from confplane.services.upkeep.compact import CompactService
 from tests.support import kinds
 from tests.support.kafka_double import CLUSTER_ID
 from tests.support.reverting import back_to, caller_of, made, now, revert
-from tests.support.stores import ALICE, content, kafka_writes, until
+from tests.support.stores import ALICE, content, kafka_writes, soon, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,6 +130,73 @@ async def test_secrets_are_refused_with_the_way_out(world: World, tmp_path: Path
     assert made(await back_to(one, BROKER, then, CONFIGS))
     assert await now(one, BROKER) == {PASSWORD: secret, THREADS: "4"}
     assert "hush" not in str(await one.trail())
+
+
+async def put_secret(one: Replica) -> str:
+    """Set a secret of the broker; return the change."""
+    [result] = await one.edit(BROKER, CONFIGS, (Op(PASSWORD, OpType.SET, "hush"),))
+    return made(result)
+
+
+async def assert_refused(one: Replica, change: str, kind: str | None) -> None:
+    """A revert would overwrite a secret that is not the one of the change, by a later change of this kind."""
+    before = await now(one, BROKER)
+    [refused] = await revert(one, change)
+    assert isinstance(refused.result.error, RevertConflictError)
+    assert [(each.kind, each.keys) for each in refused.result.error.later] == [(kind, (PASSWORD,))]
+    assert await now(one, BROKER) == before
+
+
+async def test_a_hidden_value_is_that_of_the_change_only_if_the_trail_says_so(world: World, tmp_path: Path) -> None:
+    one = await world.replica(password_encoder=kinds.secrets_of(tmp_path).model_dump(mode="json"))
+    await one.record()
+    change = await put_secret(one)
+    secret = (await now(one, BROKER))[PASSWORD]
+    for _ in range(2):  # the second write changes nothing, so the trail has no row of it
+        kafka_writes(world.zk, BROKER.path, content(**{PASSWORD: secret, THREADS: "2"}))
+        await one.record()
+        [validated] = await revert(one, change, validate_only=True)
+        assert validated.result.error is None
+    kafka_writes(world.zk, BROKER.path, content(**{PASSWORD: "external", THREADS: "2"}))
+    await one.store.catch_up(soon(60))
+    await assert_refused(one, change, None)
+    await one.record()
+    await assert_refused(one, change, "external")
+
+
+async def test_a_recreated_node_is_not_the_one_that_the_change_wrote(world: World, tmp_path: Path) -> None:
+    """Its version is the same."""
+    one = await world.replica(password_encoder=kinds.secrets_of(tmp_path).model_dump(mode="json"))
+    await one.record()
+    change = await put_secret(one)
+    world.zk.delete(f"/config/{BROKER.path}")
+    kafka_writes(world.zk, BROKER.path, content(**{PASSWORD: "external"}))
+    await one.store.catch_up(soon(60))
+    await assert_refused(one, change, None)
+    await one.record()
+    await assert_refused(one, change, "external")
+
+
+async def test_a_change_of_a_node_that_was_recreated_during_it_is_not_reverted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await world.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    intend = one.audit.intend
+
+    async def recreate(*given: Any) -> None:
+        await intend(*given)
+        world.zk.delete(f"/config/{ALICE.path}")
+        world.zk.create(f"/config/{ALICE.path}", content(producer_byte_rate="5"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(one.audit, "intend", recreate)
+        change = made(await one.alter(ALICE, producer_byte_rate=2))
+    for force in (False, True):
+        [refused] = await revert(one, change, force=force)
+        assert isinstance(refused.result.error, NotRevertibleError)
+    assert await now(one, ALICE) == {RATE: "2"}
 
 
 async def test_a_frozen_and_an_observed_cluster_refuse_reverts_as_any_write(world: World) -> None:

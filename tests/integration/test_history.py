@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pytest
 
@@ -19,9 +20,12 @@ from confplane.services.reads.describe import DescribeService, ListQuery
 from confplane.services.reads.history import HistoryService
 from confplane.services.upkeep.layout import LayoutService
 from tests.faults.txnlog import read_events
-from tests.support.stores import ALICE, content, kafka_writes, notify, rate, soon
+from tests.support.stores import ALICE, content, kafka_writes, mirror_paused, notify, rate, soon
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from kazoo.client import KazooClient
 
     from confplane.devstack.zookeeper import ZooKeeper
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from tests.support.replicas import Replica
     from tests.support.world import World
 
+T = TypeVar("T")
 QUOTAS: Final = FacetName.CLIENT_QUOTAS
 CONFIGS: Final = FacetName.CLIENT_CONFIGS
 RATE: Final = "producer_byte_rate"
@@ -236,6 +241,55 @@ async def moved(one: Replica, configs: ClusterFacet) -> list[int]:
     assert [each.error async for each in layouts.move(survey, survey.version, caller)] == [None]
     await layouts.end(await layouts.survey(Tree.CLIENT_CONFIGS, soon(60)), caller)
     return [during, await one.store.catch_up(soon(60))]
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_a_moment_that_the_mirror_has_not_reached_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, by_time: bool
+) -> None:
+    one, two = await world.replica(), await world.replica(leads=False)
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    await two.store.catch_up(soon(60))
+    async with mirror_paused(two.store):
+        result = await one.alter(ALICE, producer_byte_rate=2)
+        await one.record()
+        assert result.revision is not None
+        at = datetime.now(UTC) if by_time else result.revision
+        found = await waiting(two, history_of(two).entity(collection_of(two), ALICE, at, soon(60)), monkeypatch)
+    assert (await found).declared == {RATE: 2}
+
+
+async def test_a_list_of_the_past_has_what_was_removed_by_a_change_without_an_outcome(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await world.replica()
+    await one.record()
+    result = await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    assert result.revision is not None
+    async with one.without_outcomes():
+        async with mirror_paused(one.store):
+            # The journal has the own commit only behind the older external write.
+            kafka_writes(world.zk, "users/bob", rate(2))
+            await one.edit(ALICE, QUOTAS, (Op(RATE, OpType.DELETE),))
+            page = history_of(one).page(collection_of(one), ListQuery(), result.revision, soon(60))
+            found = await waiting(one, page, monkeypatch)
+        assert [(item.entity_id, item.declared) for item in (await found).items] == [(ALICE.id, {RATE: 1})]
+
+
+async def waiting(one: Replica, reading: Coroutine[Any, Any, T], monkeypatch: pytest.MonkeyPatch) -> asyncio.Task[T]:
+    """Begin to read; return once the read waits for the paused mirror, or did not need to."""
+    waits, catch_up = asyncio.Event(), one.store.catch_up
+
+    async def noted(deadline: float) -> int:
+        waits.set()
+        return await catch_up(deadline)
+
+    monkeypatch.setattr(one.store, "catch_up", noted)
+    task = asyncio.create_task(reading)
+    await until(lambda: waits.is_set() or task.done())
+    return task
 
 
 async def test_a_content_that_could_not_be_read_then_is_answered_as_such(world: World) -> None:

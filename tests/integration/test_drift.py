@@ -37,6 +37,7 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from confplane.services.kraft.entity_drift import EntityDrift
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.world import World
@@ -184,6 +185,31 @@ async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDou
     assert all(key.since_ms is not None for each in found for key in each.keys)
     kafka.down = "No broker answers"
     assert shown_drift(await drift(enforced)) == expected
+
+
+def ages(found: list[EntityDrift]) -> dict[tuple[str, str], int | None]:
+    """The time from which on each key differs."""
+    return {(each.entity.id, key.key): key.since_ms for each in found for key in each.keys}
+
+
+async def test_drift_is_as_old_as_its_cause_and_not_as_the_last_poll(enforced: Observing, kafka: KafkaDouble) -> None:
+    kafka.alter(BOB, {RATE: "3"})
+    await contest(enforced, kafka)
+    found = await drift(enforced)
+    kafka.alter(ALICE, {RATE: "100"})
+    kafka.alter(BOB, {RATE: "4"})
+    await restore(enforced)
+    later = await drift(enforced)
+    assert [key.theirs for each in later for key in each.keys] == ["100", "4"]
+    assert ages(later) == ages(found)
+
+
+async def test_a_pending_key_is_as_old_as_its_own_newest_change(opened: Opener) -> None:
+    one = await opened()
+    for values in ({RATE: 2048}, {RATE: 4096}, {OTHER: 2}):
+        await alter(one, ALICE, values)
+    _, rate_at, other_at = [each.outcome.time_ms for each in await rows(one, ALICE) if each.outcome is not None]
+    assert ages(await drift(one)) == {(ALICE.id, RATE): rate_at, (ALICE.id, OTHER): other_at}
 
 
 async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Observing, kafka: KafkaDouble) -> None:

@@ -93,3 +93,25 @@ def test_a_commit_of_nothing_is_none_to_librdkafka() -> None:
     swapped.reconfigure(own | {"session.timeout.ms": "20000"})
     assert swapped.current() is not first
     swapped.close()
+
+
+def test_a_consumer_of_librdkafka_subscribes_once_the_old_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    class Recorded(confluent_kafka.Consumer):
+        def subscribe(self, *args: Any, **kwargs: Any) -> None:
+            steps.append("subscribe")
+            super().subscribe(*args, **kwargs)
+
+        def close(self) -> None:
+            steps.append("close")
+            super().close()
+
+    monkeypatch.setattr(confluent_adapter, "Consumer", Recorded)
+    own = {"bootstrap.servers": NOWHERE, "log_level": 0, "group.id": "g"}
+    dynamic = DynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
+    swapped = confluent_adapter.swapped_consumer(dynamic, ["orders"])
+    swapped.reconfigure(own | {"session.timeout.ms": "20000"})
+    swapped.current()
+    swapped.close()
+    assert steps == ["subscribe", "close", "subscribe", "close"]

@@ -164,6 +164,24 @@ async def test_a_hidden_value_is_that_of_the_change_only_if_the_trail_says_so(wo
     await assert_refused(one, change, "external")
 
 
+async def test_an_entity_is_not_reverted_over_a_hidden_value_that_the_trail_does_not_know(
+    world: World, tmp_path: Path
+) -> None:
+    one = await world.replica(password_encoder=kinds.secrets_of(tmp_path).model_dump(mode="json"))
+    await one.record()
+    [secret] = await one.edit(BROKER, CONFIGS, (Op(PASSWORD, OpType.SET, "hush"), Op(THREADS, OpType.SET, "4")))
+    await one.edit(BROKER, CONFIGS, (Op(THREADS, OpType.SET, "5"),))
+    assert secret.revision is not None
+    assert made(await back_to(one, BROKER, secret.revision, CONFIGS))
+    kafka_writes(world.zk, BROKER.path, content(**{PASSWORD: "external", THREADS: "5"}))
+    await one.store.catch_up(soon(60))
+    for _ in range(2):  # before the external write is recorded, and after it
+        with pytest.raises(NotRevertibleError, match=PASSWORD):
+            await back_to(one, BROKER, secret.revision, CONFIGS)
+        assert (await now(one, BROKER))[PASSWORD] == "external"
+        await one.record()
+
+
 async def test_a_recreated_node_is_not_the_one_that_the_change_wrote(world: World, tmp_path: Path) -> None:
     """Its version is the same."""
     one = await world.replica(password_encoder=kinds.secrets_of(tmp_path).model_dump(mode="json"))

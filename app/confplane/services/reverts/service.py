@@ -24,7 +24,7 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.alter import EntryPart as AlterPart
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.ports.history import TouchedKeys, Znode
-from confplane.services.ports.trail import MOST_REVERTS, AuditQuery
+from confplane.services.ports.trail import EXTERNAL, MOST_REVERTS, AuditQuery
 from confplane.services.reads import trail as reading
 from confplane.services.reads.layouts import layouts_of
 from confplane.services.reverts.expected import ExpectedKey, ExpectedKeys, ExpectedWhole, conflict, readable
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import JsonValue
     from confplane.services.access import Access
@@ -237,15 +238,14 @@ class RevertService:
         """Return the zxid of the last write of a znode with hidden values, if the trail explains that write."""
         if all(span.after is not UnknownValue.NOT_KEPT for span in part.spans.values()):
             return None
-        cluster_facet = part.cluster_facet
-        node = cluster_facet.get(part.entity.id)
-        if node is None:
-            return None
-        [around] = await self._trail.around(
-            cluster_facet.store.name, [Znode(cluster_facet.tree, part.entity.id)], node.mzxid
-        )
+        node = part.cluster_facet.get(part.entity.id)
+        return node.mzxid if node is not None and await self._is_explained(part.cluster_facet, node) else None
+
+    async def _is_explained(self, cluster_facet: ClusterFacet, node: Node) -> bool:
+        """Return True if the trail explains the last write of a znode. If not, a hidden value may be of anyone."""
+        [around] = await self._trail.around(cluster_facet.store.name, [Znode(cluster_facet.tree, node.id)], node.mzxid)
         known = around.earlier is not None and around.earlier.revision == node.mzxid
-        return node.mzxid if known or (around.recorded and around.recorded.mzxid >= node.mzxid) else None
+        return known or (around.recorded is not None and around.recorded.mzxid >= node.mzxid)
 
     async def _naming_later(self, part: RevertPart, result: EditResult, reverted: Names[UUID]) -> EditResult:
         """Return a result whose error names the change that came in between, if the trail has it by now."""
@@ -317,9 +317,13 @@ class RevertService:
         await cluster_facet.store.catch_up(caller.deadline)
         node = cluster_facet.get(entity.id)
         own = cluster_facet.own(entity, stored(node))
+        # Before the trail's later changes, which then include the explained write.
+        explained = not past.not_kept or node is None or await self._is_explained(cluster_facet, node)
         later = await self._undone(cluster_facet, entity, past.revision)
         touched = {key for each in later or () for key in each.change.keys}
-        hidden = [key for key in past.not_kept if later is None or key in touched or key not in own]
+        # The row of an external change lacks a hidden key if several writes were seen as one.
+        certain = explained and later is not None and all(each.change.kind != EXTERNAL for each in later)
+        hidden = [key for key in past.not_kept if not certain or key in touched or key not in own]
         if hidden:
             raise not_kept(entity, hidden)
         wanted: dict[str, JsonValue] = {

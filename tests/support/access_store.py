@@ -1,4 +1,4 @@
-"""Tokens, grants and their history in memory: the whole port, as the tables keep it."""
+"""Tokens, grants and their history in memory: the whole port, with the behaviour of the tables."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class MemoryAccessStore:
         self.history += [replace(row, recorded_at=datetime.now(UTC)) for row in rows]
 
     def _raised(self) -> int:
-        """Return the next version: each statement takes one, also where it finds nothing to change."""
+        """Return the next version: each statement uses one, even if it changes nothing."""
         self._version += 1
         return self._version
 

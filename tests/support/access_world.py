@@ -26,7 +26,7 @@ ADMINISTRATOR = Identity(ADMIN, Authentication.ADMIN_TOKEN)
 
 @dataclass
 class Denials:
-    """Takes note of refusals."""
+    """Records refusals."""
 
     noted: list[tuple[str, str, str]] = field(default_factory=list)
     """Principal, operation and resource of each."""
@@ -43,7 +43,7 @@ class Denials:
 
 
 class World:
-    """The services on a store in memory, decided by a real book."""
+    """The services on a store in memory, with a real token cache."""
 
     def __init__(self) -> None:
         self.store = MemoryAccessStore()

@@ -1,4 +1,4 @@
-"""Callers' changes to a cluster in the mode ``adopt``, applied a round at a time."""
+"""Callers' changes to a cluster in the mode ``adopt``, applied round by round."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
 
 
 async def apply(one: Observing) -> bool:
-    """One round of the applier, after everything that was committed."""
+    """One round of the applier, after all commits."""
     await one.store.catch_up(soon())
     one.applier._states_read_at = float("-inf")
     return await one.applier.round()
 
 
 async def overtake(one: Observing, kafka: KafkaDouble) -> None:
-    """Two changes by callers, of which the cluster has the second alone: the request of the first one is late."""
+    """Two changes by callers, of which the cluster has only the second: the request of the first one is late."""
     await alter(one, ALICE, {RATE: 1})
     kafka.cut = "late"
     await apply(one)
@@ -91,11 +91,12 @@ class Killed(BaseException):
 
 
 DELIVERY_STEPS: Final = ("begin", "send", "answer", "end")
-"""The steps of a delivery: before its id is stored, its request, the answer, and the durable outcome."""
+"""The steps of a delivery: before its id is stored, before its request, before the answer, before the durable
+outcome."""
 
 
 async def kill(one: Observing, step: str) -> None:
-    """One round of the applier that ends at a step of :data:`DELIVERY_STEPS`, in each queue, as if its process ended."""
+    """One round of the applier that ends at a step of :data:`DELIVERY_STEPS` in each queue, as if its process ended."""
     await one.store.catch_up(soon())
 
     async def end(*_: Any) -> Any:
@@ -147,7 +148,7 @@ ADMIN: Any = of_operator("User:olga", "127.0.0.1", "r")
 
 
 async def drift(one: Observing) -> list[EntityDrift]:
-    """All that differs, as an administrator sees it."""
+    """All differences, as visible to an administrator."""
     await one.store.catch_up(soon())
     found, cursor = await one.drift.page(ADMIN, page_size=1000, after=None, deadline=soon())
     assert cursor is None
@@ -182,7 +183,7 @@ KEYS = {
 
 
 class Gate:
-    """Stops a delivery of one process at a step of :data:`DELIVERY_STEPS`, as a pause of the process would.
+    """Stops a delivery of one process at a step of :data:`DELIVERY_STEPS`, like a pause of the process.
 
     Attributes:
         step: The step at which the next delivery stops; None to let all pass.
@@ -296,7 +297,7 @@ class Turmoil:
         await self._paused.pop(paused)
 
     async def end(self) -> None:
-        """Let everything arrive, and everybody come to rest."""
+        """Let all late requests arrive, and wait until nothing changes any more."""
         self.kafka.cut = None
         for each in sorted(self._paused):
             await self._go_on(each)

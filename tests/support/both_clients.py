@@ -1,6 +1,6 @@
 """Both clients as one: a test that is written once runs with the blocking and with the asynchronous client.
 
-And a made-up service for their retries.
+Also a fake service for their retries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Kind = type[Confplane] | type[AsyncConfplane]
 
 
 class Flaky:
-    """A service that fails some times before it answers."""
+    """A service that fails several times before it answers."""
 
     def __init__(self, *failures: httpx.Response | Exception) -> None:
         self.failures = list(failures)

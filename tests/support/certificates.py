@@ -71,7 +71,7 @@ class Authority:
         return str(paths[0]), str(paths[1])
 
     def write_own(self, path: Path) -> str:
-        """Write its own certificate, and return the path."""
+        """Write the authority's own certificate, and return the path."""
         path.write_bytes(self.certificate.public_bytes(Encoding.PEM))
         return str(path)
 
@@ -130,7 +130,7 @@ SUBJECTS = {
     "CN=#1c0400000061": name((CN, "a", UNIVERSAL)),
     "2.999.1=#0c0161": name((x509.ObjectIdentifier("2.999.1"), "a")),
 }
-"""Subjects as Java writes them; what Java makes of each is compared where there is a Java."""
+"""Subjects in Java's form; they are compared with Java's own output if Java is available."""
 
 RULES = (
     "DEFAULT",

@@ -1,4 +1,4 @@
-"""``confplane`` commands run as processes on the settings of a service that need not run."""
+"""``confplane`` commands run as processes with the settings of a service that need not run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS: Final = 420.0
-"""The time within which a command ends, also on a busy machine."""
+"""The time within which a command ends, even on a busy machine."""
 
 
 class Said(NamedTuple):
@@ -36,11 +36,11 @@ class Commands:
         self.environment = service._environment | {"LOGNAME": "olga", "COLUMNS": "200"}
 
     def run(self, *arguments: str, shipped: bool = False, seconds: float = SECONDS) -> Said:
-        """Run one to its end."""
+        """Run a command to its end."""
         return run([*arguments, "--cluster", "default"], self.environment, shipped=shipped, seconds=seconds)
 
     def run_sequentially(self, *commands: Sequence[str]) -> Said:
-        """Run several in one process, where those that start Spark share it."""
+        """Run several commands in one process, in which those that start Spark share it."""
         given = [[*arguments, "--cluster", "default"] for arguments in commands]
         return run([json.dumps(given)], self.environment, module="tests.support.sequential_commands")
 
@@ -63,9 +63,9 @@ def run(
 
     Args:
         arguments: The subcommand and its options.
-        environment: All of it.
+        environment: The complete environment.
         module: The module.
-        shipped: Start it as a user would, and not from the process that has imported it already.
+        shipped: True to start it like a user does, instead of as a fork of the process that has already imported it.
         seconds: The time within which it ends.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

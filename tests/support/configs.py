@@ -23,7 +23,7 @@ async def problem(call: Awaitable[Any]) -> ProblemError:
 
 
 def resource(kind: int | str, name: str, *ops: tuple[Any, ...], **more: Any) -> dict[str, Any]:
-    """A resource of an alter: its ops are ``(name, operation, value)``, the value left out where there is none."""
+    """A resource of an alter: its ops are ``(name, operation, value)``, without the value if there is none."""
     members = ("name", "configOperation", "value")
     return {
         "resourceType": kind,
@@ -44,6 +44,6 @@ async def describe(client: ConfplaneClient, *resources: tuple[Any, ...], **membe
 
 
 async def clear_brokers(client: ConfplaneClient) -> None:
-    """Remove all that is set on brokers: it would be effective on the topics of the next test."""
+    """Remove all configs of brokers, because they would be effective on the topics of the next test."""
     async for item in client.items("configs", kind="broker"):
         await client.delete("configs", item["id"])

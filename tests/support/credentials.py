@@ -1,4 +1,4 @@
-"""Tokens and grants for tests, written into the tables as the service writes them."""
+"""Tokens and grants for tests, written into the tables like the service does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``tests.support.stepping`` of the earlier release (tests/support/releases.py), which has more calls that end a transaction.
+"""``tests.support.stepping`` of the earlier release (tests/support/releases.py), with more ends of a transaction.
 
-It runs from that release's files, and takes from them all that it imports.
+It runs from that release's files and imports only from them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRANSACTIONS: Final = ("set_freeze", "set_layout", "remove")
 
 
 class Steps(stepping.Steps):
-    """Its steps, where ``transaction`` is one of every kind of change."""
+    """Its steps; ``transaction`` covers every kind of change."""
 
     def put_on(self) -> None:
         """Wrap the calls."""

@@ -1,4 +1,4 @@
-"""A client for tests that have a facet by its name, and bodies as they are, valid or not.
+"""A client for tests that name a facet and send any body, valid or not.
 
 Example::
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ConfplaneClient(AsyncConfplane):
-    """An :class:`~confplane.client.asynchronous.AsyncConfplane` with untyped bodies, which sends once unless given ``tries``."""
+    """An :class:`~confplane.client.asynchronous.AsyncConfplane` with untyped bodies, by default without retries."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class ConfplaneClient(AsyncConfplane):
 
         Raises:
             ProblemError: The service answered with an error.
-            ConnectionFailedError: No answer came.
-            ClientError: There is no token where it is to be read, or the answer is no JSON.
+            ConnectionFailedError: No response was received.
+            ClientError: The token can't be read, or the response is not JSON.
         """
         repeatable = read or method == "GET" or "Idempotency-Key" in (headers or {})
         return await self._sender.one(ApiCall(method, self._url(path), json, params or {}, headers or {}, repeatable))
@@ -179,7 +179,7 @@ class ConfplaneClient(AsyncConfplane):
     async def revert_changes(
         self, selection: Mapping[str, str], *, keys: Sequence[str] = (), force: bool = False, **terms: Any
     ) -> Answer[Any]:
-        """Set the keys that changes touched to their values before; no keys: all."""
+        """Set the keys that changes touched to their previous values; no keys means all."""
         return await self.audit.revert(selection, keys=keys or None, force=force, **terms)
 
     def _list(self, path: str, filters: Mapping[str, str]) -> AsyncPages[dict[str, Any], dict[str, Any]]:

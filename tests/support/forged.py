@@ -34,7 +34,7 @@ def forged(issuer: Issuer, other: Issuer) -> dict[str, bytes]:
     """Return hostile tokens by name.
 
     Args:
-        issuer: The issuer that they pretend to be of; it has an ES256 key and an RS256 key.
+        issuer: The issuer that the tokens claim; it has an ES256 key and an RS256 key.
         other: Another issuer that the service trusts.
     """
     own = Signer("one")

@@ -1,4 +1,4 @@
-"""A Postgres that loses all that it may: by the crash of a process, or by the promotion of a standby that was cut off."""
+"""A Postgres that loses all that it may lose: by a crash, or by the promotion of a disconnected standby."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
 _SETTINGS = {
-    # Whatever else would write WAL to its files now and then, so that only a commit which waits for that does.
+    # Everything else that would sometimes write WAL to its files, so that only a commit that waits for it does.
     "autovacuum": "off",
     "bgwriter_lru_maxpages": "0",
     "checkpoint_timeout": "1h",
@@ -35,7 +35,7 @@ _SETTINGS = {
 
 
 class Forgetful(Postgres):
-    """One that can be made to keep in memory what was committed without waiting, and then to crash."""
+    """A Postgres that can be made to keep asynchronous commits in memory, and then to crash."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, durable=False)
@@ -43,7 +43,7 @@ class Forgetful(Postgres):
         self._set_up = True
 
     def hold_back(self) -> None:
-        """Write no more WAL but for commits that wait for it, until the next crash."""
+        """Write WAL only for commits that wait for it, until the next crash."""
         os.kill(self._wal_writer(), signal.SIGSTOP)
 
     def crash(self) -> None:
@@ -54,12 +54,12 @@ class Forgetful(Postgres):
         self.kill()
 
     def crash_and_start(self) -> None:
-        """The same, and start it again."""
+        """Kill the server with SIGKILL, and start it again."""
         self.crash()
         self.start()
 
     def crash_backend(self) -> None:
-        """Kill the process of one connection with SIGKILL: the server ends all other ones, recovers, and continues."""
+        """Kill the process of one connection with SIGKILL: the server ends all others, recovers, and continues."""
         wal_writer, before = self._wal_writer(), self.query("SELECT pg_postmaster_start_time()")
         with psycopg.connect(self.dsn(OWNER)) as connection:
             os.kill(connection.info.backend_pid, signal.SIGKILL)
@@ -80,12 +80,12 @@ class Forgetful(Postgres):
         return [*super()._command(), *(part for item in self._settings.items() for part in ("-c", "=".join(item)))]
 
     def _after_start(self) -> None:
-        # Once it has a standby a commit waits for that, and a standby writes nothing.
+        # Once the server has a standby, a commit waits for the standby, which writes nothing.
         if self._set_up:
             super()._after_start()
 
     def copy(self, data_dir: Path) -> Forgetful:
-        """Return another one with the same data; this one is stopped."""
+        """Return another server with the same data; this one is stopped."""
         self._copy(data_dir)
         return Forgetful(data_dir)
 
@@ -95,7 +95,7 @@ class Forgetful(Postgres):
     # -- standbys
 
     def with_standby(self, data_dir: Path) -> Standby:
-        """Stop it, start it with a synchronous standby, and return that."""
+        """Stop the server, start it with a synchronous standby, and return the standby."""
         self.stop()
         self._copy(data_dir)
         self._set_up = False
@@ -114,7 +114,7 @@ class Standby(Forgetful):
         self._set_up = False
 
     def follow(self, server: Forgetful) -> None:
-        """Start it, and wait until the server's commits wait for it."""
+        """Start the standby, and wait until the server's commits wait for it."""
         mark = self._data / "standby.signal"
         mark.touch()
         unprivileged.own(mark)
@@ -125,22 +125,22 @@ class Standby(Forgetful):
         wait_for(lambda: server.query("SELECT sync_state FROM pg_stat_replication") == "sync")
 
     def cut_off(self) -> None:
-        """Hear no more of the server."""
+        """Disconnect from the server."""
         self.query("ALTER SYSTEM SET primary_conninfo = ''")
         self.query("SELECT pg_reload_conf()")
         wait_for(lambda: self.query("SELECT count(*) FROM pg_stat_wal_receiver") == "0")
 
     def promote(self) -> None:
-        """Become a server that is written to."""
+        """Become a primary."""
         assert self.query("SELECT pg_promote()") == "t"
 
 
 def _end(process: int) -> None:
-    """Kill one that may be stopped, and would notice nothing: it has the server's memory."""
+    """Kill the process, which may be stopped and would not react: it has the server's memory."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
 
 
 def marked_by_reading() -> TextClause:
-    """Return what the trail is asked before markers go, without the write that makes what it returns durable."""
+    """Return the trail's query before the removal of markers, without the write that makes its result durable."""
     return text(open_changes._MARKED.text.replace(WRITES, "true")).bindparams(bindparam("ids", type_=ARRAY(Uuid)))

@@ -3,7 +3,7 @@
 Starting Python and importing Confplane takes about two seconds of processor time, a fork some milliseconds. What runs
 is the same: ``python -m <module> <arguments>`` with an environment of its own. :func:`start` forks where it can; tests
 of the start itself ask for the program as shipped. Nothing outlives the process that runs the tests: the kernel ends
-the forked when the fork server ends, and that ends when nobody holds the other end of its socket.
+the forks when the fork server ends, and the fork server ends when the other end of its socket is closed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _IMPORTED: Final = (
     "confplane.audit.migrate",
     *(f"confplane.cli.{name}" for name in ("compact", "export", "freeze", "import_kip5", "layout", "migrate")),
     *(f"confplane.cli.{name}" for name in ("secrets", "show_rollup", "upgrade_keys")),
-    # What uvicorn and psycopg import when they start.
+    # Imports of uvicorn and psycopg at their start.
     *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", "uvicorn.protocols.http.httptools_impl"),
     "psycopg_binary",
-    # What commands over the API import when they run.
+    # Imports of commands over the API at run time.
     "anyio._backends._asyncio",
     *(
         f"confplane.cli.remote.{name}"
@@ -56,7 +56,7 @@ _IMPORTED: Final = (
     *(f"confplane.cli.remote.{name}" for name in ("audit", "drift", "get", "load", "profiles", "session")),
 )
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
-"""Variables that begin so are read when Python starts, too early for a fork."""
+"""Prefixes of variables that are read when Python starts, too early for a fork."""
 _HARMLESS: Final = {"PYTHONPATH"}
 _PR_SET_PDEATHSIG: Final = 1
 _MESSAGE_BYTES: Final = 1 << 20
@@ -104,7 +104,7 @@ def _started(
     directory: Path,
     shipped: bool = False,
 ) -> Process:
-    """Run a module of the checkout ``root`` in a directory; the files are its output, its errors, and maybe its input."""
+    """Run a module of the checkout ``root`` in a directory; the files are for output, errors and optionally input."""
     if shipped or _fork_servers is None or _differs(environment):
         stdout, stderr, *more = files
         return subprocess.Popen(
@@ -131,12 +131,12 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
 
 
 _MODES: Final = ("wb", "wb", "rb")
-"""The modes of the files that the program hands over: its output, its errors and its input."""
+"""The modes of the files that are passed to the program: its output, its errors and its input."""
 
 
 @contextlib.contextmanager
 def confplane() -> Iterator[Path]:
-    """Yield a directory with the program ``confplane``, for the PATH of scripts: each call is a fork where that can be."""
+    """Yield a directory with the program ``confplane``, for the PATH of scripts: each call is a fork if possible."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         script = directory / "confplane"
@@ -153,7 +153,7 @@ def confplane() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _answering(path: Path) -> Iterator[None]:
-    """Run the programs that are asked for at a socket."""
+    """Run the programs that are requested over a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(str(path))
         server.listen()
@@ -167,7 +167,7 @@ def _answering(path: Path) -> Iterator[None]:
 
 
 def _answer(server: socket.socket) -> None:
-    """Run the programs that are asked for, one after another."""
+    """Run the requested programs, one after another."""
     while True:
         try:
             channel, _ = server.accept()
@@ -214,10 +214,10 @@ class Forked:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ended.
+        """Wait until the program has ended.
 
         Raises:
-            subprocess.TimeoutExpired: It runs on.
+            subprocess.TimeoutExpired: The program still runs.
         """
         while (code := self.poll()) is None:
             with contextlib.suppress(OSError, ValueError):  # another thread's poll has closed it
@@ -226,14 +226,14 @@ class Forked:
         return code
 
     def send_signal(self, sig: int, /) -> None:
-        """Send a signal to it, unless it ended."""
+        """Send a signal to the program, unless it has ended."""
         if self.poll() is None:
-            # It may end, and be reaped by its parent, at this very moment.
+            # It may end, and be reaped by its parent, at this moment.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the program."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -253,7 +253,7 @@ class ForkServer:
         files: Sequence[IO[bytes]],
         directory: Path,
     ) -> Forked:
-        """Fork for one program; ``files`` are its output, its errors, and maybe its input."""
+        """Fork for one program; ``files`` are its output, its errors, and optionally its input."""
         reading, writing = os.pipe()
         try:
             message = {"arguments": list(arguments), "environment": dict(environment), "directory": str(directory)}
@@ -279,19 +279,19 @@ class ForkServer:
             return self._socket
 
     def stop(self) -> None:
-        """End it, and with it all that it forked for."""
+        """End the fork server and all of its forks."""
         if self._socket is not None and self._process is not None:
             self._socket.close()
             self._process.wait()
 
 
 _fork_servers: dict[Path, ForkServer] | None = None
-"""By checkout."""
+"""The fork servers by checkout."""
 
 
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
-    """Fork for what is started within the block, where the system lets children end with their parent."""
+    """Start programs within the block as forks, if the system can end children with their parent."""
     global _fork_servers  # noqa: PLW0603 - one dict for the process that runs the tests
     if sys.platform != "linux":
         yield
@@ -306,7 +306,7 @@ def enabled() -> Iterator[None]:
 
 
 class _Job:
-    """A program to be run in this process, which was forked for it."""
+    """A program to run in this process, which was forked for it."""
 
     def __init__(self, message: bytes, parent: int, stdout: int, stderr: int, stdin: int | None = None) -> None:
         self._message = json.loads(message)
@@ -340,7 +340,7 @@ class _ForkLoop:
         self._selector.register(channel, selectors.EVENT_READ)
 
     def run(self) -> _Job | None:
-        """Serve until nobody holds the other end; returns in each fork as well, with what that one is to do."""
+        """Serve until the other end is closed. Also returns in each fork, with the job of that fork."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._channel:
@@ -380,12 +380,12 @@ class _ForkLoop:
 
 
 def _report(file: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+    with contextlib.suppress(BrokenPipeError):  # it is no longer waited for
         os.write(file, number.to_bytes(4, "little", signed=True))
 
 
 def _make_ready() -> None:
-    """Import what programs need, and build what each would build when it starts: its commands and the catalog."""
+    """Import the modules of programs, and build what each program builds at its start: its commands and the catalog."""
     for name in _IMPORTED:
         with contextlib.suppress(ModuleNotFoundError):  # another release may lack it
             importlib.import_module(name.replace("confplane", _PACKAGE, 1))
@@ -399,7 +399,7 @@ def _make_ready() -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for those who run the tests
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for the process that runs the tests
     _make_ready()
     if threading.active_count() > 1:
         raise RuntimeError(f"A fork would lose threads: {threading.enumerate()}")
@@ -411,7 +411,7 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _code_of(run: Callable[[], None]) -> int:
-    """Run a program, and return the code with which it ends; every other end is Python's own."""
+    """Run a program, and return its exit code; all other exits are handled by Python."""
     try:
         run()
     except SystemExit as end:
@@ -422,7 +422,7 @@ def _code_of(run: Callable[[], None]) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """End as Python does, but without freeing all objects, which writes to every page that forks share: 100 ms."""
+    """Exit like Python, but without freeing all objects, which would write to every page that forks share (100 ms)."""
     threading._shutdown()  # type: ignore[attr-defined]  # Python offers no other way
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError, ValueError):

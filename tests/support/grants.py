@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Grants:
-    """Grants in memory; every change counts at once. Implements :class:`confplane.services.ports.access.AccessCopy`."""
+    """Grants in memory; every change takes effect immediately.
+
+    Implements :class:`confplane.services.ports.access.AccessCopy`.
+    """
 
     def __init__(self, *grants: Grant) -> None:
         self.version = 0
@@ -28,7 +31,7 @@ class Grants:
         return made
 
     def take(self, *grants: Grant) -> None:
-        """Take grants away."""
+        """Remove grants."""
         for each in grants:
             self._grants.remove(each)
         self.version += 1

@@ -29,16 +29,16 @@ class HonestTraffic:
     writes: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     grown: int = 0
-    """By how many bytes the service's memory grew at most."""
+    """Maximum growth of the service's memory in bytes."""
 
     @property
     def longest_read(self) -> float:
-        """The longest time that a poll took: an upper bound of how long the event loop was held."""
+        """The longest duration of a poll: an upper bound for the time that the event loop was blocked."""
         return max(self.reads)
 
     @property
     def longest_write(self) -> float:
-        """The longest time that a PUT took."""
+        """The longest duration of a PUT."""
         return max(self.writes)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class HonestTraffic:
 
 @contextmanager
 def honest(service: Service) -> Iterator[HonestTraffic]:
-    """Poll and write for the length of a block; neither may fail."""
+    """Poll and write for the duration of a block; neither may fail."""
     seen = HonestTraffic()
     over = threading.Event()
     body = {"quotas": {"producer_byte_rate": 1}}

@@ -1,4 +1,4 @@
-"""Thousands of hostile requests: forged identities, Idempotency-Keys of other callers, odd spellings, foreign origins."""
+"""Thousands of hostile requests: forged identities, other callers' Idempotency-Keys, odd spellings, foreign origins."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Storm:
 
 
 def blow(port: int, requests: Iterable[bytes], secrets: Iterable[bytes], *, pause_s: float = 0) -> Storm:
-    """Send requests over a few connections; return their answers, summed up.
+    """Send requests over a few connections; return a summary of their answers.
 
     Args:
         port: The port of the service on loopback.
         requests: Whole HTTP/1.1 requests.
-        secrets: Texts that no answer may have.
+        secrets: Texts that must not appear in any answer.
         pause_s: Seconds between two requests of a connection.
     """
     storm, planted, left, lock = Storm(), tuple(secrets), iter(requests), threading.Lock()

@@ -46,7 +46,7 @@ class Inside:
         self._tokens = {"admin": _ADMIN}
 
     async def send(self, principal: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        """Send a request of a user, or of ``admin``; a path without a slash is one of the cluster ``default``."""
+        """Send a request of a user or of ``admin``; paths without a leading slash are below the cluster ``default``."""
         token = self._tokens.get(principal)
         if token is None:
             _, token = await self._made.token(f"User:{principal}")
@@ -57,7 +57,7 @@ class Inside:
         return await self.client.request(method, url, json=body, headers=sent)
 
     async def give(self, principal: str, **members: Any) -> StoredGrant:
-        """Make a grant, which counts from now on; members as those of :class:`confplane.domain.access.grants.Grant`."""
+        """Make a grant, effective immediately; members as of :class:`confplane.domain.access.grants.Grant`."""
         made = await self._made.grant(principal, **members)
         await self._book.refresh()
         return made
@@ -112,7 +112,7 @@ async def _ready(client: httpx.AsyncClient) -> None:
 
 @asynccontextmanager
 async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
-    """Start and stop an application as a server does."""
+    """Start and stop an application like a server does."""
     asked, told = asyncio.Queue[Any](), asyncio.Queue[Any]()
 
     async def send(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""An issuer of access tokens on loopback: its discovery document, its keys, and what it is made to do wrong."""
+"""An issuer of access tokens on loopback: its discovery document, its keys, and its simulated faults."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Issuer:
     Attributes:
         signers: The published keys; the first signs.
         documents: Answers by path that replace its own: a status and content.
-        requests: The paths that were asked for.
-        gate: Answers wait while it is clear.
+        requests: The requested paths.
+        gate: Answers are held back while it is not set.
         usual: Further claims of all its tokens.
     """
 
@@ -80,7 +80,7 @@ class Issuer:
                 self.wfile.write(content)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -105,14 +105,14 @@ class Issuer:
         return OidcSettings.model_validate(given)
 
     def claims(self, **more: Any) -> dict[str, Any]:
-        """Return the claims of a good token; a claim of None is left out."""
+        """Return the claims of a good token; a claim of None is omitted."""
         now = int(time.time())
         given = {"iss": self.url, "aud": AUDIENCE, "sub": "olga", "iat": now, "exp": now + 300}
         given |= self.usual | more
         return {name: value for name, value in given.items() if value is not None}
 
     def token(self, **more: Any) -> bytes:
-        """Return a good token, but for the claims given."""
+        """Return a good token, except for the given claims."""
         return self.signers[0].sign(self.claims(**more)).encode()
 
     def jwks(self) -> bytes:

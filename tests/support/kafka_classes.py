@@ -1,7 +1,7 @@
 """Archives of the Java classes that Kafka's programs load, with which they start in half of the processor time.
 
-There is an archive for each class path: of a broker, of what formats its logs, of the AdminClient, and of the compiler
-behind programs that run from their source. ``tests.support.tools`` has them made, once in a checkout;
+There is an archive for each class path: of a broker, of the formatter of its logs, of the AdminClient, and of the
+compiler of programs that run from their source. ``tests.support.tools`` makes them once per checkout;
 ``python -m tests.support.kafka_classes CLASS_PATH ARCHIVE`` runs what loads the classes, and writes an archive.
 """
 
@@ -35,18 +35,18 @@ def name(class_path: str) -> str:
     """Return the file name of the archive for a class path; Java compares the archive with the jars for itself."""
     try:
         java = find_java().resolve()
-    except DevStackError:  # who needs Java says that there is none
+    except DevStackError:  # the code that needs Java reports its absence
         return "kafka.jsa"
     of = f"{java}{os.pathsep}{java.stat().st_mtime_ns}{os.pathsep}{class_path}"
     return f"kafka-{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
 
 
 def options(class_path: str, most: str = "256m") -> list[str]:
-    """Return Java's options for a program that starts soon and takes little; without an archive it loads from the jars.
+    """Return Java's options for a fast start with little memory; without an archive, Java loads from the jars.
 
     Args:
         class_path: Exactly that of the program.
-        most: The size of its heap, at most.
+        most: The maximum size of its heap.
     """
     archive = DIRECTORY / name(class_path)
     return [f"-Xmx{most}", *_QUICK, *(class_archive.options_to_read(archive) if archive.is_file() else ())]
@@ -54,7 +54,7 @@ def options(class_path: str, most: str = "256m") -> list[str]:
 
 def listed(files: Iterable[Path]) -> list[str]:
     """Return the lines of several lists of loaded classes, each once."""
-    # A class of no loader of the JVM's own has the number of its loader behind its name.
+    # A class whose loader is not one of the JVM's own has the number of its loader after its name.
     lines = (line for file in files for line in file.read_text().splitlines() if not line.startswith("#"))
     return list(dict.fromkeys(line for line in lines if line.startswith("@") or " " not in line))
 

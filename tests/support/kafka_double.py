@@ -1,6 +1,7 @@
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
-It implements :class:`confplane.services.ports.kafka.KafkaCluster`, and :class:`confplane.services.ports.applying.WritableKafkaCluster`.
+It implements :class:`confplane.services.ports.kafka.KafkaCluster` and
+:class:`confplane.services.ports.applying.WritableKafkaCluster`.
 Writers call :meth:`KafkaDouble.alter` and the like; a broker can lag, be away, belong to another cluster, or
 refuse an entity type.
 """
@@ -69,9 +70,9 @@ class KafkaDouble:
 
     Attributes:
         now: The metadata of the controller.
-        behind: The metadata of the broker that is asked, while it lags.
+        behind: The metadata of the queried broker, while it lags.
         log: All records.
-        page: Records in a page of the log, at most.
+        page: Maximum number of records in a page of the log.
         log_begin: The first offset that the log still has.
         ids_of_configs: The log's records of topics' configs have the ids of the topics.
         down: The reason why no broker answers.
@@ -82,7 +83,7 @@ class KafkaDouble:
             arrives (``late``).
         requests: The alters that were sent.
         waiting: Requests that are late.
-        refusals: Entities whose alters are not taken, each with its end.
+        refusals: Entities whose alters are refused, each with its result.
         keeps_eligible_replicas: The cluster sets ``min.insync.replicas`` of brokers by itself.
         broker_answers: Cleared while broker 1 answers no alter of its own configs.
         after_request: Awaited between the work of a request of alters and its answer.
@@ -153,7 +154,7 @@ class KafkaDouble:
 
     @contextlib.contextmanager
     def lagging(self) -> Iterator[None]:
-        """The broker that is asked stays where it is during external writes."""
+        """The queried broker does not advance during external writes."""
         self.behind = self.now.copied()
         try:
             yield
@@ -224,7 +225,7 @@ class KafkaDouble:
         return self.refusals.get(entity, AlterApplied())
 
     def arrive(self) -> None:
-        """The oldest request that was late arrives."""
+        """Let the oldest late request arrive."""
         for entity, values in self.waiting.pop(0).items():
             self.alter(entity, values)
 
@@ -262,7 +263,7 @@ class KafkaDouble:
         found = [
             self._observed(shown, entity) for entity in shown.configs if kraft_type_of(entity) is KraftEntityType.QUOTAS
         ]
-        # As of a broker, the digest is that of the content: what was put back since makes the same one.
+        # Like that of a broker, the digest is that of the content: a value that was put back gives the same digest.
         made = hashlib.sha256(repr(found).encode()).digest()
         if made == digest:
             return Snapshot((), (), shown.offset, shown.offset, int(time.time() * 1000), made, unchanged=True)

@@ -1,4 +1,4 @@
-"""Every kind of change: what is stored before it, how it is made, and how to see in ZooKeeper that it is applied.
+"""Every kind of change: the content stored before it, how it is made, and how to check in ZooKeeper that it is applied.
 
 ``python -m tests.support.kinds <kind>`` makes one with the seams of :mod:`tests.support.stepping` on, so that it dies
 at a step of the protocol. A new kind needs one entry in :data:`KINDS` for that.
@@ -63,11 +63,11 @@ FAST: Final = EncoderParameters(iterations=1024)
 OLD, NEW = (PasswordEncoder(f"{name}-encoder-secret", FAST) for name in ("old", "new"))
 NODE_FREEZE, NODE_LAYOUT = "/confplane/freeze", "/confplane/layout"
 ARM_VARIABLE = "CONFPLANE_TEST_ARM"
-"""The variable with the text for the step file, which is written right before the change that is meant."""
+"""The variable with the text for the step file, which is written immediately before the change under test."""
 
 
 def secrets_of(directory: Path) -> PasswordEncoderSettings:
-    """Settings of a cluster whose brokers' passwords are to go from the old secret to the new one."""
+    """Settings of a cluster whose brokers' passwords are to be moved from the old secret to the new one."""
     for name in ("old", "new"):
         (directory / f"{name}-secret").write_text(f"{name}-encoder-secret\n")
     return PasswordEncoderSettings(
@@ -80,9 +80,9 @@ class Made:
 
     Args:
         parts: Its parts, running.
-        caller: Who asks.
+        caller: The caller of the changes.
         encoder: The brokers' encoder secrets.
-        arm: Called right before the change under test, if other changes come before it.
+        arm: Called immediately before the change under test, if other changes precede it.
     """
 
     def __init__(
@@ -186,13 +186,13 @@ class Made:
         await self.layout.end(await self.layout.survey(Tree.CLIENT_CONFIGS, soon()), self.caller)
 
     async def discard(self) -> None:
-        """Remove the client configs of the tree that nobody reads."""
+        """Remove the client configs of the unused tree."""
         survey = await self.layout.survey(Tree.CONFIG, soon())
         async for result in self.layout.move(survey, survey.version, self.caller, discard=True):
             assert result.error is None, result
 
     async def follow(self, kafka: KafkaDouble) -> None:
-        """Import from a cluster, or follow it: as the target says."""
+        """Import from a cluster, or follow it, depending on the target."""
         runner, redact = self.parts.runner, self.cluster.facets[FacetName.CONFIGS].redact
         states = PostgresTargetStates(self.parts.database)
         following = FollowParts(kafka, self.store, runner, rules_of(kafka), redact, states)
@@ -237,7 +237,7 @@ class Made:
         await self.target.observe(self.caller, [KraftEntityType.TOPICS])
 
     async def copy(self) -> None:
-        """A kind of change that the service has not: one user's quotas become another's, whatever these were."""
+        """A kind of change that the service does not have: replace one user's quotas by those of another."""
         quotas, store = self.cluster.facets[FacetName.CLIENT_QUOTAS], self.store
 
         async def decide(*, again: bool) -> Draft[None] | NoChange[None]:
@@ -252,7 +252,7 @@ class Made:
 
 
 def stored(zk: KazooClient, path: str) -> Any:
-    """The content of a znode; None where there is no such znode, or it is empty."""
+    """The content of a znode. Returns None if the znode does not exist or is empty."""
     try:
         data, _ = zk.get(path)
     except NoNodeError:
@@ -267,7 +267,7 @@ def config(zk: KazooClient, path: str) -> dict[str, str]:
 
 
 def opens(encoder: PasswordEncoder, encoded: str) -> bool:
-    """Say whether a password was encoded under this encoder's secret."""
+    """Return True if a password was encoded under this encoder's secret."""
     try:
         return encoder.decode(encoded) == "hush"
     except UndecodablePasswordError:
@@ -283,7 +283,7 @@ class Kind:
     before: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The znodes that external writers stored: path -> content, which the metadata of a config's znode is added to."""
     armed_late: bool = False
-    """True where :meth:`Made.arm` marks the change that is meant."""
+    """True if :meth:`Made.arm` marks the change under test."""
     changes: int = 1
     """The number of its changes, all in one transaction."""
 
@@ -408,7 +408,7 @@ def _members(path: str) -> dict[str, str]:
 
 
 def store_before(kind: Kind, zk: KazooClient) -> None:
-    """Store what is there before a change of this kind."""
+    """Store the content that precedes a change of this kind."""
     for path, content in kind.before.items():
         whole = (
             content
@@ -431,7 +431,7 @@ async def _make(kind: Kind, arms: Sequence[Callable[[], None]]) -> None:
 
 
 def main() -> None:
-    """Make a change of the kind that the command line names; it dies where the environment says."""
+    """Make a change of the kind that the command line names; it dies at the step that the environment names."""
     kind = KINDS[sys.argv[1]]
     stepping.put_on()
     file, wanted = Path(os.environ[stepping.STEP_FILE_VARIABLE]), os.environ[ARM_VARIABLE]
@@ -440,7 +440,7 @@ def main() -> None:
         file.write_text(wanted)
 
     def leave() -> None:
-        """Say nothing yet."""
+        """Do nothing."""
 
     asyncio.run(_make(kind, (leave, arm) if kind.armed_late else (arm, leave)))
 

@@ -53,7 +53,7 @@ _CONTROLLER_LOGIN: Final = "CONTROLLER_SASL"
 """The second listener of a controller with ``logins``."""
 _FORMAT_S: Final = 120
 _ATTEMPTS: Final = 3
-"""Starts of a cluster, each with other ports."""
+"""Maximum number of start attempts of a cluster, each with other ports."""
 _LOGIN_MODULES: Final = {
     "scram-sha-256": "scram.ScramLoginModule required",
     "scram-sha-512": "scram.ScramLoginModule required",
@@ -77,7 +77,7 @@ def unsecured_token(user: str, *, seconds: float = 3600) -> str:
 
 @dataclass(frozen=True)
 class Voter:
-    """A controller, as each node is told of it."""
+    """A controller, as configured in each node."""
 
     node_id: int
     port: int = field(default_factory=free_port)
@@ -91,7 +91,7 @@ class Voter:
 
 @dataclass(frozen=True)
 class Shape:
-    """Everything that the nodes of a cluster agree on.
+    """The settings that all nodes of a cluster share.
 
     Args:
         voters: The controllers.
@@ -164,7 +164,7 @@ class KraftNode(Server):
         return f"127.0.0.1:{self.port if name == 'PLAINTEXT' else self._ports[name]}"
 
     def pause(self) -> None:
-        """Hold the process, as a long stop of the JVM would."""
+        """Pause the process, like a long pause of the JVM."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -172,7 +172,7 @@ class KraftNode(Server):
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """Shut down in the way of a broker that hands over its work; a paused node goes on first."""
+        """Shut down cleanly, like a broker that hands over its work; a paused node is resumed first."""
         if self.running():
             self.resume()
         super().stop()
@@ -181,7 +181,7 @@ class KraftNode(Server):
         """Return the folder of ``__cluster_metadata``."""
         return self.data_dir / "logs" / "__cluster_metadata-0"
 
-    # -- as every server
+    # -- like every server
 
     def _prepare(self) -> None:
         (self.data_dir / "log4j.properties").write_text(_LOG4J)
@@ -350,7 +350,7 @@ class KraftCluster:
         return found
 
     def start(self) -> None:
-        """Start all nodes at once; end those that run where one does not start.
+        """Start all nodes concurrently; end the running ones if one does not start.
 
         Raises:
             DevStackError: A node does not start; the message has the end of its log.
@@ -403,9 +403,9 @@ def kraft_cluster(
 def _started(
     directory: Path, class_path: str, brokers: int, first: int, voters: int, shape: Mapping[str, Any]
 ) -> KraftCluster:
-    """Start a cluster, with other ports where another process takes one of a controller.
+    """Start a cluster, with other ports if another process uses a port of a controller.
 
-    All nodes are told the controllers' ports before any of them starts.
+    All nodes are configured with the controllers' ports before any of them starts.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         made = Shape([Voter(first + at) for at in range(voters)], class_path, **shape)

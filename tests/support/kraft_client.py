@@ -1,4 +1,4 @@
-"""Clients of Kafka 4 clusters that are closed however their test ends: open connections would fail the next one."""
+"""Clients of Kafka 4 clusters that are always closed, because open connections would fail the next test."""
 
 from __future__ import annotations
 

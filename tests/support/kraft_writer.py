@@ -34,7 +34,7 @@ _LIMIT_S = 60.0
 
 
 class _Theirs(Message):
-    """A message of kio in the place of one of ours."""
+    """A message of kio instead of one of ours."""
 
     __slots__ = ("value",)
     kind: ClassVar[type[Any]]
@@ -72,7 +72,7 @@ def _bridge(kind: type[Any]) -> type[_Theirs]:
 
 
 class RefusedError(Exception):
-    """The cluster refuses a write; the text has its code and its words."""
+    """The cluster refused a write; the text has its code and its message."""
 
 
 class KraftWriter:
@@ -173,7 +173,7 @@ class KraftWriter:
         _all_done((each.error_code, each.error_message) for each in answer.responses)
 
     async def allow(self, principal: str, grants: Sequence[tuple[int, str, int]]) -> None:
-        """Give rights: (resource type, resource name, operation) by Kafka's numbers; the cluster is ``kafka-cluster``."""
+        """Grant rights: (resource type, name, operation) in Kafka's numbers; the cluster is ``kafka-cluster``."""
         request = acls_request.CreateAclsRequest(
             creations=tuple(
                 acls_request.AclCreation(

@@ -1,4 +1,4 @@
-"""The metrics of a service at ``/metrics``, as Prometheus would read them."""
+"""The metrics of a service at ``/metrics``, in the form that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Scraped:
         return ((name, dict(labels)) for name, labels in self._samples)
 
     def get(self, name: str, **labels: str) -> float | None:
-        """Return one sample's value, None where it is not there; names are without ``confplane_``."""
+        """Return one sample's value, or None if it is absent; names are without ``confplane_``."""
         return self._samples.get((f"confplane_{name}", tuple(sorted(labels.items()))))
 
     def __call__(self, name: str, **labels: str) -> float:
-        """Return one sample's value; it must be there."""
+        """Return one sample's value; it must exist."""
         found = self.get(name, **labels)
         assert found is not None, f"no {name}{labels} in\n{self.text}"
         return found
 
     def total(self, name: str, **labels: str) -> float:
-        """Add up the samples of a name that have these labels, and maybe more."""
+        """Add up the samples of a name that have at least these labels."""
         wanted = labels.items()
         return sum(
             value
@@ -49,7 +49,7 @@ class Scraped:
         )
 
     def state(self, name: str, cluster: str = "default") -> str:
-        """Return the one state of a set of which just one is 1."""
+        """Return the state of a set in which exactly one is 1."""
         found = {
             dict(labels)["state"]: value
             for (sample, labels), value in self._samples.items()
@@ -61,11 +61,11 @@ class Scraped:
 
 
 _asked: dict[str, float] = {}
-"""By address, when a service was asked last."""
+"""The time of the last scrape by address."""
 
 
 def scrape(service: Service) -> Scraped:
-    """Ask a service for its metrics of this moment, without a token: not before those of the last time are too old."""
+    """Scrape the current metrics of a service, without a token, after the last scraped ones have expired."""
     time.sleep(max(0.0, _asked.get(service.url, 0.0) + 1.05 * CACHE_S - time.monotonic()))
     answer = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60)
     _asked[service.url] = time.monotonic()

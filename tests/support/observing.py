@@ -1,4 +1,4 @@
-"""A replica that imports from a Kafka cluster and observes it, a round at a time."""
+"""A replica that imports from a Kafka cluster and observes it, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster's znodes with odd names and values, which a way out must bring into another cluster as they are."""
+"""A cluster's znodes with odd names and values, which an export must transfer to another cluster unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES: Final = (
     "null",
     "1e3",
 )
-"""Names that quoting, escaping or a form's own syntax may spoil; the real name ``<default>`` is not the default."""
+"""Names that quoting, escaping or a form's own syntax may corrupt; the real name ``<default>`` is not the default."""
 _SECRET: Final = "listener.name.internal.ssl.keystore.password"
 _PRINCIPALS: Final = "listener.name.internal.ssl.principal.mapping.rules"
 NODES: Final[dict[str, dict[str, str]]] = {
@@ -78,7 +78,7 @@ def write_topics(zk: KazooClient) -> None:
 
 
 def exportable() -> dict[str, dict[str, str]]:
-    """Return all configs but secrets and credentials."""
+    """Return all configs except secrets and credentials."""
     hidden = {_SECRET, "SCRAM-SHA-256", "SCRAM-SHA-512"}
     kept = {path: {key: value for key, value in node.items() if key not in hidden} for path, node in NODES.items()}
     return {path: config for path, config in kept.items() if config}

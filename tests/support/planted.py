@@ -1,4 +1,4 @@
-"""Secrets that are planted in every input, and everything that came out, to be searched for them."""
+"""Secrets that are planted in every input, and all outputs, which are searched for them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 
 KEYLESS = ("/v1/tokens", "/v1/grants")
-"""Begins of the paths whose changes take no Idempotency-Key."""
+"""Prefixes of paths whose changes accept no Idempotency-Key."""
 
 
 class Planted:
-    """Texts that must not come out, each unlike any other text."""
+    """Texts that must not appear in any output, each unlike any other text."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self._number = itertools.count()
 
     def __call__(self, way: str) -> str:
-        """Return a new secret that goes in on some way."""
+        """Return a new secret for one kind of input."""
         number = next(self._number)
         text = f"Zq{number:03d}" + base64.b32encode(f"w{number:03d}".encode()).decode().rstrip("=") + f"{number:03d}qZ"
         self.texts[f"{number} {way}"] = text
         return text
 
     def stored(self, value: str) -> None:
-        """Take in what an encoded password is made of."""
+        """Add the parts of an encoded password."""
         fields = dict(part.split(":", 1) for part in value.split(","))
         for name in ("encryptedPassword", "initializationVector"):
             self.texts[f"{name} {len(self.texts)}"] = fields[name].rstrip("=")
         self.texts[f"salt {len(self.texts)}"] = fields["salt"][:32]
 
     def found_in(self, text: str) -> list[str]:
-        """Return the ways of those that are in a text, as they are or in other forms."""
+        """Return the inputs whose secrets are in a text, unchanged or in other forms."""
         return [
             f"{way}: {form[:60]}"
             for way, secret in self.texts.items()
@@ -55,7 +55,7 @@ class Planted:
 
 @dataclass
 class Evidence:
-    """The texts that came out, by their source, and the requests."""
+    """The output texts by source, and the requests."""
 
     planted: Planted
     said: dict[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Evidence:
 
 
 class Asker:
-    """Sends requests and keeps all that is answered."""
+    """Sends requests and keeps all answers."""
 
     def __init__(self, service: Service, evidence: Evidence) -> None:
         self.spec: dict[str, Any] = specification()
@@ -90,7 +90,7 @@ class Asker:
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
         keyless = path.endswith(("/registrations", "/instances/one")) or path.startswith(KEYLESS)
         if method != "GET" and not keyless:
-            headers["Idempotency-Key"] = str(uuid.uuid4())  # what is kept under it is searched as well
+            headers["Idempotency-Key"] = str(uuid.uuid4())  # the content stored under it is searched as well
         answer = self._http.request(method, path, content=content, headers=headers, **options)
         evidence = self._evidence
         name = f"{len(evidence.said)} {way}: {method} {path}"
@@ -104,7 +104,7 @@ class Asker:
         return answer
 
     def shown_once(self, way: str, answer: httpx.Response) -> str:
-        """Take a token out of the answer that shows it, to be found nowhere from now on, and return it."""
+        """Remove a token from the only answer that shows it, add it to the secrets, and return it."""
         secret: str = answer.json()["token"]
         said = self._evidence.said
         last = next(reversed(said))

@@ -1,4 +1,4 @@
-"""Runs the project's own programs as processes, reads what they say, and sees to it that none of them stays."""
+"""Runs the project's own programs as processes, reads their output, and ensures that none of them remains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """A started program whose output is read as it comes."""
+    """A started program whose output is read as it arrives."""
 
     def __init__(self, process: Process, output: IO[str]) -> None:
         self.process = process
@@ -49,7 +49,7 @@ class Program:
         return "\n".join(self.lines)
 
     def read_until(self, text: str, seconds: float = PATIENCE_S) -> str:
-        """Read on to the line that has ``text`` in it and return that line."""
+        """Read up to the next line that contains ``text``, and return that line."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -71,7 +71,7 @@ class Program:
         return code
 
     def children(self) -> list[psutil.Process]:
-        """Return everything that it started and that is still its descendant."""
+        """Return all processes that are still its descendants."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
 
@@ -84,13 +84,13 @@ def program(
     forks: bool = False,
     ignores_sigint: bool = False,
 ) -> Iterator[Program]:
-    """Run a program of this Python in a process group of its own; at the end kill it and all that descends from it.
+    """Run a program of this Python in its own process group; at the end, kill it and all of its descendants.
 
     Args:
         arguments: The arguments of Python.
         environment: More variables.
         cwd: Where it runs.
-        forks: Run a module, in the root, as a fork of the process that has imported it, without a group of its own.
+        forks: True to run a module, in the root, as a fork of the process that has imported it, without its own group.
         ignores_sigint: Start it with SIGINT ignored, as a shell script starts a background job. Not for forks.
     """
     more = environment or {}

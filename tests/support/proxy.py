@@ -16,11 +16,12 @@ class Proxy:
 
     Attributes:
         port: Where clients connect.
-        replies: Cleared, what the server sends is kept back; set again, it goes on.
-        swallowing: True loses what clients send into ``swallowed``. Cut the connections before it is False again.
-        swallowed: What was lost so.
-        accepting: False closes new connections at once.
-        delay_s: Added to each piece on its way, in both directions.
+        replies: While it is cleared, data from the server is held back; once it is set, the data is sent.
+        swallowing: While True, data from clients is lost and collected in ``swallowed``. Cut the connections before
+            resetting it.
+        swallowed: The lost data.
+        accepting: False closes new connections immediately.
+        delay_s: Delay of each piece of data, in both directions.
         bytes_per_s: The bandwidth of what the server sends; None for no limit.
     """
 
@@ -39,16 +40,16 @@ class Proxy:
 
     @property
     def swallowed_a_write(self) -> bool:
-        """True once a transaction was lost: the notification that it makes has no number yet, unlike one that is read."""
+        """True once a transaction was lost: its notification has no number yet, unlike one that is read."""
         return re.search(rb"config_change_(?!\d)", self.swallowed) is not None
 
     def connect(self, chroot: str) -> str:
-        """The connect string of a chroot by way of this line."""
+        """The connect string of a chroot through this proxy."""
         _, slash, path = chroot.partition("/")
         return f"127.0.0.1:{self.port}{slash}{path}"
 
     def cut(self) -> None:
-        """Break all connections; what was kept back is lost."""
+        """Break all connections; data that is held back is lost."""
         for writer in list(self._writers):
             writer.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Results of rollups as the runner publishes them, without Spark."""
+"""Results of rollups in the form that the runner publishes, without Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAMPLES: Final = {
 
 
 def publish(dsn: str, job: str, items: list[dict[str, Any]], *, at: datetime = NOON, complete: bool = True) -> UUID:
-    """Publish rows as the runner does."""
+    """Publish rows like the runner does."""
     runs = RollupRuns(dsn, "default")
     run_id = uuid7()
     entity = ROLLUPS[job].entity

@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).parents[2]
 _EARLIER_STEPPING: Final = Path(__file__).with_name("earlier_stepping.py")
 """Not imported here: it imports the package of the earlier release."""
 EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
-"""The commit of the earlier release. A newer one takes its place when no process of it can be running any more."""
+"""The commit of the earlier release. Replace it by a newer one once no process of it can be running any more."""
 EARLIER_APPLYING: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
 
@@ -39,7 +39,7 @@ class Release:
     name: str
     root: Path
     program: str
-    """Its command line with steps at which it can be killed."""
+    """Program for its command line, with steps at which it can be killed."""
     quick: Mapping[str, float] = field(repr=False)
     """Its constants for short waits, by the names that they have in it."""
 
@@ -137,7 +137,7 @@ class Site:
         )
 
     def run(self, release: Release, *arguments: str, dies_at: str | None = None) -> None:
-        """Run a command to its end: a good one, unless it is to be killed at a step."""
+        """Run a command to its end, which must succeed unless it is to be killed at a step."""
         service = self.service(release)
         if dies_at is not None:
             service.dies_at(dies_at)
@@ -172,10 +172,10 @@ class Stepped(Service):
         self.root = release.root
 
     def dies_at(self, step: str) -> None:
-        """Have it kill itself when it comes to the step (tests/support/stepping.py) the next time."""
+        """Make it kill itself when it reaches the step (tests/support/stepping.py) the next time."""
         self._step.write_text(f"{step}:SIGKILL")
 
     def died(self) -> bool:
-        """Wait for its end, and say whether it came from its own hand."""
+        """Wait for its end, and return True if it killed itself."""
         assert self._process is not None
         return self._process.wait(PATIENCE_S) == -signal.SIGKILL

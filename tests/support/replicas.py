@@ -1,4 +1,4 @@
-"""Replicas in the process of the test, which record and reconcile a round at a time; the trail afterwards."""
+"""Replicas in the process of the test, which record and reconcile round by round, and readers of the trail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def answered(call: Callable[[], Awaitable[_T]]) -> _T:
 
 
 class Leads:
-    """A process that believes that it leads, whatever the other processes believe."""
+    """A process that believes that it leads, regardless of other processes."""
 
     held = True
 
@@ -133,7 +133,7 @@ class Replica:
     async def edit_facets(
         self, entity: Entity, ops: Mapping[FacetName, Op], etags: Mapping[FacetName, str] | None = None
     ) -> EntryResult:
-        """One change of ours to several facets of an entity, each with its ETag as a precondition where one is given."""
+        """One change of ours to several facets of an entity, each with its ETag as a precondition if given."""
         collections = self.parts.clusters.get("default").facets
         entry = tuple(
             EntryPart(
@@ -184,13 +184,13 @@ def _listed(etags: Mapping[FacetName, str] | None, facet: FacetName) -> tuple[st
 
 
 def states(dsn: str) -> dict[str, tuple[Any, ...]]:
-    """Entity id -> present, czxid, version, content, as explained."""
+    """The explained states: entity id -> present, czxid, version, content."""
     rows = fetch(dsn, "SELECT entity_id, present, czxid, version, content FROM entity_states")
     return {row[0]: row[1:] for row in rows}
 
 
 class Backup:
-    """The tables of the trail as they are now, to be restored later: what comes after it is lost then."""
+    """A backup of the tables of the trail, to be restored later: later rows are lost then."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -199,7 +199,7 @@ class Backup:
                 connection.execute(f"CREATE TABLE backup_of_{table} AS TABLE {table}")
 
     def restore(self) -> None:
-        """Put them back."""
+        """Restore the tables."""
         with psycopg.connect(self._dsn) as connection:
             for table in TRAIL:
                 connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
@@ -229,7 +229,7 @@ def shown(record: AuditRecord) -> tuple[Any, ...]:
 
 
 def assert_chains(records: list[AuditRecord]) -> dict[str, int]:
-    """Every version of each entity is explained exactly once, and each change begins where the last one ended.
+    """Check that each version is explained exactly once, and that each change begins where the last one ended.
 
     Returns the versions that the paths have at the end.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FULL_SIZE: Final = pytest.StashKey[bool]()
-"""In the configuration: tests of full size are among those that run."""
+"""In the configuration: True if tests of full size are run."""
 
 
 def sampled(*values: Iterable[Any], one_in: int) -> list[Any]:
@@ -19,7 +19,7 @@ def sampled(*values: Iterable[Any], one_in: int) -> list[Any]:
 
     Args:
         values: The values of each parameter.
-        one_in: One of so many combinations is in the short run; the rest are marked as long.
+        one_in: One of this many combinations is in the short run; the rest are marked as long.
     """
     combinations = itertools.product(*(list(enumerate(each)) for each in values))
     return [

@@ -1,4 +1,4 @@
-"""Shell scripts run by a real shell, with a program of theirs replaced by one that keeps its words and its input."""
+"""Shell scripts run by a real shell, with one program replaced by one that records its words and its input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ case " $* " in *" /dev/stdin "*) cat > "$folder/input" ;; esac
 def calls(script: Path, program: str, folder: Path, **environment: str) -> list[list[str]]:
     """Run a script, and return the words of its calls of a program, in order.
 
-    In the place of ``/dev/stdin`` is the name of a file with the call's input.
+    ``/dev/stdin`` is replaced by the name of a file with the call's input.
     """
     kept, programs = folder / "kept", folder / "programs"
     kept.mkdir()

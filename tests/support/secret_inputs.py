@@ -1,4 +1,4 @@
-"""Every input by which a secret can reach the service, accepted or refused: requests, and external writes to ZooKeeper."""
+"""Every input by which a secret can reach the service, accepted or refused: requests and external writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def jaas(password: str, *, flag: str = "required", end: str = ";") -> str:
 
 
 def seed(zk: KazooClient, planted: Planted) -> None:
-    """Store znodes as Kafka's tools do, as other tools do, and as no sane tool does."""
+    """Store znodes like Kafka's tools do, like other tools do, and in ways that no sane tool uses."""
     fast = EncoderParameters(iterations=1024)
     foreign = PasswordEncoder(planted("a secret that nobody has"), fast).encode(planted("under another secret"))
     planted.stored(foreign)
@@ -64,7 +64,7 @@ def seed(zk: KazooClient, planted: Planted) -> None:
 
 
 def write_resources(ask: Asker, planted: Planted) -> None:
-    """PUT and POST, with what is taken and what is refused."""
+    """PUT and POST, with accepted and refused content."""
     good = {
         KEY: planted("PUT"),
         KEYSTORE: planted("PUT"),
@@ -125,7 +125,7 @@ def write_resources(ask: Asker, planted: Planted) -> None:
 
 
 def write_rpc(ask: Asker, planted: Planted) -> None:
-    """The methods that take several entities."""
+    """The methods that accept several entities."""
 
     def alter(way: str, kind: str, name: str, *configs: dict[str, Any], **members: Any) -> None:
         resources = [{"resourceType": kind, "resourceName": name, "configs": list(configs)}]

@@ -1,4 +1,4 @@
-"""The servers that tests run against, and what is made on them for one test.
+"""The servers that tests run against, and their parts for one test.
 
 ``python -m tests.support.servers DIRECTORY`` keeps a pair running and prints the two variables that make later pytest
 runs use it instead of starting their own.
@@ -36,20 +36,20 @@ POSTGRES_VARIABLE = "CONFPLANE_TEST_POSTGRES"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - directories in it are made for their owner alone
 """The file system in memory that Linux has."""
 _ENOUGH_BYTES: Final = 6 * 2**30
-"""The memory that is to be available for each process of the tests, whose servers hold some hundred megabytes."""
+"""The memory that must be available for each process of the tests, whose servers need several hundred megabytes."""
 _PREFIX: Final = "confplane-tests-"
 _SESSION_S = 30.0
 """The time-out of the sessions of the tests themselves; ZooKeeper grants up to 40 seconds."""
 
 _templates: dict[Path, str] = {}
-"""By the data directory of a server, its migrated database. Nobody connects to one, so that it can be copied."""
+"""The migrated database by the data directory of a server. It is never connected to, so that it can be copied."""
 _makers: dict[Path, psycopg.Connection[Any]] = {}
-"""By the data directory of a server that is shared by tests, the superuser's connection to it."""
+"""The superuser's connection by the data directory of a server that tests share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database of a test's own."""
+    """A separate database for a test."""
 
     name: str
     owner_dsn: str
@@ -108,7 +108,7 @@ def run_postgres(directory: Path) -> Iterator[Postgres]:
 
 @contextlib.contextmanager
 def _making(server: Postgres) -> Iterator[None]:
-    """Keep a connection for the many databases that tests have made: to start psql for each takes as long as a copy."""
+    """Keep a connection for creating databases, because starting psql for each takes as long as a copy."""
     with psycopg.connect(server.dsn("postgres", "postgres"), autocommit=True) as connection:
         if sys.platform == "linux":
             connection.execute("SET file_copy_method = clone")  # the kernel copies, without Postgres's reads and writes

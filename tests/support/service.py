@@ -1,4 +1,4 @@
-"""Confplane itself as a process, as a user would run it."""
+"""Confplane itself as a process, run like a user does."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Service:
         cluster: Settings of the cluster, which is named ``default``.
         settings: More variables of its environment.
         module: The program, run with ``serve`` as its argument.
-        shipped: Start it as a user would, and not from the process that has imported it already.
-        port: A free one when None.
+        shipped: True to start it like a user does, instead of as a fork of the process that has already imported it.
+        port: The port; a free one if None.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Service:
             raise AssertionError(f"the service did not stop on SIGTERM:\n{self.tail()}") from None
 
     def client(self, **options: Any) -> ConfplaneClient:
-        """A client that speaks to it."""
+        """A client of the service."""
         return ConfplaneClient(self.url, token=self.token, **options)
 
     def __enter__(self) -> Self:
@@ -157,6 +157,6 @@ class Service:
 
 @contextmanager
 def running(directory: Path, **options: Any) -> Iterator[Service]:
-    """Run one service for the length of a block."""
+    """Run one service for the duration of a block."""
     with Service(directory, **options) as service:
         yield service

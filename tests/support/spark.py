@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _MEMORY: Final = "8g"
-"""The most that a worker's executors may ask for, which Spark does not reserve: a driver that asks for more waits."""
+"""The maximum memory of a worker's executors, which Spark does not reserve: a driver that requests more waits."""
 
 
 def _home() -> Path:
@@ -73,7 +73,7 @@ class _Daemon(Server):
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_SCALA_VERSION": _scala(),
             "SPARK_WORKER_OPTS": "-Xmx256m",
-            # What is installed on a worker's machine.
+            # The software on a worker's machine.
             "PYTHONPATH": str(ROOT),
         }
 
@@ -81,7 +81,7 @@ class _Daemon(Server):
         return bool(self.state())
 
     def state(self) -> dict[str, Any]:
-        """The server's own account of its state; empty while it gives none."""
+        """The state that the server itself reports; empty while it reports none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", "/json/")
@@ -127,11 +127,11 @@ class Worker(_Daemon):
         )
 
     def wait_ended(self, executors: int) -> None:
-        """Wait until so many of its executors have ended: their driver's end may come before."""
+        """Wait until this many of its executors have ended, which may be after the end of their driver."""
         wait_for(lambda: len(self.state()["finishedexecutors"]) == executors)
 
     def lose(self) -> None:
-        """End it with all that it runs, as when a machine is gone."""
+        """End the worker with all of its processes, like the loss of a machine."""
         group = self.pid
         os.killpg(group, signal.SIGKILL)
         self.kill()

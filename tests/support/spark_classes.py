@@ -19,7 +19,7 @@ from confplane.rollups import class_archive
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Compiling well takes longer than what it saves on the few rows of a test, and collecting concurrently costs more.
+# Optimized compilation takes longer than it saves on the few rows of a test, and concurrent collection costs more.
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # The quick compiler alone is given 48 MB for its code, which a session of many tests fills: Java would drop code, and
 # compile it again.
@@ -31,7 +31,7 @@ _PATIENT: Final = ("-Dspark.python.authenticate.socketTimeout=120s",)
 @functools.cache
 def name() -> str:
     """Return the archive's file name."""
-    with contextlib.suppress(DevStackError):  # who needs Java says that there is none
+    with contextlib.suppress(DevStackError):  # the code that needs Java reports its absence
         return f"{class_archive.archive_name(find_java())}.jsa"
     return "spark.jsa"
 
@@ -40,7 +40,7 @@ def options(directory: Path) -> str:
     """Return Java's options for a driver of the tests.
 
     Args:
-        directory: Where the archive is kept. Without one there Java loads from the jars.
+        directory: The directory of the archive. Without an archive, Java loads from the jars.
     """
     archive = directory / name()
     return " ".join(

@@ -1,4 +1,4 @@
-"""Statements of Postgres that wait until a test lets them go on, so that who sends them can be met there."""
+"""Statements of Postgres that wait until a test lets them continue, so that a test can stop a process there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ WHERE datname = current_database() AND NOT granted AND locktype = %s AND (lockty
 
 
 class Stall:
-    """A statement that waits, or will."""
+    """A statement that waits or will wait."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
     @property
     def reached(self) -> bool:
-        """True while it was sent and waits."""
+        """True while the statement waits."""
         return self._waiting("advisory")
 
     @property
@@ -42,7 +42,7 @@ class Stall:
         return row is not None and row[0] > 0
 
     def wait_for(self, sender: Program, seconds: float) -> None:
-        """Wait until a program that is to send it does."""
+        """Wait until a program has sent the statement."""
         deadline = time.monotonic() + seconds
         while not self.reached:
             assert sender.process.poll() is None, sender.output
@@ -52,12 +52,12 @@ class Stall:
 
 @contextmanager
 def stalled(owner_dsn: str, when: str, condition: str) -> Iterator[Stall]:
-    """Let the rows that a statement writes wait until the block ends.
+    """Make a statement wait until the block ends, for the rows that it writes.
 
     Args:
         owner_dsn: Of the tables' owner.
-        when: Which statement: ``INSERT ON outcomes``.
-        condition: Of which rows, in SQL: ``NEW.committed``.
+        when: The statement: ``INSERT ON outcomes``.
+        condition: Condition on the rows, in SQL: ``NEW.committed``.
     """
     table = when.rpartition(" ")[2]
     with psycopg.connect(owner_dsn, autocommit=True) as connection:
@@ -75,7 +75,7 @@ def stalled(owner_dsn: str, when: str, condition: str) -> Iterator[Stall]:
 
 
 def stalled_at(owner_dsn: str, step: str, entity_id: str, path: str) -> AbstractContextManager[Stall]:
-    """Let a change of one entity wait at its ``intent`` or at its ``outcome`` until the block ends.
+    """Make a change of one entity wait at its ``intent`` or at its ``outcome`` until the block ends.
 
     Args:
         owner_dsn: Of the tables' owner.

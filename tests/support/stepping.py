@@ -1,19 +1,19 @@
 """``confplane serve`` with seams: it stops or dies at a named step of the protocol, and its waits can be shortened.
 
-``CONFPLANE_TEST_STEP=<step>:<signal>`` has the process send itself that signal at the step of the first write whose
-``reason`` is :data:`REASON`. Steps: ``intent`` (it is durable, nothing was sent to ZooKeeper) and ``transaction`` (it is
-applied, no outcome was written).
+``CONFPLANE_TEST_STEP=<step>:<signal>`` makes the process send itself that signal at the step of the first write whose
+``reason`` is :data:`REASON`. Steps: ``intent`` (it is durable, nothing was sent to ZooKeeper) and ``transaction`` (it
+is applied, no outcome was written).
 
-``CONFPLANE_TEST_STEP_FILE`` names a file that need not be there. When somebody puts ``<step>:<signal>`` into it, the
-process takes it away and sends itself that signal the next time it comes to the step, whatever it is doing there.
-There are more steps so: those of :data:`STEPS`. Of each that it came to the process leaves a file beside that one
-(:func:`met`).
+``CONFPLANE_TEST_STEP_FILE`` names a file that need not exist. When a test writes ``<step>:<signal>`` into it, the
+process removes it and sends itself that signal the next time it reaches the step, regardless of the operation. More
+steps are available in this way: those of :data:`STEPS`. For each step that it reached, the process leaves a file next
+to that one (:func:`met`).
 
 ``CONFPLANE_TEST_CONSTANTS`` is a JSON object of ``module.NAME`` -> value.
 
 A client that sends ``Bearer <token>/<name>`` is the principal ``User:<name>``, so that there are several.
 
-The service itself has no such seams: this program puts them on before it starts.
+The service itself has no such seams: this program installs them before it starts.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ class Seams:
 
 
 class Steps:
-    """The calls before or after which the process stops when a file says so."""
+    """The calls before or after which the process stops if a file requests it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._met: set[str] = set()
 
     def at(self, step: str) -> None:
-        """Do what the file says, if it says something of this step."""
+        """Do what the file requests, if it names this step."""
         if step not in self._met:
             self._met.add(step)
             _met_file(self._file, step).touch()
@@ -118,7 +118,7 @@ class Steps:
             wanted, _, name = self._file.read_text().partition(":")
             if wanted != step:
                 return
-            # The test that put it there may take it back at the same moment: one of the two finds it gone.
+            # The test that created the file may remove it at the same moment: one of the two finds it missing.
             self._file.rename(self._file.with_suffix(".taken"))
         except FileNotFoundError:
             return
@@ -169,7 +169,7 @@ class Steps:
 
 
 def met(file: Path) -> set[str]:
-    """Return the steps that the processes with this file have come to."""
+    """Return the steps that the processes with this file have reached."""
     return {step for step in STEPS if _met_file(file, step).exists()}
 
 
@@ -178,7 +178,7 @@ def _met_file(file: Path, step: str) -> Path:
 
 
 def name_principals() -> None:
-    """Let who has the token say who they are."""
+    """Let clients with the token choose their principal."""
     authenticate = AdminToken.authenticate
 
     def named(token: AdminToken, given: bytes) -> Identity | None:
@@ -191,11 +191,11 @@ def name_principals() -> None:
 
 
 def put_on() -> None:
-    """Put on what the environment asks for."""
+    """Install the seams that the environment requests."""
     name_principals()
     for name, value in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
         module, _, constant = name.rpartition(".")
-        getattr(importlib.import_module(module), constant)  # it must be one that is there
+        getattr(importlib.import_module(module), constant)  # it must exist
         setattr(importlib.import_module(module), constant, value)
     if STEP_VARIABLE in os.environ:
         wanted, _, what = os.environ[STEP_VARIABLE].partition(":")

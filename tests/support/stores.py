@@ -1,4 +1,4 @@
-"""Short ways to open a store, and to write through it and past it."""
+"""Short ways to open a store, to write through it, and to write to ZooKeeper directly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIG_KEYS = {"acks", "session.timeout.ms"}
 
 
 def facets(tree: Tree = Tree.CONFIG) -> dict[str, FacetIndex]:
-    """The two facets of client entities; ``tree`` is where client configs are."""
+    """The two facets of client entities; ``tree`` is the tree of client configs."""
     return {
         "client-quotas": FacetIndex(
             Tree.CONFIG,
@@ -59,7 +59,7 @@ def soon(seconds: float = 30.0) -> float:
 
 
 until = waiting.until
-"""As tests of the stores know it."""
+"""Alias for tests of the stores."""
 
 
 def acl_of(access: ZooKeeperAccess, path: str) -> list[ACL]:
@@ -68,7 +68,7 @@ def acl_of(access: ZooKeeperAccess, path: str) -> list[ACL]:
     (count,), offset = int_struct.unpack_from(data), int_struct.size
     for _ in range(count):
         acl, offset = read_acl(data, offset)
-        found.append(acl._replace(id=acl.id._replace(id=acl.id.id or "")))  # an empty name goes out as none
+        found.append(acl._replace(id=acl.id._replace(id=acl.id.id or "")))  # an empty name is sent as null
     assert offset == len(data)
     return found
 
@@ -114,7 +114,7 @@ def rate(value: int | str) -> bytes:
 
 
 def kafka_writes(zk: KazooClient, path: str, data: bytes) -> str:
-    """Write an entity as a broker does: the node, then the notification. Returns the notification's path."""
+    """Write an entity like a broker does: the node, then the notification. Returns the notification's path."""
     if zk.exists(f"/config/{path}"):
         zk.set(f"/config/{path}", data)
     else:
@@ -123,7 +123,7 @@ def kafka_writes(zk: KazooClient, path: str, data: bytes) -> str:
 
 
 def notify(zk: KazooClient, path: str) -> str:
-    """Write a notification as a broker does."""
+    """Write a notification like a broker does."""
     data = b'{"version":2,"entity_path":"' + path.encode() + b'"}'
     return str(zk.create("/config/changes/config_change_", data, sequence=True, makepath=True))
 
@@ -169,7 +169,7 @@ async def opened(connect: str, **more: Any) -> ZooKeeperStore:
 
 
 class Late:
-    """A session by whose clock it is another time."""
+    """A session whose clock shows another time."""
 
     def __init__(self, session: Session, now_ms: int) -> None:
         self._session = session

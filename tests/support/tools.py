@@ -1,10 +1,10 @@
-"""Tools of other worlds that some tests need: found where they are installed, else built with Go or fetched, as by Maven.
+"""External tools that some tests need: found if installed, otherwise built with Go or fetched (as by Maven).
 
-What is built or fetched lies in ``.tools/`` of the checkout, named by its version, and is kept. A test gets a tool
-through :func:`obtain`, which skips it where there is none, or fails it when ``CONFPLANE_REQUIRE_INTEROP=1``.
+Tools that are built or fetched are kept in ``.tools/`` of the checkout, named by version. A test gets a tool through
+:func:`obtain`, which skips the test if there is none, or fails it if ``CONFPLANE_REQUIRE_INTEROP=1``.
 
-``python -m tests.support.tools`` gets all of them, and says of each where it is or what is missing; ``make test`` runs
-this while the linters run. A test that needs a tool in the meantime waits for it.
+``python -m tests.support.tools`` gets all of them, and prints for each where it is or what is missing; ``make test``
+runs this while the linters run. A test that needs a tool before that waits for it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ REQUIRE_VARIABLE: Final = "CONFPLANE_REQUIRE_INTEROP"
 PYTHON310_LOCK: Final = ROOT / ".ci" / "python310.lock"
 
 KAFKA_VERSION: Final = "3.9.1"
-"""The last that has ZooKeeper."""
+"""The last version with ZooKeeper."""
 KRAFT_VERSION: Final = "4.4.0"
-"""The newest, in KRaft mode."""
+"""The newest version, in KRaft mode."""
 
 
 def _dependency(group: str, artifact: str, version: str, classifier: str = "") -> str:
@@ -76,7 +76,7 @@ _KAFKA_POMS: Final = {
 }
 
 HELM_VERSION: Final = "v3.22.0"
-# The Kubernetes that this Helm was made for. Its own build sets it at link time; without, it believes in 1.20.
+# The Kubernetes version of this Helm. Its own build sets it at link time; without it, Helm assumes 1.20.
 _HELM_KUBERNETES: Final = ("1", "37")
 _HELM_MODULE: Final = "helm.sh/helm/v3"
 MANIFESTCHECK_SOURCE: Final = ROOT / "tests" / "deploy" / "manifestcheck"
@@ -101,15 +101,15 @@ _BUILD_ENVIRONMENT: Final = {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 class ToolMissingError(Exception):
-    """This machine has no such tool and no means to build it. The text says what is missing."""
+    """This machine has no such tool and no means to build it. The text names what is missing."""
 
 
 def obtain(tool: Callable[[], Path], *, fetched: bool = True) -> Path:
-    """Return the path of a tool such as :func:`helm`; skip the test where it can't be had, or fail if it must be.
+    """Return the path of a tool such as :func:`helm`; skip the test if it is not available, or fail if it is required.
 
     Args:
         tool: Finds or fetches the tool.
-        fetched: False for a tool that only the machine's owner can install, which no test may demand.
+        fetched: False for a tool that only the machine's owner can install, which tests must not require.
     """
     try:
         return tool()
@@ -164,7 +164,7 @@ def _class_path(version: str) -> Path:
     name = f"kafka-{version}-{hashlib.sha256(_KAFKA_POMS[version].encode()).hexdigest()[:12]}.jars"
     kept = TOOLS_DIR / name
     if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
-        kept.unlink(missing_ok=True)  # the checkout was moved, or somebody tidied up
+        kept.unlink(missing_ok=True)  # the checkout was moved, or files were removed
     return _built(name, partial(_fetch_kafka, version))
 
 
@@ -172,7 +172,7 @@ def kafka_archive() -> Path:
     """Have Java archive the classes that Kafka's programs load in ZooKeeper mode; return the archive.
 
     Raises:
-        ToolMissingError: No Kafka, or no Java that can.
+        ToolMissingError: No Kafka, or no suitable Java.
     """
     return _archive_kafka(kafka_class_path())
 
@@ -181,7 +181,7 @@ def kraft_archive() -> Path:
     """Have Java archive the classes that Kafka's programs load in KRaft mode; return the archive.
 
     Raises:
-        ToolMissingError: No Kafka, or no Java that can.
+        ToolMissingError: No Kafka, or no suitable Java.
     """
     return _archive_kafka(kraft_class_path())
 
@@ -211,7 +211,7 @@ def spark_classes() -> Path:
     """Have Java archive the classes that Spark loads; return the archive.
 
     Raises:
-        ToolMissingError: No Java, or none that can.
+        ToolMissingError: No Java, or no suitable one.
     """
     return _built(classes.name(), _archive_spark)
 
@@ -374,7 +374,7 @@ def _maven() -> str:
 
 
 def _build_helm(directory: Path) -> Path:
-    # Asked first since it answers at once, where a build without modules would retry for long.
+    # Checked first because it answers immediately, whereas a build without modules would retry for a long time.
     _go(["list", "-m", f"{_HELM_MODULE}@{HELM_VERSION}"], timeout_s=_LOOKUP_S, cwd=directory)
     major, minor = _HELM_KUBERNETES
     defines = {
@@ -410,7 +410,7 @@ def _build_manifestcheck(directory: Path) -> Path:
 
 
 def _built(name: str, build: Callable[[Path], Path]) -> Path:
-    """Return ``.tools/<name>``, built first where it is not there; runs at the same time wait for each other."""
+    """Return ``.tools/<name>``, built first if it does not exist; concurrent runs wait for each other."""
     target = TOOLS_DIR / name
     if target.is_file():
         return target
@@ -431,7 +431,7 @@ def _go(arguments: Sequence[str], *, timeout_s: float, cwd: Path, environment: M
 
 
 def _run(command: Sequence[str], *, timeout_s: float, cwd: Path, environment: Mapping[str, str] | None = None) -> None:
-    # Builds share the machine with what else runs on it.
+    # Builds share the machine with other processes.
     nice = shutil.which("nice")
     what = f"`{Path(command[0]).name} {command[1]}`"
     try:
@@ -447,14 +447,14 @@ def _run(command: Sequence[str], *, timeout_s: float, cwd: Path, environment: Ma
     except subprocess.TimeoutExpired as error:
         raise ToolMissingError(f"{what} took more than {timeout_s:g} seconds") from error
     if done.returncode != 0:
-        # Go says what is wrong on one, Maven on the other.
+        # Go reports errors on one, Maven on the other.
         last = "\n".join((done.stderr + done.stdout).strip().splitlines()[-10:])
         raise ToolMissingError(f"{what} failed, which it does without network: {last}")
 
 
 def main() -> None:
-    """Get all tools; those that can't be had are said so, and are no error."""
-    # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
+    """Get all tools; those that are not available are reported, and are not an error."""
+    # SIGTERM, for example at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
     awaited = (*kafka, spark_classes, oidc_provider, typescript, python310, chromium, helm, manifestcheck)

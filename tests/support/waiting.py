@@ -1,4 +1,4 @@
-"""Waiting for what comes about by itself: by time, never by a count of polls."""
+"""Waiting for a condition: limited by time, never by a count of polls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
 
 PATIENCE_S: Final = 120.0
-"""Long after the slowest machine has done it."""
+"""A timeout that even the slowest machine does not reach."""
 _GROWTH: Final = 1.25
 _LONGEST_S: Final = 0.2
-"""Of a pause between two questions. A question may be a request, which takes the service and Postgres some time too."""
+"""Maximum pause between two checks. A check may be a request, which costs the service and Postgres some time too."""
 
 
 async def until(
@@ -27,17 +27,17 @@ async def until(
     refused: type[Exception] | tuple[type[Exception], ...] = (),
     pause_s: float = 0.02,
 ) -> Any:
-    """Ask again and again until the answer is true, and return it.
+    """Call a function repeatedly until its result is true, and return the result.
 
     Args:
         what: A function, plain or async. For a plain one that blocks, see :func:`until_thread`.
-        seconds: How long, at most.
-        why: What to say when it does not come about; if this is a function, what it returns then.
-        refused: Exceptions that mean "not yet"; the last one is raised when it does not come about.
-        pause_s: Between the first two questions; each pause after that is longer by a quarter, up to 0.2 seconds.
+        seconds: The timeout.
+        why: The message if the condition is not met, or a function that returns it.
+        refused: Exceptions that mean "not yet"; the last one is raised if the condition is not met.
+        pause_s: The pause between the first two checks; each later pause is longer by a quarter, up to 0.2 seconds.
 
     Raises:
-        AssertionError: It did not come about.
+        AssertionError: The condition was not met.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -66,7 +66,7 @@ async def until_warned(client: ConfplaneClient, text: str) -> None:
 
 
 async def until_thread(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: object = "") -> Any:
-    """Like :func:`until`, for a question that blocks: asked in a thread, since the loop may have a proxy to run."""
+    """Like :func:`until`, for a function that blocks: called in a thread, because the loop may have to run a proxy."""
     return await until(lambda: asyncio.to_thread(what), seconds, why=why, pause_s=0.05)
 
 

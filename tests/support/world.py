@@ -32,7 +32,7 @@ RECORDING: Final = {
 
 
 class World:
-    """Starts services in processes of their own and replicas in this process, all on the same stores.
+    """Starts services in their own processes and replicas in this process, all on the same stores.
 
     Replicas run until the block ends.
 
@@ -66,7 +66,7 @@ class World:
         await self.stop_replicas()
 
     async def replica(self, *, leads: bool = True, **cluster: Any) -> Replica:
-        """Start a replica; one that leads believes so, whatever the other replicas believe."""
+        """Start a replica; one that leads believes so, regardless of other replicas."""
         replica = Replica(self.chroot, self.database, self.directory, **cluster)
         self._replicas.append(replica)
         return await replica.start(leads=leads)
@@ -120,7 +120,7 @@ class World:
             module=module,
         )
         try:
-            # In threads: the loop has the proxy to run.
+            # In threads, because the loop must run the proxy.
             await asyncio.to_thread(service.start, wait_ready=ready)
             yield service
         finally:

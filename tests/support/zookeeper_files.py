@@ -1,7 +1,7 @@
-"""Znodes written as a snapshot of ZooKeeper's own, from which a server starts: any zxids and versions, and many at once.
+"""Znodes written as a ZooKeeper snapshot, from which a server starts: many znodes with any zxids and versions.
 
-The format is that of ``FileSnap``: a header, the sessions, the ACLs, the nodes from the root on, each behind its parent,
-and a checksum of all of it.
+The format is that of ``FileSnap``: a header, the sessions, the ACLs, the nodes from the root on, each after its parent,
+and a checksum over everything.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ FAMILIES: Final = (
     service.routes,
     docs_page.routes,
 )
-"""The routes of all families, the busiest first: the router tries one route after the other."""
+"""The routes of all families, the busiest first, because the router tries them in order."""
 
 
 def create_api(
@@ -85,7 +85,8 @@ def create_api(
         services: The services that the handlers use.
         authenticator: Authenticates requests.
         max_body_bytes: Largest request body.
-        deadline_ms: Time of a request in milliseconds, after which it is answered with the known state.
+        deadline_ms: Time limit of a request in milliseconds. A request that reaches it is answered with the known
+            state.
         traffic: Counts the requests.
         options: Optional parts of the middleware.
         lifespan: Starts and stops the stores.
@@ -114,7 +115,7 @@ def specification() -> dict[str, Any]:
 
 
 class _Api(FastAPI):
-    """FastAPI's application with what requests need; its ``state`` costs several times as much as an attribute."""
+    """FastAPI's application with the parts that requests need as attributes: ``state`` costs several times as much."""
 
     services: Services
     max_body_bytes: int

@@ -36,8 +36,8 @@ async def read_status(call: Call, cluster_facet: ClusterFacet, nodes: Sequence[N
 async def wait_for_status(call: Call, written: Iterable[tuple[ClusterFacet, EditResult]]) -> dict[str, dict[str, Any]]:
     """Wait until the results of a write are applied, if the request asks for it.
 
-    The write is already committed, so this never fails: a caller with too many waits, or whose credential ends during
-    the wait, gets its response at once.
+    The write is already committed, so this never fails: a caller that has too many waits, or whose credential expires
+    during the wait, gets its response immediately.
 
     Returns:
         The member ``applied`` by entity id, of the results that are applied to a Kafka cluster.

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_ANSWER: Final = 128 * 1024 * 1024
-"""Bytes of a describe of named entities: each may be described at its largest, and as often as it is named."""
+"""Maximum bytes of a describe of named entities.
+
+Each may have its largest size, and is described as often as it is named.
+"""
 
 
 def checked_size(size: int, rendered: bytes) -> int:
@@ -90,7 +93,7 @@ async def alter(
 
 
 def alter_response(call: Call, results: Sequence[EntryResult], members: Mapping[str, Any]) -> Response:
-    """Answer an alter as :func:`change_response`, with the throttle time, the number of failures and these members."""
+    """Answer an alter like :func:`change_response`, with throttle time, number of failures and these members."""
     errors = [result.error for result in results]
     failed = sum(error is not None for error in errors)
     body = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, **members}
@@ -100,12 +103,12 @@ def alter_response(call: Call, results: Sequence[EntryResult], members: Mapping[
 def change_response(
     request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EntryResult]
 ) -> Response:
-    """Answer an alter as :func:`multi_status_response`, with its latest revision, and its change id if it has one.
+    """Answer an alter like :func:`multi_status_response`, with its latest revision, and its change id if it has one.
 
     Args:
         request: The request.
         body: The answer, with all results.
-        errors: The error of each result, None where it is good.
+        errors: The error of each result, None if it succeeded.
         results: The results of the entries that were run.
     """
     revision = max((result.revision or 0 for result in results), default=0)
@@ -122,13 +125,13 @@ def multi_status_response(
     headers: Mapping[str, str] | None = None,
     revision: int | None = None,
 ) -> Response:
-    """Answer 200 when all results are good, 207 when some are, and else the problem of the first, the results inside.
+    """Answer 200 if all results succeeded, 207 if some did, and otherwise the problem of the first with all results.
 
     Args:
         request: The request.
         body: The answer, with all results.
-        errors: The error of each result, None where it is good.
-        headers: More headers, where any result is good.
+        errors: The error of each result, None if it succeeded.
+        headers: More headers, if any result succeeded.
         revision: The revision of a write.
     """
     first = offender(errors)
@@ -148,7 +151,7 @@ def error_members(error: ConfplaneError | None) -> dict[str, Any]:
 
 
 def failure_members(error: ConfplaneError) -> dict[str, Any]:
-    """Return the members that only a failed result of an alter has: a retry's prospects, and the outcome."""
+    """Return the members that only a failed result of an alter has: the outcome, and if a retry may succeed."""
     return {"retriable": error.retriable, "outcome": None if error.outcome is None else error.outcome.value}
 
 

@@ -24,7 +24,7 @@ REQUEST_HEADERS: Final = (
     "Confplane-Reason",
     "Confplane-Wait-Applied",
 )
-"""The headers that pages may send. Each by its name: browsers take ``*`` for all headers but Authorization."""
+"""The headers that pages may send. Each is named, because browsers do not apply ``*`` to Authorization."""
 ANSWER_HEADERS: Final = (
     "ETag",
     "Location",
@@ -40,9 +40,9 @@ ANSWER_HEADERS: Final = (
     "Confplane-Stale-Ms",
     "Confplane-Token-Expires",
 )
-"""The headers that pages may read, besides those that they always may."""
+"""The headers that pages may read, in addition to those that browsers always allow."""
 _MAX_AGE_S: Final = 600
-"""Seconds for which a browser may keep the answer to a preflight: ten minutes, so that a removed origin ends soon."""
+"""Seconds for which a browser may cache a preflight: ten minutes, so that removing an origin takes effect soon."""
 _VARY: Final = (b"vary", b"Origin")
 Headers = list[tuple[bytes, bytes]]
 

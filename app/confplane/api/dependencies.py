@@ -54,7 +54,7 @@ _RECHECK_S = 0.5
 
 
 class Metrics(Protocol):
-    """The metrics of this process, in a form that is scraped."""
+    """The metrics of this process, in the formats that Prometheus scrapes."""
 
     def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
         """Return the metrics and their content type, in OpenMetrics or in Prometheus' text format."""
@@ -83,13 +83,13 @@ class Services:
     resource: ProtectedResource | None
     """The OAuth description of this service for clients without a token. None without a public URL."""
     recorders: Mapping[str, Recorder]
-    """The recorders by cluster, of the clusters whose settings turn them on."""
+    """The recorders by cluster, for clusters whose settings enable them."""
     refreshers: Mapping[str, Refresher]
-    """The refreshers of Kafka clusters without ZooKeeper, by cluster. Only of clusters whose settings name brokers."""
+    """The refreshers of Kafka clusters without ZooKeeper, by cluster. Only for clusters whose settings name brokers."""
     apply_waiters: Mapping[str, ApplyWaiter]
     """The apply waiters of all clusters, by cluster."""
     drifts: Mapping[str, DriftService]
-    """The drift services, of the same clusters as the refreshers."""
+    """The drift services, for the same clusters as the refreshers."""
 
 
 def services_of(request: Request) -> Services:
@@ -166,11 +166,11 @@ class ServiceCall:
 
     @property
     def caller(self) -> Caller:
-        """The caller, as changes know callers."""
+        """The caller, in the form that changes store."""
         return Caller(self.access, self.request.scope[REQUEST_CONTEXT].deadline, self.reason, self.ticket)
 
     def charge(self, kind: LimitClass, units: int) -> None:
-        """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
+        """Charge the caller's limit for work beyond the request itself: entries of an alter, items of a response."""
         allowance: Allowance | None = self.request.scope[REQUEST_CONTEXT].allowance
         if allowance is not None:
             allowance.charge(kind, units)
@@ -191,11 +191,11 @@ class Call(ServiceCall):
 
     @property
     def caller(self) -> Caller:
-        """The caller, as changes know callers."""
+        """The caller, in the form that changes store."""
         return Caller(self.access, self.request.scope[REQUEST_CONTEXT].deadline, self.reason, self.ticket, self.run)
 
     def take(self, kind: LimitClass) -> None:
-        """Admit the request in one more class of limits, besides that of its operation.
+        """Count the request against one more class of limits, in addition to that of its operation.
 
         Raises:
             LimitExceededError: The caller's limit is used up.
@@ -205,17 +205,17 @@ class Call(ServiceCall):
             allowance.take(kind)
 
     def throttle_ms(self, kind: LimitClass) -> int:
-        """Return the milliseconds that the caller ought to wait before the next request of a class."""
+        """Return the milliseconds that the caller should wait before the next request of a class."""
         allowance: Allowance | None = self.request.scope[REQUEST_CONTEXT].allowance
         return 0 if allowance is None else allowance.throttle_ms(kind)
 
     @property
     def strong(self) -> bool:
-        """True for a read that asks for strong consistency."""
+        """True if the read asks for strong consistency."""
         return _STRONG in self.request.scope
 
     def cluster_facet(self, name: FacetName) -> ClusterFacet:
-        """Return a facet of the cluster, as the caller may read it."""
+        """Return a facet of the cluster, limited to the entities that the caller may read."""
         return self.cluster.facets[name].visible_to(self.access)
 
 
@@ -276,7 +276,7 @@ async def _await_consistency(
     """Wait for the consistency that a read asks for. Most reads ask for none and do not wait.
 
     Raises:
-        UnavailableError: The revision was not reached by the request's deadline.
+        UnavailableError: The mirror did not reach the revision by the request's deadline.
         InvalidRequestError: The revision is not a decimal number, or the wait is not a number of milliseconds.
         LimitExceededError: Too many requests of the caller are waiting.
         UnauthenticatedError: The caller's token was revoked during the wait.
@@ -338,7 +338,7 @@ PageToken = Annotated[
         json_schema_extra={"pattern": patterns.UUID},
     ),
 ]
-"""The cursor of a list that is ordered by UUIDs; :func:`confplane.api.parsed.page_token` reads it."""
+"""The cursor of a list ordered by UUIDs; :func:`confplane.api.parsed.page_token` reads it."""
 IfNoneMatch = Annotated[
     str | None,
     Header(

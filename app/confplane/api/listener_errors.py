@@ -18,7 +18,7 @@ _METHOD: Final = "other"
 
 
 class ListenerErrorRenderer:
-    """Renders errors of the listener as problems, each with a request id of its own, and counts them.
+    """Renders errors of the listener as problems, each with its own request id, and counts them.
 
     Args:
         traffic: Counts the errors as requests that reached no route.

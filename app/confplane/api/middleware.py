@@ -50,7 +50,7 @@ _PARTS: Final = 5
 _DRAINED_BODIES: Final = 4
 """The drained part of an unread body, in bodies of the largest size."""
 _ANNOUNCED_S: Final = 14 * 86_400
-"""Seconds before the end of an API token from which answers announce it."""
+"""Seconds before the expiry of an API token at which responses begin to announce it."""
 _DRAIN_S: Final = 30.0
 
 
@@ -74,12 +74,12 @@ class RequestMiddleware:
     Args:
         app: The application.
         authenticator: Authenticates requests.
-        clusters: All clusters: every answer of a cluster, errors too, has its headers of consistency.
-        deadline_ms: Time of a request in milliseconds.
+        clusters: All clusters: every response for a cluster, including errors, has its consistency headers.
+        deadline_ms: Time limit of a request in milliseconds.
         max_body_bytes: Largest request body.
         open_paths: Paths that need no token.
-        readiness: Once the process is stopping, every answer asks the client to close its connection, so that no
-            request is under way on any connection when the process closes it.
+        readiness: Once the process is stopping, every response asks the client to close its connection, so that no
+            request is in progress on a connection when the process closes it.
         traffic: Counts the requests.
         options: Limits, origins and other optional parts.
     """
@@ -165,10 +165,10 @@ class RequestMiddleware:
         return None
 
     def _check_repeated(self, scope: Scope) -> None:
-        """Refuse a second Authorization, and a second user to act for: neither of two is chosen.
+        """Refuse a second Authorization header, and a second user to act for, instead of choosing one of two.
 
         Raises:
-            InvalidRequestError: There is a second one.
+            InvalidRequestError: A header appears twice.
         """
         names = [name for name, _ in scope["headers"]]
         if names.count(_AUTHORIZATION) > 1:
@@ -233,10 +233,10 @@ def _source(scope: Scope) -> str:
 
 
 class _BodyDrain:
-    """A request's body, and the answer to it, which must reach a client that is still sending.
+    """Drains a request's body, so that the response reaches a client that is still sending.
 
-    Closing a connection while the client sends would reset it, and the answer could be lost. So the whole answer is
-    sent, and its end waits for the end of the body, within bounds.
+    Closing a connection while the client sends would reset it, and the response could be lost. So the response is sent,
+    but it is completed only after the body has ended, within bounds.
     """
 
     def __init__(self, receive: Receive, send: Send, most: int) -> None:
@@ -269,7 +269,7 @@ class _BodyDrain:
 
 @lru_cache(maxsize=4096)
 def _expiry(ends_at: float) -> tuple[bytes, bytes]:
-    """Return the header by which an API token's holder learns in time of its end, given in seconds of Unix time."""
+    """Return the header that announces the expiry of an API token, which is given in Unix seconds."""
     return b"confplane-token-expires", rfc3339(datetime.fromtimestamp(ends_at, UTC)).encode()
 
 
@@ -277,7 +277,7 @@ def _check_path(scope: Scope) -> None:
     """Refuse an encoded slash: decoded, it would make the path of another operation.
 
     Raises:
-        NotFoundError: There is one before the entity id.
+        NotFoundError: The path has one before the entity id.
     """
     raw: bytes = scope["raw_path"]
     parts = raw.removeprefix(scope.get("root_path", "").encode()).split(b"/", _PARTS)[:_PARTS]

@@ -1,8 +1,8 @@
 """The forms of requests and answers that operations have in common, camelCase as Kafka's own JSON of its RPCs.
 
-Request models are strict and refuse unknown members. Some rules belong to Kafka's entities and keys, which the domain
-checks with Kafka's codes and texts; the models take such values in and only their JSON schemas state the rule. Answers
-are built as plain dicts; their models describe them for the specification, and the tests hold every answer against it.
+Request models are strict and refuse unknown members. The domain checks the rules of Kafka's entities and keys, with
+Kafka's codes and texts. The models accept such values, and only their JSON schemas state the rule. Responses are built
+as plain dicts. Their models describe them for the specification, and the tests check every response against it.
 """
 
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
@@ -38,7 +38,7 @@ Number = StrictInt | StrictFloat
 Scalar = StrictStr | Number | StrictBool | None
 """A value in a request; a value of the wrong kind is refused by the domain, which shows the right form."""
 Absent = SkipJsonSchema[None]
-"""In a union: the member may be left out, and null is never answered."""
+"""In a union: the member may be absent, and is never null in a response."""
 
 Revision = Annotated[
     str, Field(pattern=patterns.REVISION, description="A zxid as a decimal string", examples=["8589934635"])
@@ -78,9 +78,10 @@ TEXT_OR_NULL: dict[str, Any] = {"anyOf": [TEXT, NULL]}
 
 
 def any_of(*forms: dict[str, Any]) -> dict[str, Any]:
-    """Describe a body that has one of these forms, besides all that is said of its members.
+    """Describe a body that has one of these forms, in addition to the description of its members.
 
-    Generators of clients take an ``anyOf`` beside ``properties`` for more whole bodies, unless an ``allOf`` is around.
+    Client generators treat an ``anyOf`` next to ``properties`` as further complete bodies, unless an ``allOf`` encloses
+    it.
     """
     return {"allOf": [{"anyOf": list(forms)}]}
 
@@ -89,7 +90,7 @@ NAMED: dict[str, Any] = any_of(
     {"properties": {"id": TEXT}, "required": ["id"]},
     {"properties": {"entity": {"type": "object", "additionalProperties": True}}, "required": ["entity"]},
 )
-"""Of a body that names its entity."""
+"""Schema of a body that names its entity."""
 
 
 class RequestModel(BaseModel):
@@ -98,7 +99,7 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, validate_by_name=False)
 
     polled: ClassVar[bool] = False
-    """Mark of a body that clients send again and again: short bodies of this model are kept as parsed."""
+    """True for a body that clients send repeatedly: short bodies of this model are cached after parsing."""
 
 
 class AnswerModel(BaseModel):
@@ -110,7 +111,7 @@ class AnswerModel(BaseModel):
 def form(model: type[BaseModel], name: str, doc: str | None = None, **members: Any) -> Any:
     """Return a model of this name, which the specification shows, with more members than ``model`` has.
 
-    Without a text of its own it has that of the generic class which ``model`` is of.
+    If no text is given, it has that of the generic class of ``model``.
     """
     made = model.__pydantic_generic_metadata__["origin"] or model
     fields: dict[str, Any] = {member: (kind, ...) for member, kind in members.items()}
@@ -118,7 +119,7 @@ def form(model: type[BaseModel], name: str, doc: str | None = None, **members: A
 
 
 def problem_with(answer: type[BaseModel], name: str, doc: str) -> Any:
-    """Return the form of a problem that has the members of an answer besides its own."""
+    """Return the form of a problem that has the members of an answer in addition to its own."""
     members: dict[str, Any] = {
         member: (field.rebuild_annotation() | Absent, None) for member, field in answer.model_fields.items()
     }

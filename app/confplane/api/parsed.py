@@ -1,4 +1,4 @@
-"""Texts of parameters and bodies that stand for times and ids."""
+"""Parsing of times and ids in parameters and bodies."""
 
 import re
 from datetime import UTC, datetime
@@ -27,12 +27,12 @@ def wait_applied(text: str) -> float:
 
 
 def moment(text: str | None, pointer: str) -> datetime | None:
-    """Read a time, or none, as :func:`time` does."""
+    """Read an optional time, as :func:`time` does."""
     return None if text is None else time(text, pointer)
 
 
 def time(text: str, pointer: str) -> datetime:
-    """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339.
+    """Read a time. Pydantic is not used because it accepts numbers and other forms that are not RFC 3339.
 
     Raises:
         InvalidRequestError: The text is not a time, or has no offset.
@@ -50,7 +50,7 @@ def time(text: str, pointer: str) -> datetime:
 
 
 def revision_or_time(text: str, pointer: str) -> int | datetime:
-    """Read a moment: a revision when it is all digits, or else a time.
+    """Read a moment: a revision if the text is all digits, otherwise a time.
 
     Raises:
         InvalidRequestError: The text is neither.
@@ -74,10 +74,10 @@ def page_token(text: str | None) -> UUID | None:
 
 
 def uuid(text: str, name: str) -> UUID:
-    """Read an id or a page token that is a UUID, in its one spelling.
+    """Read an id or a page token that is a UUID in canonical form.
 
     Raises:
-        InvalidRequestError: The text is not a UUID in this spelling.
+        InvalidRequestError: The text is not a UUID in canonical form.
     """
     try:
         found = UUID(text)

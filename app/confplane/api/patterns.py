@@ -22,7 +22,7 @@ ETAGS: Final = f"^([ \\t]*\\*[ \\t]*|{_GIVEN}(,{_GIVEN})*)$"
 NAME: Final = "^(?!\\.{1,2}$)[^\\u0000]+$"
 """A name that a znode can carry."""
 
-# The one spelling of a byte in an id: itself where Kafka's sanitizing keeps it, else ``~HH``; no NUL, valid UTF-8.
+# The canonical spelling of a byte in an id: itself if Kafka's sanitizing keeps it, else ``~HH``; no NUL, valid UTF-8.
 _TAIL: Final = "~[89AB][0-9A-F]"
 _CHARACTER: Final = "|".join(
     (
@@ -50,7 +50,7 @@ _ANY: Final = (
     f"{_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|ip(={_ID_NAME})?|{_TOPIC}|{_BROKER}|(group|client-metrics)(={_ID_NAME})?"
 )
 ANY_ID: Final = f"^({_ANY})$"
-"""Ids of all entities, in any facet or none."""
+"""Ids of all entities, with or without a facet."""
 AUDITED_ID: Final = f"^({_ANY}|cluster)$"
 """Ids of everything with changes in the trail."""
 ROLLUP_ID: Final = f"^({_ANY})?$"

@@ -47,7 +47,7 @@ class FindingsError(errors.InvalidRequestError):
     def __init__(self, found: Sequence[Any], sent: Any = None) -> None:
         rules: dict[str, list[str]] = {}
         for item in found[:SHOWN]:
-            # A value that may have one of several types has a finding for each of them.
+            # A value that may have one of several types has a finding for each type.
             rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
         self.parts = [
             {"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()
@@ -177,9 +177,9 @@ def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
 
 
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
-    """Render an error as the answer to a request; ``members`` are added to its body."""
+    """Render an error as the response to a request; ``members`` are added to its body."""
     request_id = request.scope[REQUEST_CONTEXT].request_id
-    # The path as sent: a decoded one may be no URI reference.
+    # The path as sent: a decoded path may not be a valid URI reference.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members
     headers: dict[str, str] = {}
@@ -199,7 +199,7 @@ class _HttpError(ConfplaneError):
 
 
 def install(app: FastAPI) -> None:
-    """Make an application answer with problems where no route is reached: for unknown paths, and for other methods."""
+    """Make an application answer with problems if no route matches, for unknown paths and unsupported methods."""
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
@@ -224,7 +224,7 @@ def install(app: FastAPI) -> None:
 
 
 def _methods(app: FastAPI, request: Request) -> set[str]:
-    """Return the methods that a request's path has."""
+    """Return the methods that a request's path supports."""
     return {
         method
         for route in app.routes
@@ -234,7 +234,7 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
 
 
 def internal(request: Request, error: Exception) -> Response:
-    """Render a bug: the log has all of it, the answer only the request id to find it by."""
+    """Render a bug: the log has all details, the response only the request id by which they can be found."""
     logger.error("unhandled error for request %s", request.scope[REQUEST_CONTEXT].request_id, exc_info=error)
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
 
@@ -248,7 +248,7 @@ def _pointer(loc: Sequence[str | int], sent: Any, *, missing: bool) -> str:
         try:
             place = place[part]
         except (LookupError, TypeError):
-            # An absent member, or no place at all but the name of a type that might stand here.
+            # An absent member, or the name of a possible type instead of a place.
             return pointer + step(part) if missing else pointer
         pointer += step(part)
     return pointer

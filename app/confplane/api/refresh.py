@@ -95,5 +95,5 @@ async def _refresh_observed(
     if entity_types:
         times.append(await refresher.refresh_types(entity_types, deadline))
     call.observed_at = min((each for each in times if each is not None), default=None)
-    # Another process may have written what the refresh found.
+    # Another process may have written the values that the refresh found.
     await call.cluster.store.catch_up(deadline)

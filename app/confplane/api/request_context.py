@@ -1,4 +1,4 @@
-"""The request context: facts that the middleware found out about a request, for all layers after it."""
+"""The request context: facts that the middleware determined about a request, for all later layers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ REQUEST_CONTEXT: Final = "confplane.request_context"
 
 @dataclass(eq=False, slots=True)
 class RequestContext:
-    """Facts that the middleware found out about a request.
+    """Facts that the middleware determined about a request.
 
     They are stored under one key of the scope. The scope is a dict close to the size at which it is resized, so one key
     per field would make every request pay for a resize.
     """
 
     headers: Mapping[bytes, bytes]
-    """By name, the last value of a repeated one; Starlette searches the whole list."""
+    """Headers by name, with the last value of a repeated one. Starlette would search the whole list."""
     request_id: str
     deadline: float
-    """The end of the time for the answer, by ``time.monotonic()``."""
+    """Deadline of the response, by ``time.monotonic()``."""
     access: Access | None = None
     """The access of the caller. None if the request needs no access."""
     allowance: Allowance | None = None

@@ -1,4 +1,4 @@
-"""This service as an OAuth 2.0 protected resource: tells a client without a token where to get one.
+"""This service as an OAuth 2.0 protected resource: it informs a client without a token where to get one.
 
 Source: RFC 9728.
 """
@@ -26,7 +26,7 @@ class ProtectedResource:
         return f'Bearer realm="confplane", resource_metadata="{self.url}{PATH}"'
 
     def metadata(self) -> dict[str, Any]:
-        """Return the description as JSON; a member without values is left out, as the RFC asks for."""
+        """Return the description as JSON; a member without values is omitted, as the RFC requires."""
         servers = {"authorization_servers": list(self.issuers)} if self.issuers else {}
         return {
             "resource": self.url,

@@ -1,4 +1,4 @@
-"""JSON answers and their common headers."""
+"""JSON responses and their common headers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _INT64: Final = 2**63
 CLUSTER: Final = "confplane.cluster"
-"""Key of the scope with a request's cluster, for the headers of every answer."""
+"""Key of the scope with a request's cluster, for the headers of every response."""
 _BODILESS: Final = frozenset({204, 304})
-"""Statuses of answers that never have a body, nor its length."""
+"""Statuses of responses that have neither a body nor a Content-Length."""
 CHALLENGE: Final = "confplane.challenge"
-"""Key of the scope with the header WWW-Authenticate of a refusal; absent where it is the plain one."""
+"""Key of the scope with the header WWW-Authenticate of a refusal; absent if the plain one applies."""
 JSON: Final = (b"content-type", b"application/json")
-"""The header of a JSON answer."""
+"""The header of a JSON response."""
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -46,12 +46,12 @@ def json_response(
     """Render an answer.
 
     Args:
-        request: The request; a cluster in its scope gives the headers of consistency.
+        request: The request; if its scope has a cluster, the response has consistency headers.
         body: Anything that orjson renders.
         status: HTTP status.
         headers: More headers.
         media_type: Content type.
-        revision: The revision of a write, where it is later than the mirror's.
+        revision: The revision of a write, if it is later than the mirror's.
     """
     cluster: Cluster | None = request.scope.get(CLUSTER)
     sent = [] if cluster is None else consistency_headers(cluster.store, revision)
@@ -60,21 +60,21 @@ def json_response(
 
 
 def unchanged(request: Request, etag: str) -> Response:
-    """Answer 304, with the headers of consistency where the request is to a cluster."""
+    """Answer 304, with the consistency headers if the request is for a cluster."""
     cluster: Cluster | None = request.scope.get(CLUSTER)
     sent = [] if cluster is None else consistency_headers(cluster.store)
     return PreparedResponse(b"", [(b"etag", etag.encode()), *sent], status=304)
 
 
 def json_bytes(cluster: Cluster, body: bytes) -> Response:
-    """Answer 200 with rendered JSON, with the headers of consistency."""
+    """Answer 200 with rendered JSON and the consistency headers."""
     return PreparedResponse(body, [*consistency_headers(cluster.store), JSON])
 
 
 class PreparedResponse(Response):
-    """A response made of finished parts: Starlette's constructor costs half as much as a whole polled read.
+    """A response made of finished parts, because Starlette's constructor costs half as much as a whole polled read.
 
-    ``headers`` are names in lower case and values, a list that is the response's own from now on.
+    ``headers`` is a list of pairs, with names in lower case. The response owns and may change the list.
     """
 
     def __init__(self, body: bytes, headers: Headers, *, status: int = 200) -> None:
@@ -87,15 +87,16 @@ class PreparedResponse(Response):
 
 
 def encoded(headers: Mapping[str, str]) -> Headers:
-    """Return headers, with values in latin-1, as a response takes them."""
+    """Return headers in the form of a response, with values in latin-1."""
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
 def consistency_headers(store: ClusterStore, revision: int | None = None) -> Headers:
-    """Return the revision of an answer, its greatest staleness, and the revision that is applied, as headers."""
+    """Return the revision of a response, its maximum staleness, and the applied revision, as headers."""
     freshness = store.freshness()
     if freshness is None:
-        # Before its first load a process can still answer for an earlier request with the same Idempotency-Key.
+        # Before its first load, a process can still replay the response to an earlier request with the same
+        # Idempotency-Key.
         return [] if revision is None else [(b"confplane-revision", b"%d" % revision)]
     at, stale_ms = freshness
     headers = [(b"confplane-revision", b"%d" % (at if revision is None else max(at, revision)))]
@@ -117,12 +118,12 @@ def number(value: JsonValue) -> Any:
 
 
 def page_response(request: Request, items: Sequence[Any], cursor: UUID | str | None) -> Response:
-    """Answer a page of a list; ``cursor`` leads to the next page, None at the end."""
+    """Answer with a page of a list; ``cursor`` leads to the next page and is None at the end."""
     return json_response(request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
 
 
 def reverts(intent: Intent) -> list[str] | None:
-    """Return the ids of the changes that a change reverts; None for any other change."""
+    """Return the ids of the changes that a change reverts, or None if it is not a revert."""
     return [str(change_id) for change_id in intent.reverts] or None
 
 

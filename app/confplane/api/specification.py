@@ -1,7 +1,7 @@
 """The OpenAPI specification: FastAPI's, made exact.
 
-FastAPI describes optional parameters as nullable, has its own form of validation errors, and knows neither problems nor
-the headers of answers. Parts that many operations share are kept once, in the components.
+FastAPI describes optional parameters as nullable, has its own form of validation errors, and describes neither problems
+nor response headers. Parts that many operations share are defined once, in the components.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _PARAMETERS: Final = {
 _UNUSED_MODELS: Final = frozenset(
     {
         *("HTTPValidationError", "ValidationError"),
-        *("Operation", "PatternType", "Permission", "ResourceType", "Role"),  # their values stand where they are used
+        *("Operation", "PatternType", "Permission", "ResourceType", "Role"),  # their values are where they are used
     }
 )
 
@@ -161,9 +161,7 @@ def build(api: FastAPI) -> dict[str, Any]:
             _complete(spec["paths"][route.path_format][method.lower()], route, components)
     for kind in ("parameters", "responses"):
         components[kind] = dict(sorted(components[kind].items()))
-    plain: dict[str, Any] = json.loads(
-        json.dumps(spec)
-    )  # no object stands in two places, so that YAML needs no anchors
+    plain: dict[str, Any] = json.loads(json.dumps(spec))  # no object appears twice, so that YAML needs no anchors
     return plain
 
 
@@ -211,7 +209,7 @@ def _complete(described: dict[str, Any], route: StrictRoute, components: dict[st
 
 
 def _problems(route: StrictRoute, parameters: list[dict[str, Any]], body: Any) -> set[int]:
-    """Return the statuses of the problems that an operation may answer."""
+    """Return the statuses of the problems that an operation may return."""
     names = {parameter["name"] for parameter in parameters}
     found = {400, *route.operation.problems}
     if not route.operation.is_open:
@@ -238,7 +236,7 @@ def _problem(route: StrictRoute, status: int) -> dict[str, Any]:
 
 
 def _headers(route: StrictRoute, status: int) -> list[str]:
-    """Return the names of the headers that an answer may carry besides the request id."""
+    """Return the names of the headers that a response may have in addition to the request id."""
     if status == HTTPStatus.UNAUTHORIZED:
         return ["WWW-Authenticate"]
     operation, names = route.operation, list[str]()
@@ -286,7 +284,7 @@ def _shared(parameter: dict[str, Any], route: StrictRoute, shared: dict[str, Any
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema without pydantic's titles for names, and without defaults that stand for an absent member."""
+    """Return a schema without pydantic's titles for names, and without defaults that represent an absent member."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -299,5 +297,5 @@ def _plain(schema: Any) -> Any:
 
 
 def _absent(default: Any, schema: dict[str, Any]) -> bool:
-    """Say whether a default stands for an absent member: null, no text, or fewer items than may be sent."""
+    """Return True if a default represents an absent member: null, empty text, or fewer items than may be sent."""
     return default is None or default == "" or (default == [] and schema.get("minItems", 0) > 0)

@@ -1,4 +1,4 @@
-"""Counts of requests and their answers: by the route reached, never by the path sent."""
+"""Counts of requests and responses, by the matched route and never by the path sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Traffic:
     """Counts the requests of a process.
 
     Attributes:
-        in_flight: Requests that are not answered yet.
+        in_flight: Requests in progress.
     """
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class Traffic:
         Args:
             method: The method as sent.
             route: Starlette's route of the request. None if it reached no route.
-            status: The status of the answer.
-            seconds: Seconds from the first byte of the request to the end of the answer.
+            status: The status of the response.
+            seconds: Seconds from the first byte of the request to the end of the response.
         """
         key = (method, UNMATCHED if route is None else route.path, status)
         histogram = self._answered.get(key)

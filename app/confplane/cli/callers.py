@@ -1,4 +1,4 @@
-"""The caller of a change by a command, as the trail names it; and the end of a command."""
+"""The caller of a command's changes, as the trail names it, and the exit code of a command."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def caller(reason: str | None, ticket: str | None = None) -> Caller:
 
 
 def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = False) -> int:
-    """Run a command, print the reason of a failure on standard error, and return the exit code.
+    """Run a command, print the reason for a failure on standard error, and return the exit code.
 
     Args:
         work: The command, which returns its exit code.
-        failure: The result of a refused command, as the start of a sentence: "Not imported".
-        resumable: A failed command may have done a part of its work, and another run does the rest.
+        failure: The start of the error message of a refused command: "Not imported".
+        resumable: True if a failed command may have done part of its work, and another run does the rest.
     """
     try:
         return termination.run(work)

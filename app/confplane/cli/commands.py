@@ -1,8 +1,8 @@
-"""The command ``confplane``: its subcommands, each of a module that is imported when the subcommand is named.
+"""The command ``confplane`` and its subcommands. The module of a subcommand is imported when the subcommand is named.
 
-The base package has httpx, rich and typer alone. Commands over the API run with it; the other commands need the
-extra ``server``. A module of commands imports neither the client nor the service before a command runs, so that help
-is quick and complete without any extra.
+The base package depends only on httpx, rich and typer. Commands over the API run with it; the other commands need the
+extra ``server``. A module of commands imports neither the client nor the service before a command runs, so that help is
+fast and complete without any extra.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Panel(NamedTuple):
 
     title: str
     modules: dict[str, tuple[str, ...]]
-    """Names of subcommands by the module whose ``commands`` has them."""
+    """Names of subcommands by the module that defines them in ``commands``."""
 
 
 _PANELS: Final = (
@@ -87,20 +87,20 @@ _PLACES: Final = {
 
 @cache
 def _commands_of(module: str) -> Any:
-    """Import a module and make its commands, once for all of them: the help of the root shows each."""
+    """Import a module and make all of its commands once: the help of the root shows each of them."""
     return typer.main.get_command(import_module(module).commands)
 
 
 class _Commands(TyperGroup):
-    """Finds a subcommand by its name, and reports unusable settings and absent extras of any subcommand."""
+    """Finds a subcommand by its name, and reports unusable settings and missing extras of any subcommand."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all subcommands; ``ctx`` is of click, of which typer has its own copy."""
+        """Return the names of all subcommands; ``ctx`` is click's context, from typer's own copy of click."""
         del ctx
         return list(_PLACES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a subcommand; None if there is none of this name."""
+        """Import a subcommand. Returns None if no subcommand has this name."""
         del ctx
         if cmd_name not in _PLACES:
             return None
@@ -170,10 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _absent(error: ModuleNotFoundError) -> typer.Exit:
-    """Print the extra that has a module, and return the exit of a failure.
+    """Print the extra that provides a module, and return the exit of a failure.
 
     Raises:
-        ModuleNotFoundError: The module is of this package itself.
+        ModuleNotFoundError: The module belongs to this package.
     """
     if error.name is None or error.name.split(".")[0] == "confplane":
         raise error

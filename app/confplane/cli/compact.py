@@ -1,4 +1,4 @@
-"""``confplane compact``: removal of znodes that hold no config any more."""
+"""``confplane compact``: removal of znodes that no longer hold a config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
-    """Show the znodes to remove, remove them where ``apply``, and return the exit code."""
+    """Show the znodes to remove, remove them if ``apply``, and return the exit code."""
     return callers.run(
         _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not compacted", resumable=True
     )

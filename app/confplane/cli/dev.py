@@ -29,15 +29,15 @@ def run(data_dir: Path, *, port: int, zookeeper_port: int | None, kafka: Sequenc
         data_dir: The directory of all data.
         port: Port of the API on 127.0.0.1; 0 for a free one.
         zookeeper_port: Port of ZooKeeper on 127.0.0.1; None for a free one.
-        kafka: ``host:port`` of brokers of a Kafka cluster to observe; none where empty.
+        kafka: ``host:port`` of brokers of a Kafka cluster to observe; empty for none.
     """
     stack = Stack(data_dir, http_port=port, zookeeper_port=zookeeper_port, kafka=kafka)
 
     def cancel(_signal: int, _frame: FrameType | None) -> None:
-        # Set a flag alone: an exception in the middle of starting a process could lose sight of the process.
+        # Only set a flag: an exception while a process is being started could leave it untracked.
         stack.cancel()
 
-    # A signal that is ignored stays ignored: nohup.
+    # A signal that is already ignored stays ignored (nohup).
     heeded = [
         number for number in _STOP_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
     ]
@@ -66,7 +66,7 @@ def _run(stack: Stack, kafka: Sequence[str]) -> int:
             return 0
         typer.echo(f"confplane dev: {error}", err=True)
         return 1
-    except OSError as error:  # the disk is full, the directory not ours
+    except OSError as error:  # the disk is full, or the directory is not ours
         typer.echo(f"confplane dev: {error}", err=True)
         return 1
     except _StepError as error:
@@ -78,7 +78,7 @@ def _run(stack: Stack, kafka: Sequence[str]) -> int:
 
 
 class _StepError(Exception):
-    """A failed step before the service, whose reason was printed already."""
+    """A step before the service failed, and its reason was already printed."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -106,5 +106,5 @@ def _serve(stack: Stack, kafka: Sequence[str]) -> None:
 
 
 def curl(token_file: Path, url: str) -> str:
-    """Return a command line for a POSIX shell, correct for any characters in the path."""
+    """Return a command line for a POSIX shell, with correct quoting of any path."""
     return f'curl -sS -H "Authorization: Bearer $(cat {shlex.quote(str(token_file))})" {url}/v1/clusters'

@@ -1,4 +1,4 @@
-"""``confplane dev --kraft``: the import of a Kafka cluster into the embedded stack, and a guide to the first steps."""
+"""``confplane dev --kraft``: imports a Kafka cluster into the embedded stack, and prints a guide to the first steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lengths of time in options, such as ``90m``."""
+"""Durations in options, such as ``90m``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _FORM: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 def seconds(text: str) -> int | None:
-    """Read a length such as ``90m``; None for any other text."""
+    """Read a duration such as ``90m``. Returns None for any other text."""
     match = _FORM.fullmatch(text)
     return None if match is None else int(match[1]) * _UNITS[match[2]]

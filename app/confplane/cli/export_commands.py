@@ -1,7 +1,7 @@
 """The subcommand ``export``, and its help. Its imports are made when it runs.
 
-The form ``properties`` is read from ZooKeeper directly: a downgrade needs it while no service runs, and the values that
-brokers ignore are known there alone. All other forms are read over the API.
+The form ``properties`` is read from ZooKeeper directly: a downgrade needs it while no service runs, and only ZooKeeper
+has the values that brokers ignore. All other forms are read over the API.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _HIDDEN = "(hidden)"
 
 
 def run(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
-    """Show the effect of an import, import where ``apply``, and return the exit code."""
+    """Show the effect of an import, import if ``apply``, and return the exit code."""
     return callers.run(_import(settings, cluster, path, apply=apply, overwrite=overwrite), "Not imported")
 
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def move(settings: Settings, cluster: str, target: Tree, *, apply: bool, discard: bool) -> int:
-    """Show the work of a move, move where ``apply``, and return the exit code.
+    """Show the work of a move, move if ``apply``, and return the exit code.
 
     Args:
         settings: The settings, with the cluster.
         cluster: The cluster's name.
         target: The tree of the layout to move to.
         apply: Write.
-        discard: Remove the client configs of the other tree, which nobody reads.
+        discard: Remove the client configs of the other tree, which are not in use.
     """
     return callers.run(
         _LayoutMoveCommand(settings, cluster, target, apply=apply, discard=discard).run(), "Not moved", resumable=True

@@ -27,12 +27,12 @@ def run(settings: Settings) -> int:
 
 
 def upgrade_database(dsn: str, service_role: str, *, traceback: bool = False) -> int:
-    """Migrate, print the reason of a failure on standard error, and return the exit code.
+    """Migrate, print the reason for a failure on standard error, and return the exit code.
 
     Args:
         dsn: The role that owns the tables.
         service_role: The role that is granted the service's rights.
-        traceback: Let errors of the database through.
+        traceback: True to raise errors of the database.
     """
     try:
         upgrade(dsn, service_role, progress=typer.echo)
@@ -42,7 +42,7 @@ def upgrade_database(dsn: str, service_role: str, *, traceback: bool = False) ->
     except Exception as error:
         if traceback:
             raise
-        # The database driver's message: the server is away, the password is wrong, or a right is missing.
+        # The database driver's message: the server is unavailable, the password is wrong, or a right is missing.
         typer.echo(f"Not migrated: {' '.join(str(error).split())} (CONFPLANE_LOG_LEVEL=debug shows more)", err=True)
         return _FAILED
     return 0

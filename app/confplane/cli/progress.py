@@ -1,4 +1,4 @@
-"""The bar of a command that works through a known number of things."""
+"""The progress bar of a command with a known number of steps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def bar(noun: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on standard error, where that is a terminal, and yield the function that counts one more.
+    """Show a bar on standard error if that is a terminal, and yield the function that advances it by one.
 
-    Lines that are printed to a file in the meantime still reach the file.
+    Lines that are printed to a file during this time still reach the file.
     """
     columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""``confplane rollups export``: the history of a cluster, to a lake."""
+"""``confplane rollups export``: exports the history of a cluster to a lake."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class RollupExportOptions:
     master: str | None = None
     full: bool = False
     read_dsn: str | None = None
-    """The standby to read in place of Postgres."""
+    """The standby to read instead of Postgres."""
     max_connections: int | None = None
-    """The most connections to Postgres at a time, six or more."""
+    """Maximum number of concurrent connections to Postgres, six or more."""
 
 
 def read_alterations(without: str, key: Path | None) -> ExportAlterations:
-    """Return the alterations that the options ask for.
+    """Return the alterations that the options specify.
 
     Raises:
-        typer.BadParameter: A column is none that can be left out, or the key is too short.
+        typer.BadParameter: A column can't be omitted, or the key is too short.
     """
     columns = sorted({each.strip() for each in without.split(",")} - {""})
     unknown = [each for each in columns if each not in REMOVABLE]
@@ -71,7 +71,7 @@ def run(settings: Settings, cluster: str, options: RollupExportOptions) -> int:
         with exclusive_export(settings.postgres.dsn, cluster):
             with spark_errors():
                 spark = start_session(settings, options.master)
-            # Znodes are read at once with the moment, or not at all.
+            # Znodes are read together with the moment, or not at all.
             jobs: Sequence[Job] | None = None if "znodes" in options.names else []
             parts = most_parts(options.max_connections, 1)
             with spark_errors(), open_reading(spark, source, jobs=jobs, most_parts=parts) as (reading, stores):

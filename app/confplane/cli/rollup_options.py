@@ -78,7 +78,7 @@ def moment_of(given: str | None) -> datetime | None:
 
 
 def read_yaml(path: Path | None, option: str, form: Callable[[object], _Read]) -> _Read | None:
-    """Read the YAML file of an option; ``form`` raises ValueError for a content that is not valid."""
+    """Read the YAML file of an option; ``form`` raises ValueError if the content is not valid."""
     if path is None:
         return None
     import yaml  # noqa: PLC0415 - most commands read none

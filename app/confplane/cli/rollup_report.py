@@ -97,7 +97,7 @@ async def _result(results: PostgresRollups, name: str, runs: JobRuns, now: datet
 
 
 def _failure(runs: JobRuns) -> str:
-    """Return the end of the last run in words, where it was not complete; empty otherwise."""
+    """Return the outcome of the last run in words if it was not complete, otherwise an empty text."""
     last = runs.latest
     if last is None or last.state not in {RunState.FAILED, RunState.LOST}:
         return ""
@@ -106,7 +106,7 @@ def _failure(runs: JobRuns) -> str:
 
 
 def _rows(results: PostgresRollups, found: RollupRun, loop: asyncio.AbstractEventLoop) -> Iterator[dict[str, Any]]:
-    """Yield all rows of a run; runs in another thread than the loop's."""
+    """Yield all rows of a run. This runs outside the event loop's thread."""
     after: Place | None = None
     while True:
         query = RowQuery(found.id, _PAGE, after=after)

@@ -1,4 +1,4 @@
-"""``confplane rollups run``: runs of rollups on Spark, with a bar of their progress and a table of their results."""
+"""``confplane rollups run``: runs rollups on Spark, with a progress bar and a table of results."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 _MISMATCHED: Final = 4
 _REFRESH_S: Final = 0.25
 _WIDTH: Final = 140
-"""Characters in a line of output that is not to a terminal."""
+"""Line length of output that does not go to a terminal."""
 _OF_POSTGRES: Final = frozenset({*TABLES, "registrations", "other_znodes"})
-"""Frames that are made of rows of Postgres, or may be."""
+"""Frames that are, or may be, read from Postgres."""
 _LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
 
 
@@ -71,7 +71,7 @@ class RollupRunOptions:
     as_of: datetime | None = None
     output: str | None = None
     source: str | None = None
-    """The lake to read in place of the stores."""
+    """The lake to read instead of the stores."""
     read_dsn: str | None = None
     """The standby to read in place of Postgres."""
     max_connections: int | None = None
@@ -83,14 +83,14 @@ class RollupRunOptions:
     usage: str | None = None
     """The path of measurements, or of queries for Prometheus."""
     fails_on_mismatch: bool = False
-    """Return an exit code of its own where ``integrity`` finds mismatches that stay."""
+    """Return a separate exit code if ``integrity`` finds mismatches that are not pending."""
     archives_classes: bool = True
-    """Keep and use a class-data archive of Java where the cluster is small."""
+    """Keep and use a class-data archive of Java if the cluster is small."""
 
 
 @dataclass(frozen=True, slots=True)
 class _JobResult:
-    """The result of one job: a finished run, or the reason why there is none."""
+    """The result of one job: a finished run, or the reason why it failed."""
 
     name: str
     finished: FinishedRun | None = None
@@ -109,7 +109,7 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
         other = None if options.other is None else _side(settings, options.other, cluster)
         # Checked before Java is started: no job can run without it.
         RollupRuns(primary.get_secret_value(), cluster).current(options.names[0])
-        # The size of measurements, and of a lake, is not known before Spark is there.
+        # The size of measurements, and of a lake, is not known before Spark has started.
         small = (options.source, options.usage) == (None, None) and is_small(
             source, jobs, has_past=options.as_of is not None
         )
@@ -147,7 +147,7 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
 
 
 def _mismatches(settings: Settings, cluster: str, ended: Sequence[_JobResult]) -> int:
-    """Return the number of mismatches that integrity found, without those that are pending, after naming it."""
+    """Print and return the number of mismatches that integrity found, except pending ones."""
     runs = RollupRuns(settings.postgres.dsn.get_secret_value(), cluster)
     found = (each.finished for each in ended if each.name == integrity.JOB.name)
     mismatches = sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
@@ -207,7 +207,7 @@ def _reading(
 
 
 def origin(settings: Settings, cluster: str, read_dsn: str | None) -> Origin:
-    """Return the stores that a command reads: the settings', or a standby in place of their Postgres.
+    """Return the stores that a command reads: those of the settings, or a standby instead of their Postgres.
 
     Raises:
         NotFoundError: The settings have no such cluster.
@@ -218,23 +218,23 @@ def origin(settings: Settings, cluster: str, read_dsn: str | None) -> Origin:
 
 
 def most_parts(max_connections: int | None, kinds: int) -> int | None:
-    """Return the most tasks that may read, or write, rows of one kind at a time; None for any number.
+    """Return the maximum number of tasks that may read or write rows of one kind concurrently; None for no limit.
 
     Args:
-        max_connections: The most connections to Postgres. A command has three besides those of its tasks: the
-            reading's, the lock's, and a short one.
-        kinds: The number of kinds of rows that tasks read at a time.
+        max_connections: The maximum number of connections to Postgres. A command needs three in addition to those of
+            its tasks: for the reading, for the lock, and a short one.
+        kinds: The number of kinds of rows that tasks read concurrently.
     """
     return None if max_connections is None else (max_connections - 3) // kinds
 
 
 def kinds_read(jobs: Sequence[Job]) -> int:
-    """Return the most kinds of rows of Postgres that tasks of one job read at a time: frames, and the run before."""
+    """Return how many kinds of Postgres rows the tasks of one job read concurrently: frames, and the previous run."""
     return max(len(_OF_POSTGRES & {*job.inputs}) + (job.incremental or job.fold is not None) for job in jobs) or 1
 
 
 def _archive(options: RollupRunOptions) -> ClassArchive | None:
-    """Return the class-data archive for the Java of a small cluster's run; None if there is to be none."""
+    """Return the class-data archive for the Java of a small cluster's run, or None if none is wanted."""
     is_ours = not submitted() and not is_running()
     if not (options.archives_classes and is_ours and _is_local(options.master)) or names_archive():
         return None
@@ -243,7 +243,7 @@ def _archive(options: RollupRunOptions) -> ClassArchive | None:
 
 @contextmanager
 def _save_archive(archive: ClassArchive | None, spark: Any) -> Iterator[None]:
-    """Keep the classes that Java loads for a block, and say so where that takes time."""
+    """Archive the classes that Java loads during a block, and print a message if that takes time."""
     if archive is None or archive.is_made:
         yield
         return
@@ -259,12 +259,12 @@ def _is_local(master: str | None) -> bool:
 def start_session(
     settings: Settings, master: str | None, *, small: bool = False, archive: ClassArchive | None = None
 ) -> Any:
-    """Return the Spark session of a command; that of spark-submit where there is one.
+    """Return the Spark session of a command, or that of spark-submit if there is one.
 
     Args:
         settings: The service's.
         master: As of :func:`session`.
-        small: The cluster is small (rollups/small_clusters.py), which counts where Spark runs on this machine alone.
+        small: The cluster is small (rollups/small_clusters.py), which matters only if Spark runs on this machine alone.
         archive: The class-data archive of a small cluster's Java; None for none.
 
     Raises:
@@ -308,7 +308,7 @@ def _run_all(
             except NotInReadingError as error:
                 ended.append(_JobResult(name, why_not=str(error), is_refused=True))
             except UnavailableError as error:
-                # Every other job would meet the same.
+                # Every other job would fail in the same way.
                 ended += [_JobResult(each, why_not=reason(error)) for each in options.names[number - 1 :]]
                 break
             except (ConfplaneError, SparkFailedError) as error:
@@ -320,7 +320,7 @@ def _run_all(
 
 @contextmanager
 def _show_progress(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
-    """Show a bar on standard error, where that is a terminal, while a job runs."""
+    """Show a bar on standard error while a job runs, if that is a terminal."""
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -352,7 +352,7 @@ def _show_progress(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
 
 
 def _show(ended: Sequence[_JobResult]) -> None:
-    """Print a row for each job, and on standard error the reasons of those without a run."""
+    """Print a row for each job, and on standard error the reasons of jobs without a run."""
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("rollup", "left"), ("rows", "right"), ("seconds", "right"), ("run", "left"), ("", "left")):
@@ -384,7 +384,7 @@ def _note(found: FinishedRun) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return the reason of a failure, for a person."""
+    """Return the reason for a failure in readable form."""
     if isinstance(error, ConfplaneError):
         return str(error)
     return f"{error} (CONFPLANE_LOG_LEVEL=debug shows more)"

@@ -1,4 +1,4 @@
-"""``confplane secrets rotate``: encode brokers' stored passwords again, under their new encoder secret."""
+"""``confplane secrets rotate``: encodes brokers' stored passwords again, under their new encoder secret."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _OF_ONE_BROKER: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError, EncoderSecretMissingError)
-"""Errors that concern one broker alone."""
+"""Errors that concern only one broker."""
 
 
 def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_file: Path | None) -> int:
-    """Rotate one broker, or all with None, print the results, and return the exit code.
+    """Rotate one broker, or all brokers for None, print the results, and return the exit code.
 
     Args:
         settings: The service's settings.
@@ -92,7 +92,7 @@ def _with_old_secret(settings: Settings, cluster: str, path: Path | None) -> Set
 
 @contextmanager
 def _shown(total: int) -> Iterator[Callable[[RotatedBroker], None]]:
-    """Print brokers as they are done: a bar on a terminal, with lines for problems alone, else a line each."""
+    """Print brokers when processed: on a terminal a bar and lines only for problems, otherwise a line per broker."""
     console = Console()
     if not console.is_terminal:
         yield lambda result: typer.echo(_line(result))
@@ -126,7 +126,7 @@ def _keys(number: int) -> str:
 
 
 def _names(keys: Iterable[str]) -> str:
-    """Return keys in a printable form: writers to ZooKeeper must not control a terminal."""
+    """Return keys in a printable form, because text from ZooKeeper must not control a terminal."""
     return ", ".join(clipped(key) if key.isprintable() else shown(key) for key in keys)
 
 

@@ -75,7 +75,7 @@ def dev(
     except ModuleNotFoundError as error:
         _fail(f"`confplane dev` needs {error.name}: pip install 'confplane[dev-stack]'")
     if data_dir is None:
-        # Of its own, because the configs of an observed cluster replace all others.
+        # A separate directory, because the configs of an observed cluster replace all others.
         data_dir = Path(".confplane-kraft" if kraft else ".confplane")
     raise typer.Exit(command.run(data_dir, port=port, zookeeper_port=zookeeper_port, kafka=kraft or ()))
 

@@ -1,4 +1,4 @@
-"""Reads the settings, and reports each wrong one: a line each, without a traceback, without secrets."""
+"""Reads the settings, and reports each invalid one on a line, without a traceback and without secrets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(settings_file: Path | None = None) -> Settings:
 
 
 def check_token(settings: Settings) -> None:
-    """Read the token's file once, so that a wrong token is reported like any other wrong setting.
+    """Read the token's file once, so that an invalid token is reported like any other invalid setting.
 
     Raises:
         typer.Exit: The file can't be read or holds no usable token.
@@ -81,7 +81,10 @@ def refuse(problems: Iterable[str]) -> typer.Exit:
 
 
 def _unusable(settings: Settings) -> list[str]:
-    """Find settings of the right type that can't be addresses; never quoted, since they may hold a password."""
+    """Find settings of the right type that can't be addresses.
+
+    They are never quoted, because they may hold a password.
+    """
     problems = []
     dsns = {"dsn": settings.postgres.dsn, "migration_dsn": settings.postgres.migration_dsn}
     for name, dsn in dsns.items():

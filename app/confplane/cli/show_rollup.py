@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 1_000
 _WIDTH: Final = 200
-"""Characters in a line of output that is not to a terminal."""
+"""Line length of output that does not go to a terminal."""
 
 
 def run(
     settings: Settings, cluster: str, rollup: Rollup, filters: Mapping[str, str], *, limit: int | None, as_json: bool
 ) -> int:
-    """Print the rows that fit, at most so many, and return the exit code."""
+    """Print the matching rows, up to the limit, and return the exit code."""
     return callers.run(_show(settings, cluster, rollup, filters, limit=limit, as_json=as_json), "Not shown")
 
 
@@ -60,7 +60,7 @@ async def _show(
     shown = items if limit is None else items[:limit]
     if as_json:
         for item in shown:
-            # Not orjson: doubles beyond 64 bits come back from JSONB as whole numbers.
+            # Not orjson, because JSONB returns doubles beyond 64 bits as whole numbers.
             typer.echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
     else:
         _print(rollup, shown)
@@ -78,7 +78,7 @@ async def _show(
 
 
 def _began(found: RollupRun) -> str:
-    """Return the place from which a run read the trail, where that is not its beginning."""
+    """Return the place from which a run read the trail, if that is not the trail's beginning."""
     if found.folded is None:
         return ""
     return f"; changes up to revision {found.folded} by the fold of run {found.previous}"

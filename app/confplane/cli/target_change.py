@@ -50,7 +50,7 @@ def run(
         cluster: The cluster's name.
         reason: The reason, for the trail.
         action: The change.
-        types: The entity types of a change of the mode; none named: all.
+        types: The entity types of a change of the mode; empty for all.
     """
     return callers.run(_change(settings, cluster, reason, action, types), "Not done")
 

@@ -1,4 +1,4 @@
-"""``confplane target check``: what a Kafka cluster shows to this service, and takes from it."""
+"""``confplane target check``: which reads and writes a Kafka cluster allows to this service."""
 
 from __future__ import annotations
 

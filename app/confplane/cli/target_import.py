@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _SURVEY_S: Final = 600.0
 _SHOWN: Final = 20
-"""Names of each kind that are printed."""
+"""Maximum number of names of each kind that are printed."""
 
 
 def run(settings: Settings, cluster: str, *, apply: bool) -> int:
-    """Show the work of an import, import where ``apply``, and return the exit code."""
+    """Show the work of an import, import if ``apply``, and return the exit code."""
     tune_gc_for_batch()
     return callers.run(_import(settings, cluster, apply=apply), "Not imported", resumable=apply)
 
@@ -106,7 +106,7 @@ def _show_names(what: str, names: Mapping[str, str]) -> None:
 
 
 def _bar() -> Progress:
-    """Return bars on standard error, where that is a terminal; lines printed to a file still reach the file."""
+    """Return bars on standard error if that is a terminal; lines printed to a file still reach the file."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_kraft_wiring(settings: Settings, cluster: str) -> AsyncIterator[tuple[KraftWiring, ZooKeeperStore]]:
-    """Open a cluster, and everything that observes its Kafka cluster.
+    """Open a cluster and everything that observes its Kafka cluster.
 
     Raises:
         InvalidRequestError: The settings name no brokers of a Kafka cluster.

@@ -103,9 +103,9 @@ def _run(work: Coroutine[None, None, int], failure: str, output: Path | None) ->
 
 
 def _open_output(output: Path | None) -> AbstractContextManager[TextIO | None]:
-    """Return the file for a token, which only its owner reads; None: standard output.
+    """Return the file for a token, which only its owner can read; None for standard output.
 
-    The file is made ahead of the token, so that no token is lost for want of a file.
+    The file is created before the token, so that no token is lost if the file can't be created.
     """
     return nullcontext() if output is None else atomic_write(output, mode=0o600)
 

@@ -1,4 +1,4 @@
-"""``confplane upgrade-keys``: configs that Kafka renamed, written under their new names."""
+"""``confplane upgrade-keys``: writes configs that Kafka renamed under their new names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(
     settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None = None
 ) -> int:
-    """Show the entities that lack new names, write the names where ``apply``, and return the exit code.
+    """Show the entities that lack new names, write the names if ``apply``, and return the exit code.
 
     Args:
         settings: The settings, with the cluster.

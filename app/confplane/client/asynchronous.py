@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class AsyncConfplane(Families[AsyncSender]):
-    """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
+    """A client of one service and one cluster. Not bound to a thread; bound to an event loop once used.
 
-    Its requests are repeated as those of :class:`~confplane.client.blocking.Confplane`, and its arguments are the same.
+    Its retries and arguments are those of :class:`~confplane.client.blocking.Confplane`.
     """
 
     def __init__(

@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 class Confplane(Families[BlockingSender]):
-    """Speaks to one service about one cluster, from any thread.
+    """A client of one service and one cluster, usable from any thread.
 
-    A request is repeated after a failure that may pass: no answer, or an answer that is retriable, as 429, 502, 503 and
-    504 of a server in between are. The pause is that of ``Retry-After``, and otherwise a growing time with a random
-    part. Where ``Retry-After`` is more than ``timeout_s``, the error is raised at once. A write has an Idempotency-Key,
-    the same in all its tries, so that it is done once. The few writes that take no key are repeated only where they are
-    known to have left everything as it was.
+    A request is retried after a transient failure: no response, or a retriable response, such as 429, 502, 503 and 504
+    from a proxy. The pause is that of ``Retry-After``, otherwise it grows and has a random part. If ``Retry-After``
+    exceeds ``timeout_s``, the error is raised immediately. A write has the same Idempotency-Key in all its attempts, so
+    it is executed once. The few writes that accept no key are retried only if the failed attempt is known to have
+    changed nothing.
 
     Args:
         url: Base URL, without ``/v1``.
-        token: Bearer token, or the file or function that gives it, asked before each request; None to send none.
+        token: Bearer token, or the file or function that provides it, read before each request; None to send none.
         cluster: Name of the cluster.
-        timeout_s: The longest wait, seconds, for each step of a request: a connection, each part of what is sent and of
-            the answer, the pause before another try. The whole of a call may take longer.
-        tries: How often a request may be sent; with 1, a write has a key only where it is given one.
-        verify: The TLS context; True for the authorities of the system.
+        timeout_s: Timeout in seconds of each step of a request: the connection, each part of the request and of the
+            response, the pause before another attempt. The whole call may take longer.
+        tries: How often a request may be sent; with 1, a write has a key only if it is given one.
+        verify: The TLS context; True for the certificate authorities of the system.
         transport: Another httpx transport, e.g. ``httpx.MockTransport`` in tests.
     """
 

@@ -1,8 +1,8 @@
-"""A login of a person without a browser beside the program: OAuth's device flow.
+"""Login of a person without a browser on the same machine: OAuth's device flow.
 
-The service names its issuers (RFC 9728), the issuer its endpoints (OpenID Connect Discovery). The person opens the
-issuer's page in any browser and enters a code, while the program asks for the token (RFC 8628). No password and no
-token is typed or shown.
+The service names its issuers (RFC 9728), and the issuer names its endpoints (OpenID Connect Discovery). The person
+opens the issuer's page in any browser and enters a code, while the program polls for the token (RFC 8628). No password
+and no token is typed or shown.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _DISCOVERY: Final = "/.well-known/openid-configuration"
 _DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _TIMEOUT_S: Final = 30.0
 _INTERVAL_S: Final = 5.0
-"""Seconds between two questions for the token where the issuer names none; as many more after each ``slow_down``."""
+"""Seconds between two polls for the token if the issuer names no interval. Each ``slow_down`` adds as many."""
 _LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 
 
 class LoginError(ClientError):
-    """A login or its renewal that failed; the text says why, and has no token."""
+    """A login or its renewal failed. The text has the reason and no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class DeviceCode:
 
 @dataclass(frozen=True, slots=True)
 class LoginTokens:
-    """Tokens of a login."""
+    """The tokens of a login."""
 
     access: str
     expires_at: float | None
-    """Seconds since 1970; None if the issuer did not say."""
+    """Seconds since 1970; None if the issuer did not specify it."""
     refresh: str | None
 
 
 class DeviceLogin:
-    """Speaks to a service and to its issuer for one login.
+    """A client of a service and of its issuer for one login.
 
     Args:
-        verify: The TLS context; True for the authorities of the system.
+        verify: The TLS context; True for the certificate authorities of the system.
         transport: Another httpx transport, for tests.
     """
 
@@ -87,7 +87,7 @@ class DeviceLogin:
         """Return the issuers whose tokens a service accepts.
 
         Raises:
-            LoginError: The service names none, or describes another service (RFC 9728, section 3.3).
+            LoginError: The service names no issuer, or describes another service (RFC 9728, section 3.3).
         """
         found = self._json("GET", url.rstrip("/") + _RESOURCE)
         resource = found.get("resource")
@@ -102,7 +102,8 @@ class DeviceLogin:
         """Return an issuer with its endpoints.
 
         Raises:
-            LoginError: It is another issuer than it should be, has no device flow, or an endpoint is not https.
+            LoginError: The document is that of another issuer, the issuer has no device flow, or an endpoint is not
+            https.
         """
         found = self._json("GET", _secure(url, "The issuer").rstrip("/") + _DISCOVERY)
         if found.get("issuer") != url:
@@ -119,7 +120,7 @@ class DeviceLogin:
         )
 
     def begin(self, issuer: Issuer, client_id: str, *, scope: str, resource: str | None) -> DeviceCode:
-        """Ask for a code for the person (RFC 8628, section 3.1); ``resource`` is that of RFC 8707.
+        """Request a code for the person (RFC 8628, section 3.1); ``resource`` is that of RFC 8707.
 
         Raises:
             LoginError: The issuer refuses the client.
@@ -139,7 +140,7 @@ class DeviceLogin:
             raise LoginError(f"{issuer.device_endpoint} answered without a device code: {error}") from None
 
     def wait(self, issuer: Issuer, client_id: str, device: DeviceCode, *, resource: str | None) -> LoginTokens:
-        """Ask for the token until the person has confirmed the login (RFC 8628, sections 3.4 and 3.5).
+        """Poll for the token until the person has confirmed the login (RFC 8628, sections 3.4 and 3.5).
 
         Raises:
             LoginError: The person refused, or the code has expired.
@@ -163,13 +164,13 @@ class DeviceLogin:
         """Renew tokens (RFC 6749, section 6).
 
         Raises:
-            LoginError: The issuer refuses, as after the end of a session.
+            LoginError: The issuer refuses, for example after the end of a session.
         """
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client_id}
         return _tokens(self._json("POST", token_endpoint, form | _naming(resource)), refresh_token)
 
     def revoke(self, endpoint: str, client_id: str, token: str) -> None:
-        """End a token at the issuer (RFC 7009).
+        """Revoke a token at the issuer (RFC 7009).
 
         Raises:
             LoginError: The issuer refuses, or does not answer.
@@ -183,7 +184,7 @@ class DeviceLogin:
         return answer
 
     def _sent(self, method: str, url: str, form: Mapping[str, str] | None) -> dict[str, Any]:
-        """Return the JSON of an answer, that of an OAuth error too."""
+        """Return the JSON of an answer, including that of an OAuth error."""
         try:
             response = self._http.request(method, url, data=form, headers={"Accept": "application/json"})
         except FAILURES as error:
@@ -200,15 +201,15 @@ class DeviceLogin:
 
 
 def _naming(resource: str | None) -> dict[str, str]:
-    """Return the member of a form that names a resource."""
+    """Return the form member that names a resource."""
     return {} if resource is None else {"resource": resource}
 
 
 def _secure(url: str, what: str) -> str:
-    """Return a URL that tokens may be sent to: https, or loopback for trials.
+    """Return the URL if tokens may be sent to it: https, or loopback for trials.
 
     Raises:
-        LoginError: It is none.
+        LoginError: Tokens must not be sent to this URL.
     """
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK):
@@ -217,10 +218,10 @@ def _secure(url: str, what: str) -> str:
 
 
 def _tokens(answer: Mapping[str, Any], refresh: str | None) -> LoginTokens:
-    """Read an answer with tokens; an issuer may leave out a refresh token that stays the same.
+    """Read an answer with tokens; an issuer may omit a refresh token that stays the same.
 
     Raises:
-        LoginError: There is no bearer token in the answer, or its lifetime is no number.
+        LoginError: The answer has no bearer token, or its lifetime is not a number.
     """
     access = answer.get("access_token")
     if not isinstance(access, str) or str(answer.get("token_type", "")).lower() != "bearer":

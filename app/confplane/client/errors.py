@@ -7,13 +7,13 @@
     └── ProblemError                            the service answered with a problem
         ├── UnknownServerError              -1
         │   ├── FrozenError                     a person froze the cluster's configs
-        │   ├── ObservedError                   only others write this cluster's quotas and configs
+        │   ├── ObservedError                   quotas and configs of this cluster are read-only here
         │   └── LayoutMovingError               the cluster's client configs are being moved
         ├── UnknownTopicOrPartitionError     3
         ├── RequestTimedOutError             7
-        │   └── OutcomeUnknownError             a write that may be applied; ``change_id`` is the place to look
+        │   └── OutcomeUnknownError             a write that may be applied; look up ``change_id`` in the trail
         ├── StaleControllerEpochError       11
-        ├── NetworkError                    13  a store is away
+        ├── NetworkError                    13  a store is unavailable
         ├── InvalidTopicError               17
         ├── TopicAuthorizationFailedError   29
         ├── GroupAuthorizationFailedError   30
@@ -26,7 +26,7 @@
         ├── OperationNotAttemptedError      55
         ├── ThrottlingQuotaExceededError    89
         ├── ResourceNotFoundError           91
-        │   └── GoneError                       a page or a moment that is not kept
+        │   └── GoneError                       a page or a moment that is no longer available
         ├── DuplicateResourceError          92
         └── InvalidUpdateVersionError       95
             ├── PreconditionFailedError         the ETag given is not the current one
@@ -49,7 +49,7 @@ class ClientError(Exception):
     """Base of the errors that this library raises.
 
     Attributes:
-        retriable: True if the same request may succeed later: as the service says, else by the HTTP status.
+        retriable: True if the same request may succeed later, according to the service or else to the HTTP status.
         retry_after_s: Seconds after which a retry makes sense, or None.
         may_be_applied: True for a write that may have been applied.
     """
@@ -60,7 +60,7 @@ class ClientError(Exception):
 
 
 class ConnectionFailedError(ClientError):
-    """No answer came. A write that is repeatable was repeated; its outcome is unknown until a look-up."""
+    """No answer was received. A repeatable write was retried; its outcome is unknown until it is looked up."""
 
     retriable = True
 
@@ -74,19 +74,19 @@ class ProblemError(ClientError):
 
     Attributes:
         status: HTTP status.
-        problem_type: The type of problem, e.g. ``invalid-config``; None for an answer that is no problem.
+        problem_type: The type of problem, e.g. ``invalid-config``; None if the answer is not a problem.
         kafka_error_code: Kafka's error code, e.g. 42.
         kafka_error_name: Kafka's name of the code, e.g. ``INVALID_REQUEST``.
         outcome: ``not_applied`` or ``unknown`` for writes, else None.
         errors: The single errors of a body: JSON pointer, and the rule that the value breaks.
         field: The JSON pointer of the first of them, or None.
         change_id: The change of an unknown outcome, to be looked up in the trail.
-        etag: The current ETag where a precondition failed.
+        etag: The current ETag if a precondition failed.
         body: All members of the problem.
     """
 
     code: ClassVar[int | None] = None
-    """The code of Kafka that the class stands for; None for all codes without a class."""
+    """The Kafka error code of the class; None for all codes without their own class."""
 
     def __init__(self, status: int, body: dict[str, Any], *, retry_after_s: float | None = None) -> None:
         super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
@@ -114,11 +114,11 @@ class UnknownServerError(ProblemError):
 
 
 class FrozenError(UnknownServerError):
-    """A person froze the cluster's configs; the text says who, since when and why."""
+    """A person froze the cluster's configs; the text has the author, the time and the reason."""
 
 
 class ObservedError(UnknownServerError):
-    """The cluster is observed only: others write its quotas and configs."""
+    """The cluster is only observed: its quotas and configs are written outside Confplane."""
 
 
 class LayoutMovingError(UnknownServerError):
@@ -138,7 +138,7 @@ class RequestTimedOutError(ProblemError):
 
 
 class OutcomeUnknownError(RequestTimedOutError):
-    """A write may be applied or not; ``change_id`` is the place to look."""
+    """A write may or may not be applied; look up ``change_id`` in the trail."""
 
 
 class StaleControllerEpochError(ProblemError):
@@ -148,7 +148,7 @@ class StaleControllerEpochError(ProblemError):
 
 
 class NetworkError(ProblemError):
-    """A store is away or not caught up, or the process has no more connections."""
+    """A store is unavailable or not caught up, or the process has no more connections."""
 
     code = 13
 
@@ -178,7 +178,7 @@ class ClusterAuthorizationFailedError(ProblemError):
 
 
 class UnauthenticatedError(ClusterAuthorizationFailedError):
-    """There is no token, or one that is not valid."""
+    """The request has no token, or its token is not valid."""
 
 
 class UnsupportedVersionError(ProblemError):
@@ -194,7 +194,7 @@ class InvalidConfigError(ProblemError):
 
 
 class InvalidRequestError(ProblemError):
-    """The request is malformed, or can't be done; ``errors`` has each place and its rule."""
+    """The request is malformed or can't be fulfilled; ``errors`` has each place and its rule."""
 
     code = 42
 
@@ -218,29 +218,29 @@ class ThrottlingQuotaExceededError(ProblemError):
 
 
 class ResourceNotFoundError(ProblemError):
-    """There is no such cluster, entity or change."""
+    """The cluster, entity or change does not exist."""
 
     code = 91
 
 
 class GoneError(ResourceNotFoundError):
-    """A page of a result that later ones have replaced, or a moment before the history begins."""
+    """A page of a result that was replaced by a later result, or a moment before the start of the history."""
 
 
 class DuplicateResourceError(ProblemError):
-    """There is other content already."""
+    """The resource already exists with other content."""
 
     code = 92
 
 
 class InvalidUpdateVersionError(ProblemError):
-    """Another writer changed the entity in the meantime, or is changing it now."""
+    """Another client changed the entity in the meantime, or is changing it now."""
 
     code = 95
 
 
 class PreconditionFailedError(InvalidUpdateVersionError):
-    """The ETag given is not the current one, which is ``etag``."""
+    """The given ETag is not the current one; ``etag`` is the current one."""
 
 
 class RevertConflictError(InvalidUpdateVersionError):
@@ -249,7 +249,7 @@ class RevertConflictError(InvalidUpdateVersionError):
 
 _SERVER_ERROR: Final = 500
 _PASSING: Final = frozenset({408, 429, 502, 503, 504})
-"""Statuses with which a server in between says that the same request may succeed later."""
+"""Statuses with which a proxy indicates that the same request may succeed later."""
 _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "before-history": GoneError,
     "frozen": FrozenError,
@@ -261,7 +261,7 @@ _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "revert-conflict": RevertConflictError,
     "unauthenticated": UnauthenticatedError,
 }
-"""Types of problems with a class of their own; all others have the class of their Kafka code."""
+"""Types of problems with their own class; all other types have the class of their Kafka code."""
 _BY_CODE: Final = {kind.code: kind for kind in ProblemError.__subclasses__()}
 
 
@@ -277,6 +277,6 @@ def _type_of(body: Mapping[str, Any]) -> str | None:
 
 
 def _member(body: Mapping[str, Any], name: str, kind: type[V]) -> V | None:
-    """Return a member of a problem; None if it has another type, since a server in between may answer anything."""
+    """Return a member of a problem, or None if it has another type, because a proxy may answer anything."""
     value = body.get(name)
     return value if isinstance(value, kind) else None

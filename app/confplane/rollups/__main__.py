@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Run as a file: imports must find the package, and not the modules beside this one.
+    # Run as a file: imports must find the package, not the modules next to this file.
     sys.path[0] = str(Path(__file__).parents[2])
 
 from confplane.cli.commands import main

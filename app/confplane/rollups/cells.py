@@ -1,4 +1,4 @@
-"""The cells of a listed row: values as people read them, with links to what the API says about their entity."""
+"""The cells of a listed row: values in readable form, with links to their entity in the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLACES: Final[dict[tuple[str, str], str]] = {
     ("usage", "budget"): "client-quotas/{value}/effective",
     ("usage", "source"): "client-quotas/{value}",
 }
-"""(rollup, column) -> the place below a cluster's address that describes the value."""
+"""(rollup, column) -> the path below a cluster's address that describes the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Links:
     cluster: str
 
     def to(self, place: str) -> str:
-        """Return the address of a place of the cluster, or an empty text."""
+        """Return the address of a path of the cluster, or an empty text."""
         if self.base is None:
             return ""
         return f"{self.base.rstrip('/')}/v1/clusters/{quote(self.cluster, safe='')}/{place}"
@@ -86,7 +86,7 @@ def _cell(rollup: str, column: str, row: Mapping[str, Any], links: Links) -> Cel
 
 
 def _form(column: str, row: Mapping[str, Any]) -> Callable[[Any], str] | None:
-    """Return the form of a column's numbers, where it has one of its own."""
+    """Return the format of a column's numbers, if it has its own."""
     if column in _AMOUNTS:
         return lambda value: amount(row["config_key"], value)
     if column in _SHARES:

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST: Final = 12
-"""Bars of one chart; the rest is left out, as the caption says."""
+"""Maximum number of bars in one chart. The caption says how many are omitted."""
 WIDTH: Final = 620
-"""Of a chart, in pixels."""
+"""Width of a chart, in pixels."""
 _BAR: Final = 18
 _NAME_PX: Final = 260
 _LABEL_PX: Final = 215
-"""The longest name: a browser without the font draws it with a wider one."""
+"""Maximum width of a name: a browser without the font uses a wider one."""
 _COLOURS: Final = ["#3b6ea5", "#e08a3c", "#6a9f58", "#b5545c", "#8a74b4", "#7c7c7c"]
 _FONT: Final = "Helvetica, Arial, sans-serif"
 _PNG_SCALE: Final = 2
-"""Pixels of a PNG for each pixel of a chart: enough for slides."""
+"""Pixels of a PNG for each pixel of a chart, enough for slides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def svg(picture: Picture) -> str:
 
 
 def png(picture: Picture) -> bytes:
-    """Return a picture as PNG, drawn as :func:`svg` draws it."""
+    """Return a picture as PNG, with the same content as :func:`svg`."""
     import vl_convert  # noqa: PLC0415 - as above
 
     drawn: bytes = vl_convert.vegalite_to_png(_themed(picture.chart), scale=_PNG_SCALE)
@@ -62,7 +62,7 @@ def _themed(chart: alt.Chart) -> dict[str, Any]:
 
 
 def chart(rows: list[dict[str, Any]]) -> alt.Chart:
-    """Return a chart of rows that has no marks yet."""
+    """Return a chart of rows without marks."""
     return alt.Chart(alt.InlineData(values=rows))
 
 
@@ -72,7 +72,7 @@ def bars(counts: Mapping[str, float], title: str, *, is_share: bool = False) -> 
     Args:
         counts: Name -> count.
         title: The title of the axis of the counts.
-        is_share: The counts are parts of a whole, and shown in percent.
+        is_share: True if the counts are parts of a whole and shown in percent.
     """
     shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST]
     axis = alt.Axis(format=".0%") if is_share else alt.Axis(tickMinStep=1, format="~s")
@@ -89,7 +89,7 @@ def stacked(rows: list[dict[str, Any]], title: str, parts: Sequence[str]) -> alt
     """Return a bar of coloured parts for each name.
 
     Args:
-        rows: Each with ``name``, ``part`` and ``count``; the bars are in the order of the names.
+        rows: Rows with ``name``, ``part`` and ``count``; the bars are in the order of the names.
         title: The title of the axis of the counts.
         parts: The parts, in the order of a bar.
     """
@@ -121,5 +121,5 @@ def colour(field: str, order: Sequence[str]) -> alt.Color:
 
 
 def describe_count(what: str, counts: Mapping[str, float]) -> str:
-    """Return the sentence that says how many of all are drawn."""
+    """Return a sentence with the number of drawn bars and the total."""
     return f"The first {MOST} of {len(counts):,} {what}." if len(counts) > MOST else f"All {len(counts):,} {what}."

@@ -1,10 +1,10 @@
-"""A class-data archive of Java: the classes that Spark's driver loads, as Java has them in memory.
+"""A class-data archive of Java: the classes that Spark's driver loads, in Java's in-memory form.
 
-Java makes the archive when a first run on a small cluster ends, and later runs begin with its classes. The archive
-lies in the user's cache directory under a name of the Java and the Spark that it fits. Java compares the archive with
-itself and with the jars, and loads classes from these where they differ. An archive that was cut short would make Java
-crash, so the size is in the name too. An archive is written under a name of its own, and renamed once it is whole: of
-two first runs at once the archive of either is kept.
+Java writes the archive at the end of the first run on a small cluster, and later runs start with its classes. The
+archive is in the user's cache directory, and its name identifies the matching Java and Spark. Java compares the archive
+with its own version and with the jars, and loads classes from the jars if they differ. A truncated archive would make
+Java crash, so the name also includes the size. An archive is written under a temporary name, and renamed once it is
+complete: of two concurrent first runs, either archive may be kept.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _QUIET: Final = ("-Xlog:cds*=off", "-Xlog:class+path=off")
-"""Options under which Java says nothing of an archive that does not fit; other messages stay as they are."""
+"""Options that suppress Java's messages about an archive that does not fit; other messages are unchanged."""
 _MAKING_S: Final = 600
-"""Seconds for which a first run waits for Java to write an archive, which takes some on a machine at rest."""
+"""Seconds for which a first run waits for Java to write an archive. On an idle machine this takes a few seconds."""
 _UNUSED_S: Final = 30 * 86_400
-"""Seconds after which an archive that no run used is removed, when another is made."""
+"""Seconds after which an unused archive is removed when another one is written."""
 _ROOM: Final = 2**30
-"""The free bytes of a disk that gets an archive: some times its size."""
+"""Minimum free bytes of a disk for an archive: several times its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ClassArchive:
     """The archive of one Java and one Spark.
 
     Attributes:
-        path: The archive; where ``is_made`` is false, the file that Java writes to make one.
+        path: The archive, or the file that Java writes to make one if ``is_made`` is false.
         is_made: True if there is an archive.
     """
 
@@ -58,7 +58,7 @@ class ClassArchive:
         Returns:
             None if the user has no cache directory that belongs to the user alone: a user who can write an archive
             decides which code Java runs. Also None if there is neither an archive nor space for one, or if the path has
-            a colon, at which Java would divide it.
+            a colon, which Java treats as a separator.
         """
         home = os.environ.get("HOME")
         cache = os.environ.get("XDG_CACHE_HOME") or (home and Path(home, ".cache"))
@@ -71,7 +71,7 @@ class ClassArchive:
                 return None
             made = next((each for each in directory.glob(f"{name}-*.jsa") if _is_whole(each)), None)
             if made is not None:
-                with contextlib.suppress(OSError):  # a disk that is only read
+                with contextlib.suppress(OSError):  # a read-only disk
                     os.utime(made)
                 return cls(made, is_made=True)
             if shutil.disk_usage(directory).free < _ROOM or not os.access(directory, os.W_OK):
@@ -86,9 +86,10 @@ class ClassArchive:
 
     @contextlib.contextmanager
     def kept(self, spark: SparkSession) -> Iterator[None]:
-        """Keep the archive that is yet to be made, after a block that ends well; leave no file of it otherwise.
+        """Keep a new archive if the block succeeds, and remove its file otherwise.
 
-        Spark and its Java end with the block then. The next run makes the archive where Java fails to.
+        In that case, Spark and its Java end with the block. If Java fails to write the archive, the next run tries
+        again.
         """
         if self.is_made:
             yield
@@ -118,7 +119,7 @@ class ClassArchive:
 
 
 def archive_name(java: Path) -> str:
-    """Return the name, without an ending, of what fits a Java and the installed Spark: their places and their ages.
+    """Return the archive's name without suffix, which identifies a Java and the installed Spark by paths and times.
 
     Args:
         java: The ``java`` that runs Spark.
@@ -130,10 +131,10 @@ def archive_name(java: Path) -> str:
 
 
 def options_to_read(archive: Path) -> list[str]:
-    """Return the options of Java to begin with the classes of an archive.
+    """Return the options of Java to start with the classes of an archive.
 
     Args:
-        archive: A file that exists: named in vain, an archive would cost Java that of its own classes as well.
+        archive: An existing file: with a missing one, Java would not use the archive of its own classes either.
     """
     return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
 
@@ -155,7 +156,7 @@ def end(spark: SparkSession, seconds: float | None = None) -> int:
     """End Spark and its Java, and return Java's exit code.
 
     Raises:
-        subprocess.TimeoutExpired: Java runs on after these seconds.
+        subprocess.TimeoutExpired: Java still runs after this time.
     """
     java = process_of(spark)
     spark.stop()

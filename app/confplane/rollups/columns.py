@@ -20,24 +20,24 @@ def entity_type(entity_id: Column) -> Column:
 
 
 def is_named(entity_id: Column, kind: EntityType) -> Column:
-    """Say whether an id has a component of this type that is not the default one."""
+    """Return an expression that is true if an id has a component of this type that is not the default one."""
     return entity_id.rlike(f"(^|,){kind.value}=")
 
 
 def name(entity_id: Column, kind: EntityType) -> Column:
-    """Return the plain name of a component; null for the default entity, and where there is no such component."""
+    """Return the plain name of a component; null for the default entity, and if there is no such component."""
     escaped = F.nullif(F.regexp_extract(entity_id, f"(?:^|,){kind.value}=([^,]*)", 1), F.lit(""))
-    # Ids hold no raw '+', which form decoding would take for a blank.
+    # Ids have no raw '+', which form decoding would read as a blank.
     return F.url_decode(F.replace(escaped, F.lit("~"), F.lit("%")))
 
 
 def user_id(entity_id: Column) -> Column:
-    """Return the user's part of an id, itself an id: ``user=alice`` or ``user``; null where there is none."""
+    """Return the user's part of an id, itself an id: ``user=alice`` or ``user``; null if there is none."""
     return F.nullif(F.regexp_extract(entity_id, "^user(?:=[^,]*)?", 0), F.lit(""))
 
 
 def client_part(entity_id: Column) -> Column:
-    """Return the client-id's part of an id: ``client-id=billing`` or ``client-id``; null where there is none."""
+    """Return the client-id's part of an id: ``client-id=billing`` or ``client-id``; null if there is none."""
     return F.nullif(F.regexp_extract(entity_id, "(?:^|,)(client-id(?:=[^,]*)?)$", 1), F.lit(""))
 
 
@@ -47,5 +47,5 @@ def first_ids(ids: Column, count: int) -> Column:
 
 
 def first_of(arrays: Column, count: int) -> Column:
-    """Aggregate arrays of ids, as :func:`first_ids` makes them, to one of the first; nulls are left out."""
+    """Aggregate arrays of ids from :func:`first_ids` to one array of the first; nulls are omitted."""
     return F.slice(F.array_sort(F.flatten(F.collect_list(arrays))), 1, count)

@@ -1,8 +1,7 @@
 """Effective values of brokers and topics, as columns: their own, over the default of all brokers, over Kafka's own.
 
-The rules are those of domain/broker_levels.py and domain/topics.py. Entries that brokers ignore count as not
-set. Brokers' own files are not known here: a value that they set, below the dynamic levels, is taken for Kafka's
-default.
+The rules are those of domain/broker_levels.py and domain/topics.py. Entries that brokers ignore count as not set.
+Brokers' own files are not known here: a value that they set, below the dynamic levels, is treated as Kafka's default.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _EFFECTIVE: Final = StructType([StructField("state", StringType()), StructField(
 
 
 def drop_ignored(config: str, level: DynamicLevel, release: str) -> Column:
-    """Return a stored level of brokers of a release, the column ``config``, without the entries that these ignore."""
+    """Return the column ``config``, a stored level, without the entries that brokers of a release ignore."""
     found: Column = _counted(config, F.lit(level.value), F.lit(release))
     return found
 
@@ -37,7 +36,7 @@ def effective(kind: str, key: str, is_own: str, stored: str, default: str, *, re
     """Return the state and the value for a text that an entity sets, or for an entity that sets none.
 
     Args:
-        kind: The column of the entity's type, ``broker`` or ``topic``; null where nothing is asked for.
+        kind: The column of the entity's type, ``broker`` or ``topic``; null if no value is requested.
         key: The column of the config key.
         is_own: The column that says whether the entity sets the key.
         stored: The column of the text that it sets; null for a secret.
@@ -45,8 +44,8 @@ def effective(kind: str, key: str, is_own: str, stored: str, default: str, *, re
         release: The release of the cluster's Kafka, whose catalog has the types and Kafka's own defaults.
 
     Returns:
-        ``struct(state, value)``: ``value`` and the value in the form of its type; ``secret``; or ``none``. Null where
-        ``kind`` is.
+        ``struct(state, value)``: ``value`` and the value in the form of its type; ``secret``; or ``none``. Null if
+        ``kind`` is null.
     """
     found: Column = _effective(kind, key, is_own, stored, default, F.lit(release))
     return found
@@ -57,7 +56,7 @@ def _counted(config: Mapping[str, str | None] | None, level: str, release: str) 
     if config is None:
         return None
     catalog = catalog_of(release)
-    # Of secrets only their form, a text, is known.
+    # For secrets, only their form, a text, is known.
     return {
         name: value
         for name, value in config.items()

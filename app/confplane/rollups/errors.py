@@ -18,7 +18,10 @@ _OURS: Final = re.compile(r"\s*confplane(\.\w+)+: (?P<message>.+)")
 
 
 class SparkFailedError(Exception):
-    """A task failed, or the cluster is away; the message is Spark's, without the stack traces, or that of our error."""
+    """A task failed, or the cluster is unavailable.
+
+    The message is that of Spark without stack traces, or that of our error.
+    """
 
 
 @contextmanager

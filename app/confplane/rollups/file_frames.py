@@ -21,8 +21,8 @@ class FileFrames:
     """The frames of files; see :class:`confplane.rollups.reading.Frames`.
 
     Attributes:
-        read: (frame, columns, low) -> the frame with these columns at least, and with rows below ``low`` maybe. Raises
-            ``NotInReadingError`` where there is no such frame.
+        read: (frame, columns, low) -> the frame with at least these columns, and possibly with rows below ``low``.
+            Raises ``NotInReadingError`` if there is no such frame.
     """
 
     read: Callable[[str, Sequence[str], int | datetime | None], DataFrame]
@@ -43,21 +43,21 @@ class FileFrames:
 
 @dataclass(frozen=True, slots=True)
 class FileHistory:
-    """The changes of the files, as :class:`confplane.rollups.reading.History`. Each read takes a few columns of all."""
+    """The changes of the files, as :class:`confplane.rollups.reading.History`. Each read uses a few of all columns."""
 
     _frames: FileFrames
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
+        """Return the start time of the oldest change that was recorded, or received its outcome, since then."""
         since = F.lit(recorded_since)
         return self._begin((F.col("recorded_at") >= since) | (F.col("concluded_at") >= since))
 
     def lowest_revision(self, recorded_since: datetime) -> int | None:
-        """Return the least revision of the changes that got their outcome since then."""
+        """Return the lowest revision of the changes that received their outcome since then."""
         return self._one(F.col("concluded_at") >= F.lit(recorded_since), F.min("revision"))
 
     def first_above(self, revision: int) -> datetime | None:
-        """Return the begin of the oldest change with a higher revision."""
+        """Return the start time of the oldest change with a higher revision."""
         return self._begin(F.col("revision") > revision)
 
     def last_until(self, time: datetime) -> int | None:

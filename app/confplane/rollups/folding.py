@@ -1,13 +1,13 @@
 """The folded trail: the state that each znode should have, and the gaps where a row is missing between two changes.
 
-A run hands the fold up to a revision to the next run, a row per entity (:data:`FOLD`). There it stands for all changes
-up to that revision: the last of them, the gaps among them, and the changes that had no outcome.
+A run passes the fold up to a revision to the next run, with a row per entity (:data:`FOLD`). There it represents all
+changes up to that revision: the last of them, the gaps among them, and the changes that had no outcome.
 
-Where a znode was written very often, each history is folded up in ranges first, which tasks share: ranges of the
-versions of a znode, and ranges of zxids in which znodes were created. Both rise with the revision, so the changes of a
-range are neighbours. Of each range the first and the last change remain, and those that say something, and are joined
-entity by entity. The result is the same, unless a row is of a range that its revision contradicts: such a row was
-altered, and shows as a gap where it stands, but not always the change behind it.
+If a znode was written very often, each history is first folded in ranges that tasks share: ranges of the versions of a
+znode, and ranges of zxids in which znodes were created. Both increase with the revision, so the changes of a range are
+neighbours. Of each range, the first and the last change and the significant ones remain, and are joined entity by
+entity. The result is the same, unless the range of a row contradicts its revision. Such a row was altered: it shows as
+a gap at its position, but the change after it does not always show as one.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ FOLD: Final = Fold(
     ),
     version=1,
 )
-"""The fold up to a revision: what the last change up to it left (null: there is none), the newest gaps up to it, and
-the ids of the changes without an outcome."""
+"""The fold up to a revision: the state after the last change up to it (null: there is none), the newest gaps up to it,
+and the ids of the changes without an outcome."""
 
 GAPS: Final = 1_000
-"""The most gaps of an entity that are kept, the newest. Where a tool and the service write one entity in turn and the
-tool's writes are not recorded, each change is behind a gap."""
+"""Maximum number of gaps of an entity; the newest are kept. If a tool and the service write one entity in turn and the
+tool's writes are not recorded, each change follows a gap."""
 
 _CARRIED: Final = StructType([FOLD.schema["gaps"], FOLD.schema["open"]])
 _FACETS: Final = (*(facet.value for facet in FacetName), CLIENTS, WHOLE_NODE)
 _NEVER: Final = 2**62
 _RANGE_BITS: Final = 17
-"""A range is of so many bits of versions, and of zxids: of one entity it has 262,144 changes at most."""
+"""Size of a range, in bits of versions and of zxids. For one entity, a range has 262,144 changes at most."""
 
 
 def fold_changes(
@@ -85,29 +85,29 @@ def fold_changes(
     settled: int | None = None,
     newest_version: int | None = None,
 ) -> DataFrame:
-    """Fold the trail up, entity by entity.
+    """Fold the trail, entity by entity.
 
     Args:
-        changes: Changes of all time, or those that a carried fold lacks; columns as of the job ``integrity``.
-        floor: Of the changes up to this revision the last one counts; later ones are kept one by one.
-        ceiling: Of the changes above this revision the last one is kept.
+        changes: All changes, or those that a carried fold lacks, with the columns of the job ``integrity``.
+        floor: Of the changes up to this revision, only the last one counts; later ones are kept individually.
+        ceiling: Of the changes above this revision, only the last one is kept.
         begin: The revision of the first change of the trail.
-        carried: The fold of an earlier run, whose revision is not above ``floor``; None for none.
-        settled: The revision of the fold that is handed on, not above ``floor``; None for none.
-        newest_version: The highest version of any znode; None if it is not known. Where it is that of a single
-            range, the changes are not divided.
+        carried: The fold of an earlier run, whose revision is not above ``floor``; None for no fold.
+        settled: The revision of the fold for the next run, not above ``floor``; None for no fold.
+        newest_version: The highest version of any znode; None if it is not known. If it fits into a single range, the
+            changes are not divided.
 
     Returns:
         ``tree, entity_id``
-        ``tail``: the states that those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null:
+        ``tail``: the states after those changes: ``revision, change_id, version`` (null: removed), ``czxid`` (null:
         not known), ``config``.
-        ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
-        change before, ``read_version``. Those of :func:`newest_gaps` are among them, and of those up to ``settled``.
+        ``gaps``: changes made on a state that no earlier change produced: ``revision, change_id, left_version`` by the
+        change before, ``read_version``. They include those of :func:`newest_gaps`, overall and up to ``settled``.
         ``open``: the ids of the changes without an outcome.
-        ``last``: the state that the last change up to ``settled`` left, null where there is none.
+        ``last``: the state after the last change up to ``settled``, null if there is none.
 
-    Costs one shuffle of all changes of znodes, sorted by revision; where they are divided into ranges, another of two
-    changes a range at least. Of each entity only running values are kept.
+    Costs one shuffle of all changes of znodes, sorted by revision; if they are divided into ranges, another one of at
+    least two changes per range. For each entity, only running values are kept.
     """
     of_nodes = of_znodes(changes).where(F.col("outcome").isin(COMMITTED, OPEN)).select(
         tree_of(F.col("path")).alias("tree"),
@@ -122,7 +122,7 @@ def fold_changes(
     is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
     following = F.col("next_revision")
     is_last = following.isNull() | ((revision <= floor) & (following > floor))
-    # Changes above the ceiling may be a whole history, and none of them is compared.
+    # Changes above the ceiling may be a complete history, and none of them is compared.
     in_tail = is_committed & (is_last | revision.between(floor + 1, ceiling))
     is_settled = F.expr("false")
     if settled is not None:
@@ -155,7 +155,7 @@ def fold_changes(
 
 
 def _range() -> list[Column]:
-    """Return the range of a change: of the zxid of its znode's creation, and of the version that it was made on."""
+    """Return the range of a change: that of its znode's creation zxid, and that of the version before the change."""
     version = F.col("version_read")
     created = F.coalesce(F.when(version.isNotNull(), F.col("czxid_read")), F.col("revision"))
     return [F.shiftright(each, _RANGE_BITS) for each in (created, F.coalesce(version, F.lit(0)))]
@@ -165,15 +165,15 @@ def _linked(changes: DataFrame, begin: int | None, *by: str | Column) -> DataFra
     """Return changes with the neighbours of each among those that agree in some columns.
 
     Args:
-        changes: Changes; where they were linked before, neighbours that were found then are kept.
+        changes: Changes. If they were linked before, the neighbours found then are kept.
         begin: The revision of the first change of the trail.
         *by: The columns.
 
     Returns:
-        The changes, with what the one before left, ``previous``, with the revision of the one behind,
-        ``next_revision``, with ``joins_on`` and ``is_gap``.
+        The changes with ``previous``, the state after the change before, ``next_revision``, the revision of the change
+        after, ``joins_on`` and ``is_gap``.
     """
-    # Open changes have no revision: they are last, where they precede nothing.
+    # Open changes have no revision, so they are last and precede nothing.
     in_order = Window.partitionBy(*by).orderBy(F.asc_nulls_last("revision"))
     found = {
         "previous": F.lag(F.struct("version", "czxid", "after")).over(in_order),
@@ -188,7 +188,7 @@ def _linked(changes: DataFrame, begin: int | None, *by: str | Column) -> DataFra
 
 
 def next_fold(trail: DataFrame, settled: int) -> DataFrame:
-    """Return the fold for the next run, of the schema :data:`FOLD`.
+    """Return the fold for the next run, with the schema :data:`FOLD`.
 
     Args:
         trail: The folded trail, of :func:`fold_changes` with the same ``settled``.
@@ -206,7 +206,7 @@ def newest_gaps(gaps: Column) -> Column:
 
 
 def _is_listed(settled: int | None) -> Column:
-    """Say whether a change is one of the newest gaps of its entity: of all, or of those up to a revision."""
+    """Return an expression that is true for the newest gaps of an entity: of all, or of those up to a revision."""
     from_the_newest = Window.partitionBy(*ENTITY).orderBy(F.desc_nulls_first("revision"))
 
     def is_new(counts: Column) -> Column:
@@ -217,10 +217,10 @@ def _is_listed(settled: int | None) -> Column:
 
 
 def _as_changes(carried: CarriedFold) -> DataFrame:
-    """Return a carried fold as changes: of each entity the last one, with the gaps and open changes before it.
+    """Return a carried fold as changes: the last one of each entity, with the gaps and open changes before it.
 
-    Of an entity without a last change the row is one without a revision. Open changes that were read again are left
-    out: their ids are not below that of the first change that was read.
+    For an entity without a last change, the row has no revision. Open changes that were read again are omitted: their
+    ids are not below that of the first change that was read.
     """
     first_id, last = first_id_at(carried.since), F.col("last")
     still_open = F.filter("open", lambda change_id: change_id < first_id)
@@ -229,7 +229,7 @@ def _as_changes(carried: CarriedFold) -> DataFrame:
         last["change_id"].alias("change_id"),
         F.when(last.isNotNull(), F.lit(COMMITTED)).otherwise(F.lit(OPEN)).alias("outcome"),
         *(last[name].alias(name) for name in ("revision", "version", "czxid")),
-        # In the range of the changes that were made on it.
+        # In the range of the changes that follow it.
         last["version"].alias("version_read"),
         last["czxid"].alias("czxid_read"),
         last["config"].alias("after"),
@@ -249,7 +249,7 @@ def tree_of(path: Column) -> Column:
 
 
 def last_of(tail: Column, after: Column, up_to: Column) -> Column:
-    """Return the last change of a tail between two revisions, the second included; null where there is none."""
+    """Return the last change of a tail between two revisions, including the second; null if there is none."""
     visible = F.filter(tail, lambda each: (each["revision"] > after) & (each["revision"] <= up_to))
     return F.aggregate(
         visible,
@@ -264,7 +264,7 @@ def empty_map() -> Column:
 
 
 def same_content(one: Column, other: Column) -> Column:
-    """Say whether two maps have the same keys, and the same values where both are known."""
+    """Return an expression that is true if two maps have the same keys, and the same values if both are known."""
     keys, others = F.map_keys(one), F.map_keys(other)
     return (
         (F.size(keys) == F.size(others))
@@ -274,9 +274,10 @@ def same_content(one: Column, other: Column) -> Column:
 
 
 def _czxid() -> Column:
-    """Return the zxid of the creation of the znode that a change left; null where the trail does not have it.
+    """Return the creation zxid of the znode after a change; null if the trail does not have it.
 
-    A run of writes by others that created the znode, maybe again, has more writes than versions: the creation is one.
+    A run of external writes that created the znode, possibly again, has more writes than versions, because the creation
+    is one.
     """
     read, made = F.col("version_read"), F.col("writes") != F.col("version") - F.col("version_read")
     by_us = F.when(read.isNull(), F.col("revision")).otherwise(F.col("czxid_read"))
@@ -285,11 +286,11 @@ def _czxid() -> Column:
 
 
 def _joins_on() -> Column:
-    """Say whether a change was made on the very state that the change before it left."""
+    """Return an expression that is true if a change was made on exactly the state after the previous change."""
     previous, version = F.col("previous"), F.col("version_read")
     return (
         F.when(F.col("outcome") == OPEN, F.expr("true"))
-        .when(previous["version"].isNull(), version.isNull())  # there is none, or it removed the znode
+        .when(previous["version"].isNull(), version.isNull())  # there is no previous change, or it removed the znode
         .otherwise(
             F.coalesce(version == previous["version"], F.expr("false"))
             & F.coalesce(F.col("czxid_read") == previous["czxid"], F.expr("true"))
@@ -298,10 +299,10 @@ def _joins_on() -> Column:
 
 
 def _is_gap(begin: int | None) -> Column:
-    """Say whether the content before a change differs from the known content."""
+    """Return an expression that is true if the content before a change differs from the known content."""
     previous, before = F.col("previous"), F.col("before")
     left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(empty_map())
-    # Before the begin of the trail a znode may have had any content.
+    # Before the start of the trail, a znode may have had any content.
     made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
     unexplained = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
     return (F.col("outcome") == COMMITTED) & unexplained & ~same_content(left, before)

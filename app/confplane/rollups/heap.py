@@ -14,15 +14,16 @@ _MIB: Final = 2**20
 _LEAST: Final = 1024 * _MIB
 """Spark's own limit, in bytes."""
 _MOST: Final = 31 * 1024 * _MIB
-"""The largest heap, in bytes, in which Java's references take four bytes; beyond it they take eight."""
+"""The largest heap, in bytes, in which Java's references take four bytes; above it they take eight."""
 _SHARE: Final = "-XX:MaxRAMPercentage=50"
 _LIMIT: Final = re.compile(r"\bMaxHeapSize\s*=\s*(\d+)")
 
 
 def set_limit(java: Path) -> None:
-    """Let the Java that Spark starts next use half of the memory of this machine, or container.
+    """Let the Java that Spark starts next use half of the memory of this machine or container.
 
-    Every other way to give Spark a limit wins: options of spark-submit, ``spark-defaults.conf``, the variable itself.
+    Every other way to set a limit takes precedence: options of spark-submit, ``spark-defaults.conf``, the variable
+    itself.
 
     Args:
         java: The program, which knows the limits of containers on every system.
@@ -33,7 +34,7 @@ def set_limit(java: Path) -> None:
 def limit(java: Path) -> int:
     """Return half of the memory, in bytes, between Spark's own limit and 31 GB.
 
-    A limit that Java's own options name wins. Without an answer of Java the limit is Spark's own.
+    A limit in Java's own options takes precedence. If Java does not answer, the limit is Spark's own.
     """
     asked = [str(java), _SHARE, "-XX:+PrintFlagsFinal", "-version"]
     try:

@@ -23,18 +23,18 @@ class PostgresHistory:
     _scope: TableScope
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
+        """Return the start time of the oldest change that was recorded, or received its outcome, since then."""
         recorded = f"recorded_at >= {literal(recorded_since)}"
         return _begin(self._first_id("intents", recorded), self._first_id("outcomes", recorded))
 
     def lowest_revision(self, recorded_since: datetime) -> int | None:
-        """Return the least revision of the changes that got their outcome since then."""
+        """Return the lowest revision of the changes that received their outcome since then."""
         query = f"SELECT min(revision) {self._rows('outcomes')} AND committed"
         [(found,)] = self._postgres.rows(f"{query} AND recorded_at >= {literal(recorded_since)}")
         return None if found is None else int(found)
 
     def first_above(self, revision: int) -> datetime | None:
-        """Return the begin of the oldest change with a higher revision."""
+        """Return the start time of the oldest change with a higher revision."""
         return _begin(self._first_id("outcomes", f"committed AND revision > {literal(revision)}"))
 
     def last_until(self, time: datetime) -> int | None:

@@ -1,4 +1,4 @@
-"""Jobs: each a pure function of frames, with the facts that its callers need.
+"""Jobs: pure functions of frames, with the facts that their callers need.
 
 Each module of :mod:`confplane.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by
 name, reads nothing else, and starts no Spark action; the runner reads the frames, publishes the returned rows, and
@@ -42,16 +42,17 @@ OPTIONS: Final = frozenset(
 ``begin``
     ``int`` or None: the revision of the first change of the trail that committed; None if there is none.
 ``capacity``
-    ``Mapping[str, float]``: quota key -> the capacity of one broker, in the quota's unit; empty when not given.
+    ``Mapping[str, float]``: quota key -> the capacity of one broker, in the quota's unit; empty if not given.
 ``ceiling``
-    ``int``: a zxid, taken after the snapshot of Postgres: no change in ``changes`` and no state in ``states`` is of a
-    later revision, unless ZooKeeper went back to an older state, or another ensemble took its place.
+    ``int``: a zxid that was read after the snapshot of Postgres: no change in ``changes`` and no state in ``states`` is
+    of a later revision, unless ZooKeeper went back to an older state, or was replaced by another ensemble.
 ``floor``
-    ``int``: a zxid, taken before the first znode was read. Every commit up to it is in every znode as read.
+    ``int``: a zxid that was determined before the first znode was read. Every znode, as read, includes every commit up
+    to it.
 ``horizon``
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``. Below
-    ``floor`` only where the run reads a standby that is behind its primary.
+    ``floor`` only if the run reads a lagging standby.
 ``newest_version``
     ``int`` or None: the highest version of any znode in ``znodes``; None if it is not known.
 ``other``
@@ -59,16 +60,16 @@ OPTIONS: Final = frozenset(
 ``other_release``
     ``str``: the release of the other side's Kafka.
 ``recorded_since``
-    ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had a
-    state of every entity (``watermarks.since``). None if ``watermark`` is None, and where the revision was not
-    noted.
+    ``int`` or None: the revision since which the recorder has a row for each content that external writers left: by
+    then it had a state of every entity (``watermarks.since``). None if ``watermark`` is None or the revision was not
+    recorded.
 ``release``
     ``str``: the release of the cluster's Kafka, "3.9" or "4.4", whose catalog defines the configs of ``znodes``.
 ``teams``
-    ``Teams`` or None (:mod:`confplane.domain.teams`): the teams of principals; None when not given.
+    ``Teams`` or None (:mod:`confplane.domain.teams`): the teams of principals; None if not given.
 ``watermark``
-    ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
-    of every entity (``watermarks``, where ``complete``); None if it never ran or is not that far.
+    ``int`` or None: the revision up to which the recorder has explained all external writes, once it has a state of
+    every entity (``watermarks``, if ``complete``); None if it never ran or has not reached that point.
 """
 
 
@@ -78,7 +79,7 @@ class Fold:
 
     Attributes:
         schema: The schema of its rows.
-        version: The version of the schema and of its meaning: a run builds on folds of this version alone.
+        version: The version of the schema and of its meaning: a run builds only on folds of this version.
     """
 
     schema: StructType
@@ -92,8 +93,8 @@ class CarriedFold:
     Attributes:
         rows: Its rows.
         revision: The revision up to which it has all changes.
-        since: The time at which ``changes`` begins, aware: all changes of later revisions are in it, and all that were
-            recorded, or received their outcome, since that run.
+        since: The time at which ``changes`` begins, aware: the frame includes all changes of later revisions, and all
+            that were recorded, or received their outcome, since that run.
     """
 
     rows: DataFrame = field(repr=False)
@@ -112,19 +113,19 @@ class Job:
             ``usage`` and ``znodes`` (rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
-        key: Columns that together identify a row, in the order of the rows. None of them is ever null.
+        key: Columns that together identify a row, in the order of the rows. They are never null.
         transform: ``transform(changes=..., znodes=..., as_of=...)``: the frames of ``inputs`` and the ``options`` by
             name; returns rows of the schema ``output`` in any order.
         incremental: The transform also takes ``previous`` and ``since``. On a run from the beginning both are None.
             Otherwise ``previous`` has the rows of the run to build on (schema ``output``), ``registration_events`` only
             the events after that run, and ``changes`` exactly those whose ``created_at`` is not before ``since``: a UTC
-            midnight, so early that it includes every change that is new, or has an outcome now and had none. The rows
-            returned are all rows, those kept of ``previous`` included.
-        lookback_days: Of an incremental job: ``changes`` begins that many days before ``since``.
+            midnight, early enough to include every change that is new or received its outcome. The result has all rows,
+            including those kept from ``previous``.
+        lookback_days: For an incremental job: ``changes`` begins that many days before ``since``.
         options: Names of :data:`OPTIONS`.
         fold: The fold that each run passes to the next. The transform then takes two more arguments: ``carried``, the
             :class:`CarriedFold` of the previous run, or None for a run that reads all changes; and ``settled``, the
-            revision up to which it folds the changes for the next run, ``floor`` at most, or None. It returns the rows
+            revision up to which it folds the changes for the next run, at most ``floor``, or None. It returns the rows
             and that fold, or None.
     """
 

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 CLIENT_QUOTAS: Final = tuple(
     sorted(name for name, key in QUOTA_KEYS.items() if (EntityType.USER, EntityType.CLIENT_ID) in key.kinds)
 )
-"""The quota keys of clients; those of ips apply to no client."""
+"""The quota keys of clients; those of ips do not apply to clients."""
 
 PAIR_LEVELS: Final = (1, 2, 4, 5)
-"""Levels whose quota each pair of user and client-id has for itself."""
+"""Levels whose quota applies to each pair of user and client-id separately."""
 USER_LEVELS: Final = (3, 6)
 """Levels whose quota all clients of a user share. The quota of levels 7 and 8 is shared by all connections of a
 client-id."""
 
 INTEGRAL: Final = tuple(key for key in CLIENT_QUOTAS if QUOTA_KEYS[key].integral)
-"""The keys whose quotas are whole numbers."""
+"""The keys whose quotas are integers."""
 
 _WHOLE: Final = r"^\+?[0-9]{1,19}$"
 _DECIMAL: Final = r"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
@@ -46,7 +46,7 @@ _KINDS: Final = ("user", "client-id", "user,client-id")
 
 
 def registered_clients(registrations: DataFrame) -> DataFrame:
-    """Return each registered client once: ``entity_id``, and of its id the parts ``user`` and ``client`` (or null)."""
+    """Return each registered client once: ``entity_id``, and the parts ``user`` and ``client`` of the id (or null)."""
     return (
         registrations.select("entity_id")
         .distinct()
@@ -79,7 +79,8 @@ def deciding_entries(clients: DataFrame, entries: DataFrame) -> DataFrame:
         key, which no entry sets. ``of_user`` and ``of_client``: the quotas set for the default client-id of the
         client's user, and for its client-id under the default user (key -> stored string, or null).
 
-    Costs three joins of the clients with the entries: by id, by user and by client-id. A client is one row throughout.
+    Costs three joins of the clients with the entries: by id, by user and by client-id. A client is one row in all of
+    them.
     """
     source = F.col("source")
     named_user, named_client = is_named(source, EntityType.USER), is_named(source, EntityType.CLIENT_ID)
@@ -126,7 +127,7 @@ def deciding_entries(clients: DataFrame, entries: DataFrame) -> DataFrame:
 def by_key(decided: DataFrame) -> DataFrame:
     """Return the deciding entries as one row per client and key: ``config_key, level, source, stored``.
 
-    ``has_user`` and ``has_client`` say whether ``of_user`` and ``of_client`` set the key.
+    ``has_user`` and ``has_client`` are true if ``of_user`` and ``of_client`` set the key.
     """
     rows = F.array(*(F.struct(F.lit(key).alias("config_key"), F.col(key).alias("winner")) for key in CLIENT_QUOTAS))
     key = F.col("config_key")
@@ -144,7 +145,7 @@ def by_key(decided: DataFrame) -> DataFrame:
 
 
 def number_of(stored: Column) -> Column:
-    """Read a stored quota of the key ``config_key`` as brokers do; null where they can't, or where it is negative."""
+    """Read a stored quota of the key ``config_key`` like brokers do; null if they can't, or if it is negative."""
     whole = F.when(stored.rlike(_WHOLE), stored.try_cast("long").cast("double"))
     decimal = F.when(stored.rlike(_DECIMAL), F.trim(stored).try_cast("double"))
     number = F.when(F.col("config_key").isin(*INTEGRAL), whole).otherwise(decimal)
@@ -152,9 +153,9 @@ def number_of(stored: Column) -> Column:
 
 
 def sharers() -> Column:
-    """Return the id of a quota's sharers, of a row of :func:`by_key`; null where the client is unlimited.
+    """Return the id of the sharers of a quota, from a row of :func:`by_key`; null if the client is unlimited.
 
-    Clients whose client-id is not known have one each, as they may differ.
+    Clients whose client-id is not known have one each, because they may differ.
     """
     level, entity_id = F.col("level"), F.col("entity_id")
     client = F.when(is_named(entity_id, EntityType.CLIENT_ID), F.col("client")).otherwise(entity_id)
@@ -166,7 +167,7 @@ def sharers() -> Column:
 
 
 def capacities(capacity: Mapping[str, float]) -> Column:
-    """Return the capacity of one broker for the key ``config_key``; null where none was given."""
+    """Return the capacity of one broker for the key ``config_key``; null if none was given."""
     given = F.create_map(
         *(
             F.lit(part).cast("string" if index == 0 else "double")
@@ -183,7 +184,7 @@ def _map_where(condition: Column, name: str) -> Column:
 
 
 def _entry(level: int, source: Column, key: str) -> Column:
-    """Return ``struct(level, source, stored)`` where a level's entry sets a key, else null."""
+    """Return ``struct(level, source, stored)`` if a level's entry sets a key, else null."""
     stored = F.col(f"level_{level}")[key]
     return F.when(
         stored.isNotNull(), F.struct(F.lit(level).alias("level"), source.alias("source"), stored.alias("stored"))

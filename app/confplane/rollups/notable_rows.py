@@ -16,12 +16,12 @@ _KINDS: Final = {kind: place for place, kind in enumerate(ROLLUPS["integrity"].k
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The order of a rollup's rows by how notable they are.
+    """The order of a rollup's rows by their significance.
 
     Attributes:
         weight: Row -> numbers, larger for more notable rows.
         description: The order, in words.
-        group: The column whose values are in units of their own, so that each has its share of the rows.
+        group: The column whose values have different units. Each value gets its share of the rows.
     """
 
     weight: Callable[[Mapping[str, Any]], tuple[float, ...]]
@@ -88,7 +88,7 @@ class NotableRows:
             self._seen += 1
             group = "" if self._order.group is None else row[self._order.group]
             heap = self._heaps.setdefault(group, [])
-            # Of equally notable rows the first ones are kept.
+            # Of equally notable rows, the first ones are kept.
             entry = (self._order.weight(row), -self._seen, row)
             if len(heap) < self._most:
                 heapq.heappush(heap, entry)

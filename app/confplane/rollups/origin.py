@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 class Origin:
     """One cluster's ZooKeeper, and the Postgres that has its trail. Its representation has no secrets.
 
-    Files of secrets are named by path, and read where they are needed, tasks on the workers included.
+    Files of secrets are named by path, and read where they are needed, including tasks on the workers.
     """
 
     name: str
     """The cluster's name."""
     cluster: ClusterSettings = field(repr=False)
     dsn: SecretStr = field(repr=False)
-    """The connection string of Postgres, for libpq; of a standby where there is a ``primary``."""
+    """The connection string of Postgres, for libpq; of a standby if there is a ``primary``."""
     primary: SecretStr | None = field(default=None, repr=False)
-    """The connection string of the primary, where a standby is read in its place."""
+    """The connection string of the primary, if a standby is read instead."""
 
     @classmethod
     def of(cls, settings: Settings, name: str, *, read: SecretStr | None = None) -> Origin:
@@ -35,7 +35,7 @@ class Origin:
         Args:
             settings: The service's.
             name: The cluster.
-            read: The connection string of a standby that is read in place of the settings' Postgres.
+            read: The connection string of a standby that is read instead of the settings' Postgres.
 
         Raises:
             NotFoundError: The settings have no such cluster.

@@ -1,8 +1,8 @@
 """The znodes of an earlier time, by the trail: the same rule as the API's ``?at=``, for all entities at once.
 
-The last change of a znode up to the time left its content; before the first change that is known, the content is that
-on which this change was made. A znode without any change is as it is now, unless it was written since: then its content
-at the time is not known. Within a run of writes by others the content is that before the run.
+The content of a znode is that after its last change up to the time. Before the first known change, it is the content on
+which that change was made. A znode without any change is unchanged until now, unless it was written since: in that case
+its content at the time is not known. Within a run of external writes, the content is that before the run.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ZNODE_COLUMNS: Final = (*OTHER_ZNODES.names, "mtime")
 
 
 def znodes_at(changes: DataFrame, znodes: DataFrame, at: datetime) -> DataFrame:
-    """Return the znodes of a time, of the schema ``OTHER_ZNODES``.
+    """Return the znodes of a time, with the schema ``OTHER_ZNODES``.
 
-    The trail has neither values nor fingerprints of secrets: a secret that no change altered since has its fingerprint
-    of now, any other one null. Entities whose content is not known are ``undecodable``.
+    The trail has neither values nor fingerprints of secrets: a secret that was not altered since has its current
+    fingerprint, and any other secret has null. Entities whose content is not known are ``undecodable``.
 
     Args:
         changes: All changes, with :data:`CHANGE_COLUMNS`.

@@ -1,4 +1,4 @@
-"""The progress of Spark with a run, by its own count."""
+"""The progress of a run, as counted by Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Tasks(NamedTuple):
-    """Tasks of the stages known so far. Later stages become known after those before them."""
+    """Tasks of the stages known so far. Later stages become known when earlier ones have ended."""
 
     done: int
     known: int

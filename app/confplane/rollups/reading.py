@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from confplane.rollups.job import Job
 
 LATE: Final = timedelta(days=1)
-"""The longest time from a row's ``recorded_at``, the begin of its transaction, until the row is visible."""
+"""The longest time from a row's ``recorded_at``, the start of its transaction, until the row is visible."""
 UNSETTLED: Final = timedelta(days=3)
-"""The age up to which changes stay out of a fold that is handed on. A change that is recorded later than this, less
-:data:`LATE`, after its commit costs one run from the beginning."""
+"""The age up to which changes are excluded from the fold for the next run. A change that is recorded later than this,
+less :data:`LATE`, after its commit costs one run from the beginning."""
 
 
 _NEVER: Final = 2**63
@@ -33,13 +33,13 @@ class History(Protocol):
     """Queries about the changes of a reading, without their contents."""
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the least ``created_at`` of the changes with an intent or an outcome recorded then or later."""
+        """Return the lowest ``created_at`` of the changes with an intent or an outcome recorded then or later."""
 
     def lowest_revision(self, recorded_since: datetime) -> int | None:
-        """Return the least revision of the changes with an outcome recorded then or later."""
+        """Return the lowest revision of the changes with an outcome recorded then or later."""
 
     def first_above(self, revision: int) -> datetime | None:
-        """Return the least ``created_at`` of the changes with a revision above this one."""
+        """Return the lowest ``created_at`` of the changes with a revision above this one."""
 
     def last_until(self, time: datetime) -> int | None:
         """Return the highest revision of the changes that committed up to a time, by ZooKeeper's clock."""
@@ -67,12 +67,12 @@ class Reading:
     Attributes:
         cluster: The cluster's name.
         as_of: The moment, aware.
-        options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes there is
-            no ``ceiling``, no ``floor``, no ``horizon`` and no ``release``, and ``newest_version`` is None, as it is in
-            what earlier releases wrote down.
-        position: The position of this run as JSON, to be kept with its rows and handed to :meth:`frames` by the next
-            run: ``as_of`` (ISO 8601), ``registration_id``, ``begin``, ``floor``, ``horizon``, ``watermark`` (decimal
-            strings or null).
+        options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes, there is no
+            ``ceiling``, no ``floor``, no ``horizon`` and no ``release``, and ``newest_version`` is None, as in
+            positions of earlier releases.
+        position: The position of this run as JSON, stored with its rows and passed to :meth:`frames` by the next run:
+            ``as_of`` (ISO 8601), ``registration_id``, ``begin``, ``floor``, ``horizon``, ``watermark`` (decimal strings
+            or null).
     """
 
     cluster: str
@@ -86,7 +86,7 @@ class Reading:
     def frames(
         self, job: Job, previous: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, DataFrame], datetime | None]:
-        """Return the frames of a job, with exactly the columns that it names.
+        """Return the frames of a job, with exactly the columns that the job names.
 
         Args:
             job: The job.
@@ -131,15 +131,15 @@ class Reading:
         return self._frames.frame(name, columns, low)
 
     def settled(self) -> int | None:
-        """Return the revision up to which a run of now folds the changes for the next run; None if there is none."""
+        """Return the revision up to which this run folds the changes for the next run; None if there is none."""
         last, floor = self._frames.history.last_until(self.as_of - UNSETTLED), self.options.get("floor")
         return None if last is None or floor is None else min(last, floor)
 
     def _unfolded(self, previous: Mapping[str, Any]) -> datetime | None:
         """Return the time of the first change that the fold of an earlier run lacks.
 
-        None if it is no fold of this trail: changes of lower revisions were recorded since, the trail begins at
-        another revision, or ZooKeeper went back.
+        Returns None if the fold is not one of this trail: changes of lower revisions were recorded since, the trail
+        begins at another revision, or ZooKeeper went back.
         """
         fold, then = previous.get("fold"), datetime.fromisoformat(previous["as_of"])
         floor = self.options.get("floor")

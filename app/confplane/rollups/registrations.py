@@ -21,7 +21,7 @@ def current_registrations(events: DataFrame, previous: DataFrame | None = None) 
 
     Args:
         events: Rows of ``REGISTRATION_EVENTS``, with :data:`EVENT_COLUMNS` at least.
-        previous: The registrations before the first event, as this function returns them; None for nothing.
+        previous: The registrations before the first event, as returned by this function; None for no registrations.
 
     Returns:
         Their columns are entity_id, software_name, software_version, supported_configs (sorted), first_seen and

@@ -1,7 +1,7 @@
 """One HTML page of all current results, with pictures, readable without a network.
 
 The page has no script at all: the charts are drawn here, and are images in the page. Names in a cluster are chosen by
-its users, so every text is escaped. Of each result the page lists the rows that say most.
+its users, so every text is escaped. For each result, the page lists the most notable rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS: Final = 25
 
 _INTEGRITY: Final = "integrity"
 _OLD: Final = timedelta(days=2)
-"""The age from which on a line names it: a daily run was missed, as in the alert on ``integrity``."""
+"""The age above which the headline shows it: a daily run was missed, as in the alert on ``integrity``."""
 _STYLE: Final = inline("report.css")
 
 
@@ -41,13 +41,13 @@ class RollupResult:
     Attributes:
         name: The rollup's name.
         question: The question that the rollup answers.
-        rows: The rows, each with the columns by name, in the order in which they are listed. They are read once, in any
-            number.
+        rows: The rows, each with the columns by name, in the order in which they are listed. They are read once, and
+            there may be any number.
         as_of: The moment that the rows describe; None if the rollup never ran.
         run_id: The id of the run.
         count: The number of rows.
         pending: Of ``integrity``, the number of mismatches that may go away by themselves.
-        failure: The end of the last run in words, where it was not complete; empty otherwise.
+        failure: The outcome of the last run in words if it was not complete, otherwise empty.
         age: The age of the moment; None if the rollup never ran.
     """
 
@@ -89,7 +89,7 @@ class RollupResult:
         """The CSS class of the line: ``good`` or ``bad`` for ``integrity``, ``plain`` for all other results.
 
         A failed last run of any rollup is ``bad``. Mismatches that may go away are neither, as for the gate and the
-        alert; nor is an old result ``good``.
+        alert. An old result is not ``good`` either.
         """
         if self.failure or (self.name == _INTEGRITY and self.count > self.pending):
             return "bad"
@@ -112,8 +112,8 @@ class Section:
         pictures: The charts.
         columns: The names of the columns.
         rows: The cells of the listed rows.
-        listed: The choice of these rows, in words.
-        link: The address of all rows in the API; empty where the page has no links.
+        listed: The selection of these rows, in words.
+        link: The address of all rows in the API; empty if the page has no links.
     """
 
     result: RollupResult
@@ -152,7 +152,7 @@ def page(cluster: str, sections: Sequence[Section], *, made: datetime) -> str:
     Args:
         cluster: The cluster's name.
         sections: The sections, in the order of the page.
-        made: The time of the page, UTC.
+        made: The creation time of the page, UTC.
     """
     return render(
         "report.html",

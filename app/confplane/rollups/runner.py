@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from confplane.rollups.reading import Reading
 
 _VERSION: Final = "version"
-"""The member of a position that has the version of the columns, as those of the run before may be others."""
+"""The member of a position with the version of the columns, because those of the previous run may differ."""
 _FOLD: Final = "fold"
-"""The member of a position that has the version and the revision of the run's fold."""
+"""The member of a position with the version and the revision of the run's fold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class RunOptions:
 
     Attributes:
         principal: The caller.
-        full: Begin at the beginning, also where a job could continue from its current run.
+        full: Start from the beginning, even if a job could continue from its current run.
         since: A UTC midnight: an incremental job counts again from this time on, at least.
         capacity: Quota key -> the capacity of one broker.
         teams: The teams of principals; None for none.
-        output: The path for Parquet files too, on any file system of Hadoop; None for none.
-        folds: A job that has a fold builds on that of the run before, and hands one on. Not worth its cost where all
-            changes are few.
+        output: The path for additional Parquet files, on any file system of Hadoop; None for no files.
+        folds: True if a job that has a fold builds on that of the previous run, and passes one to the next. Not worth
+            its cost if there are few changes.
     """
 
     principal: str
@@ -72,7 +72,7 @@ class FinishedRun:
     run: RollupRun
     seconds: float
     is_current: bool
-    """False where a run of a later moment is complete already."""
+    """False if a run of a later moment is already complete."""
     path: str | None
     """The path of its Parquet files."""
 
@@ -85,7 +85,7 @@ class Runner:
         reading: The jobs' reading.
         store: The store of their rows.
         runs: The runs of the cluster, in the same Postgres.
-        most_parts: The most tasks that write rows at a time; None for any number.
+        most_parts: The maximum number of tasks that write rows concurrently; None for no limit.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class Runner:
         Args:
             job: The job.
             options: The options of the run.
-            run_id: The id of a run to make, or to make again: nothing is done where it is complete. None for a new run.
+            run_id: The id of a run to make or to repeat. Nothing is done if it is complete. None for a new run.
 
         Raises:
             NotInReadingError: The reading lacks a part that the job needs.
-            UnavailableError: A store is away.
-            ConcurrentChangeError: Another process makes this very run, or gave it up.
-            SparkFailedError: A task failed, or the cluster is away.
+            UnavailableError: A store is unavailable.
+            ConcurrentChangeError: Another process is making this run, or gave it up.
+            SparkFailedError: A task failed, or the cluster is unavailable.
         """
         with spark_errors():
             return self._run(job, options, run_id)
@@ -157,9 +157,9 @@ class Runner:
                     self._store.hand_on(fold, job.fold, run_id=run_id, attempt=begun)
                 done = self._runs.complete(run_id)
             except BaseException as error:
-                # A failed update or removal here is made up for by the next run.
+                # The next run repeats an update or removal that failed here.
                 with contextlib.suppress(ConfplaneError, Py4JError):
-                    # The answer to the completion may be lost: a complete run keeps its files.
+                    # The response to the completion may be lost, so a complete run keeps its files.
                     if self._runs.fail(run_id, reason(error)) and output is not None:
                         output.drop(run_id)
                 raise
@@ -186,22 +186,22 @@ class Runner:
     def _fold_options(
         self, fold: Fold, before: RollupRun | None, since: datetime | None, *, folds: bool
     ) -> dict[str, Any]:
-        """Return the fold to build on, and the revision of the fold to hand on; each None for none."""
+        """Return the fold to build on, and the revision of the fold for the next run; each may be None."""
         settled = self._reading.settled() if folds else None
         if before is None or since is None:
             return {"carried": None, "settled": settled}
         revision, lies_under = int(before.position[_FOLD]["revision"]), fold_id(before.id)
         rows = self._store.rows(fold.schema, run_id=lies_under, parts=self._runs.parts(lies_under))
-        # The fold of the run before has no states before its revision.
+        # The fold of the previous run has no states before its revision.
         return {"carried": CarriedFold(rows, revision, since), "settled": max(settled or revision, revision)}
 
     def _output(self, job: Job, root: str) -> parquet.Output:
         return parquet.Output(self._spark, root, self._reading.cluster, job.name)
 
     def _settle(self, output: parquet.Output) -> None:
-        """Put the files of complete runs in place, and remove those of failed runs, where their processes are gone.
+        """Move the files of complete runs into place, and remove those of failed runs whose processes have ended.
 
-        A run that this Postgres does not know may be under way in another one, which shares the lake.
+        A run that this Postgres does not know may be running on another one that shares the lake.
         """
         for run_id in output.aside():
             with contextlib.suppress(ConcurrentChangeError), self._runs.held(run_id):
@@ -215,7 +215,7 @@ class Runner:
         self, job: Job, frame: DataFrame, run_id: UUID, attempt: RunAttempt, output: parquet.Output | None
     ) -> None:
         """Write the rows to all their stores; Parquet first, so that all files are there once the run is complete."""
-        # Spark's work for this run can be identified, followed and cancelled by its group.
+        # The job group identifies Spark's work for this run, to follow or cancel it.
         self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)
         rows = sort_rows(frame, job, self._most_parts)
         if output is not None:
@@ -237,13 +237,13 @@ class Runner:
 
 @contextmanager
 def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts: int | None = None) -> Iterator[Runner]:
-    """Return the runner of a reading's jobs, for the length of a block.
+    """Return the runner of a reading's jobs, for the duration of a block.
 
     Args:
         spark: From :func:`confplane.rollups.session.session`.
         reading: The jobs' reading.
-        dsn: The Postgres of the rows, as the service's role.
-        most_parts: The most tasks that read or write the rows of a run at a time; None for any number.
+        dsn: The Postgres of the rows, with the service's role.
+        most_parts: The maximum number of tasks that read or write the rows of a run concurrently; None for no limit.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -252,14 +252,14 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr, *, most_parts:
     try:
         yield Runner(spark, reading, RunStore(spark, dsn, most_parts), runs, most_parts=most_parts)
     finally:
-        # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for all
-        # jobs. Where Java is gone, so are they.
+        # Drops the persisted frames of transforms. Not done after each job, because the reading keeps its znodes there
+        # for all jobs. If Java has ended, the frames are gone too.
         with contextlib.suppress(Py4JError):
             spark.catalog.clearCache()
 
 
 def _fold_position(fold: Fold, carried: CarriedFold | None, settled: int | None) -> dict[str, Any]:
-    """Return the members of a position that the next run needs for its fold, and that say where this run began."""
+    """Return the members of a position that the next run needs for its fold, with the start of this run."""
     return {
         _FOLD: None if settled is None else {_VERSION: fold.version, "revision": str(settled)},
         "folded": None if carried is None else str(carried.revision),
@@ -267,7 +267,7 @@ def _fold_position(fold: Fold, carried: CarriedFold | None, settled: int | None)
 
 
 def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, Any]:
-    """Return the position to continue from: that of the run before, or an earlier one by request."""
+    """Return the position to continue from: that of the previous run, or an earlier one by request."""
     then = datetime.fromisoformat(position["as_of"])
     if since is None or since >= then:
         return position
@@ -275,7 +275,7 @@ def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, A
 
 
 def reason(error: BaseException) -> str:
-    """Return the kept reason of a failure: messages of our own errors; of other errors only their type."""
+    """Return the reason for a failure to store: messages of our own errors; of other errors only their type."""
     if isinstance(error, ConfplaneError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

@@ -5,8 +5,8 @@ the files too. Names are the trail's own (audit/tables.py). Times are UTC, and s
 is of one cluster, so no frame names it.
 
 The frames of Postgres are read at one moment, in one snapshot that all tasks share: they agree with each other, and a
-task that runs twice reads the same. The znodes are read before that moment. A task that is run again, on another worker
-say, may see a znode later than that moment: its ``mzxid`` is then above the option ``horizon``.
+task that runs twice reads the same. The znodes are read before that moment. A task that is run again, for example on
+another worker, may see a znode later than that moment: in that case its ``mzxid`` is above the option ``horizon``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 TEXTS: Final = ArrayType(StringType(), containsNull=False)
 CONFIG: Final = MapType(StringType(), StringType(), valueContainsNull=True)
-"""Config key -> stored string; null is a value that exists and is hidden."""
+"""Config key -> stored string; null means that a value exists and is hidden."""
 
 
 def _required(name: str, kind: object, comment: str = "") -> StructField:
@@ -47,7 +47,8 @@ def _field(name: str, kind: object, comment: str, *, nullable: bool) -> StructFi
 COMMITTED: Final = "committed"
 REJECTED: Final = "rejected"
 OPEN: Final = "open"
-"""The outcome of a change without one as of the run: applied, or not, or yet to be."""
+"""The outcome of a change without one at the time of the run: it may be applied, not applied, or still to be
+applied."""
 
 CHANGES: Final = StructType(
     [
@@ -101,7 +102,7 @@ CHANGES: Final = StructType(
         _optional("concluded_at", TimestampType(), "The time of the outcome's write by Postgres's clock"),
     ]
 )
-"""One row per change and entity: of the attempt that the outcome names, or of the last one where there is none."""
+"""One row per change and entity: of the attempt that the outcome names, or of the last one if there is none."""
 
 REGISTRATION_EVENTS: Final = StructType(
     [
@@ -116,7 +117,7 @@ REGISTRATION_EVENTS: Final = StructType(
     ]
 )
 """One row per event, in the order of ``id``: ``seen`` (at most one a day and registration), or ``cleared``, which hides
-all ``seen`` with lower ids of that entity, or of the whole cluster where ``entity_id`` is null."""
+all ``seen`` with lower ids of that entity, or of the whole cluster if ``entity_id`` is null."""
 
 REPORTS: Final = StructType(
     [
@@ -129,8 +130,8 @@ REPORTS: Final = StructType(
     ]
 )
 """One row per running client that reported in the quarter of an hour before the moment: the revision whose configs it
-runs with, and the keys that it refuses. Clients say so of themselves. Reports are forgotten, so of an earlier moment,
-and in a lake, there are none."""
+uses, and the keys that it refuses. The reports are not verified. Reports expire, so there are none for an earlier
+moment and in a lake."""
 
 ZNODES: Final = StructType(
     [
@@ -173,9 +174,9 @@ ZNODES: Final = StructType(
 OTHER_ZNODES: Final = StructType(
     [ZNODES[name] for name in ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")]
 )
-"""Znodes of another cluster as they are, or of the same cluster at an earlier time, by the trail
-(rollups/past.py). Fingerprints are made under the name of the run's cluster. Of an earlier time an entity whose
-content is not known is ``undecodable``."""
+"""Current znodes of another cluster, or znodes of the same cluster at an earlier time, by the trail (rollups/past.py).
+Fingerprints are made under the name of the run's cluster. At an earlier time, an entity whose content is not known is
+``undecodable``."""
 
 STATES: Final = StructType(
     [
@@ -189,7 +190,7 @@ STATES: Final = StructType(
     ]
 )
 """One row per entity that the recorder has a state of (``entity_states``): the last state that the trail explains.
-Empty where the recorder never ran."""
+Empty if the recorder never ran."""
 
 USAGE: Final = StructType(
     [

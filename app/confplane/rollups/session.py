@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ALWAYS: Final = {
-    # Times are compared with Postgres's and shown in UTC.
+    # Times are compared with those of Postgres and shown in UTC.
     "spark.sql.session.timeZone": "UTC",
     # Other readers of Parquet know moments in this form.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # PySpark hands Java our line of code for each expression, for the text of an error: with it the plan of integrity
+    # PySpark passes our line of code to Java for each expression, for error messages. With it, the plan of integrity
     # takes 8,000 calls, without it 3,300.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # In a heap below 4 GB, regions of Java's collector G1 have a megabyte, and an array of half a region or more takes
-    # whole regions. Spark's arrays for persisted rows, of one megabyte and a header, take two regions, and Spark counts
-    # one: executors with 2 GB ran out of memory at ten million changes. A batch of 10,000 changes has such arrays too.
+    # In a heap below 4 GB, the regions of Java's collector G1 have one megabyte, and an array of half a region or more
+    # takes whole regions. Spark's arrays for persisted rows, of one megabyte and a header, take two regions, and Spark
+    # counts one: executors with 2 GB ran out of memory at ten million changes. A batch of 10,000 changes has such
+    # arrays too.
     "spark.storage.unrollMemoryThreshold": str(256 * 1024),
     "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
 }
@@ -46,12 +47,12 @@ _LOCAL: Final = {
 def session(
     master: str | None = None, *, name: str = "confplane-rollups", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the Spark session of this process, started when there is none.
+    """Return the Spark session of this process, started if there is none.
 
     Args:
         master: A Spark master's URL; None for the master of spark-submit, or else ``local[*]``.
         name: The name that the cluster shows.
-        settings: Spark settings that win over the ones here.
+        settings: Spark settings that take precedence over those of this module.
 
     Raises:
         RuntimeError: There is no Java.
@@ -73,7 +74,7 @@ def session(
 
 
 def _keep_classes(spark: SparkSession) -> None:
-    """Keep the Java classes that PySpark asks for with each expression: Java looks through all jars every time."""
+    """Cache the Java classes that PySpark requests with each expression: Java would search all jars every time."""
     java = spark.sparkContext._jvm  # noqa: SLF001 - PySpark offers no other way to Java
     for name in _ASKED_FOR:
         setattr(java, name, getattr(java, name))
@@ -93,7 +94,7 @@ def submitted() -> bool:
 
 
 def use_this_python() -> None:
-    """Make Spark's Python workers run this interpreter and this code; settings of the environment win."""
+    """Make Spark's Python workers run this interpreter and this code; settings of the environment take precedence."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours = [str(Path(__file__).with_name("workers")), str(Path(__file__).parents[2])]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

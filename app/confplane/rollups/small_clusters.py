@@ -1,9 +1,9 @@
-"""Small clusters: settings with which Java starts, plans and ends faster, for runs that have few rows.
+"""Small clusters: settings with which Java starts, plans and ends faster, for runs with few rows.
 
-On a small cluster a run's time is Java's start and the planning and compiling of queries. There the JVM's quick
-compiler and its serial collector do, plans are interpreted in place of being compiled, and one part of each shuffle is
-enough. The size is asked for before Java is started. A wrong guess costs time, and alters no row: the transforms are
-the same.
+On a small cluster, most of a run's time is Java's start and the planning and compiling of queries. In this case the
+JVM's quick compiler and its serial collector suffice, plans are interpreted instead of compiled, and each shuffle has
+one part. The size is queried before Java is started. A wrong guess costs time but does not change rows, because the
+transforms are the same.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from confplane.rollups.origin import Origin
 
 BYTES: Final = 32 * 2**20
-"""The size of a small cluster's tables in Postgres, at most: some 40,000 changes with as many registrations."""
+"""Maximum size of a small cluster's tables in Postgres: about 40,000 changes with as many registrations."""
 ZNODES: Final = 20_000
-"""The greatest number of a small cluster's znodes, without those of client-ids below users."""
+"""Maximum number of a small cluster's znodes, without those of client-ids below users."""
 
 SETTINGS: Final = {
-    # One part of a shuffle needs no sample of its keys, for which Spark would run the query twice.
+    # A shuffle with one part needs no sample of its keys, for which Spark would run the query twice.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -43,15 +43,15 @@ _ARCHIVE: Final = re.compile(r"-Xshare\b|-XX:(SharedArchiveFile|ArchiveClassesAt
 
 
 def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> bool:
-    """Say whether a cluster is small: by the tables of Postgres, all clusters together, and by its znodes.
+    """Return True if a cluster is small, by the tables of Postgres (of all clusters together) and by its znodes.
 
     Args:
         origin: The stores.
-        jobs: The jobs of the run; where none of them reads znodes, ZooKeeper is not asked.
-        has_past: The run is of a moment of the past, and reads no znodes.
+        jobs: The jobs of the run; if none of them reads znodes, ZooKeeper is not queried.
+        has_past: True if the run is for a past moment, and reads no znodes.
 
     Raises:
-        UnavailableError: Postgres or ZooKeeper is away.
+        UnavailableError: Postgres or ZooKeeper is unavailable.
     """
     names = ", ".join(f"('{table}')" for table in SAMPLED)
     with open_transaction(origin.dsn) as postgres:
@@ -65,7 +65,7 @@ def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> 
 
 
 def java_options() -> list[str]:
-    """Return the options of Java; a collector that the environment names stays."""
+    """Return the options of Java; a collector that the environment names is kept."""
     return [_QUICK_COMPILER] if _COLLECTOR.search(_given()) else [_QUICK_COMPILER, _SERIAL_COLLECTOR]
 
 
@@ -75,7 +75,7 @@ def join_java_options(options: Sequence[str]) -> str:
 
 
 def names_archive() -> bool:
-    """Say whether the environment names an archive of classes for Java, or forbids it one; it stays so."""
+    """Return True if the environment names or forbids a class archive for Java. In that case it is left unchanged."""
     return _ARCHIVE.search(_given()) is not None
 
 

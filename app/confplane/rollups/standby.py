@@ -1,7 +1,8 @@
-"""A standby of Postgres that a run reads in place of the primary: its connection string, and how far it has come.
+"""A standby of Postgres that a run reads instead of the primary: its connection string and its replay position.
 
-A run waits a moment for the standby to replay what the primary had committed when the znodes were read. After that the
-standby shows what the primary would. A standby that stays behind is read as it is, and bounds the run.
+A run briefly waits for the standby to replay all commits of the primary at the time when the znodes were read. After
+that, the standby returns the same data as the primary. A standby that is still lagging is read in its current state,
+which limits the moment of the run.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _PAUSE_S: Final = 0.1
 
 
 def standby_dsn(given: str, primary: SecretStr) -> SecretStr:
-    """Return the connection string of a standby: what it lacks is the primary's, except the server.
+    """Return the connection string of a standby. Missing parts, except the server, are those of the primary.
 
     Args:
-        given: The text of a command line, so a password in it is refused.
+        given: The text of a command line option, so a password in it is refused.
         primary: The primary's.
 
     Raises:
-        ValueError: The text is no connection string, names no host, or has a password.
+        ValueError: The text is not a connection string, names no host, or has a password.
     """
     return SecretStr(merged(given, primary.get_secret_value()))
 
@@ -41,8 +42,8 @@ def wait_for_replay(standby: SecretStr, primary: SecretStr) -> datetime | None:
         None if it has; otherwise the time of the last commit that it replayed, aware.
 
     Raises:
-        UnavailableError: One of the two is away, or the standby has replayed no commit since its start.
-        ValueError: The server is no standby.
+        UnavailableError: One of the two is unavailable, or the standby has replayed no commit since its start.
+        ValueError: The server is not a standby.
     """
     with open_transaction(primary) as there:
         [(committed,)] = there.rows("SELECT pg_current_wal_flush_lsn()::text")

@@ -1,4 +1,4 @@
-"""A reading of the stores themselves: Postgres at one moment, and the znodes as they were just before."""
+"""A reading of the stores themselves: Postgres at one moment, and the znodes just before it."""
 
 from __future__ import annotations
 
@@ -58,24 +58,25 @@ def read(
     usage: DataFrame | None = None,
     most_parts: int | None = None,
 ) -> Iterator[Reading]:
-    """Take one moment of a cluster, and keep it until the context ends.
+    """Open a reading of one moment of a cluster, and keep it until the context ends.
 
-    The znodes are read now, once, and kept by Spark; frames of Postgres are read on request, as of this moment.
+    The znodes are read once, now, and persisted by Spark. Frames of Postgres are read on request, as of this moment.
 
     Args:
         spark: From :func:`confplane.rollups.session.session`.
         origin: The stores to read.
         jobs: The jobs of the reading, so that only the znodes and columns that these need are read; None for all
-            frames. Where none of them needs znodes, ZooKeeper may be away.
+            frames. If none of them needs znodes, ZooKeeper may be unavailable.
         as_of: A moment of the past, aware; None for now. Trail and registrations can be read as of then; znodes and the
             recorder's states can't, and there are no reports.
-        other: The side that the job ``compare`` compares the cluster with.
+        other: The other side of the job ``compare``.
         usage: The measurements of the job ``usage``, of the schema ``USAGE``.
-        most_parts: The most parts of a frame of Postgres, each of which is a connection at a time; None for any number.
+        most_parts: The maximum number of parts of a frame of Postgres, each of which needs a connection; None for no
+            limit.
 
     Raises:
-        UnavailableError: Postgres or ZooKeeper is away.
-        ValueError: ``as_of`` or ``other`` is in the future, or later than all that a standby has.
+        UnavailableError: Postgres or ZooKeeper is unavailable.
+        ValueError: ``as_of`` or ``other`` is in the future, or later than the data of a standby.
     """
     with open_reading(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage, most_parts=most_parts) as (
         reading,
@@ -95,7 +96,7 @@ def open_reading(
     usage: DataFrame | None = None,
     most_parts: int | None = None,
 ) -> Iterator[tuple[Reading, StoreFrames]]:
-    """Take one moment of a cluster, as :func:`read` does, and return the frames of its stores besides."""
+    """Open a reading like :func:`read`, and also return the frames of its stores."""
     with ExitStack() as stack:
         columns = _columns_of_znodes(jobs, _ZNODES)
         if isinstance(other, datetime):
@@ -106,7 +107,7 @@ def open_reading(
         if isinstance(other, Origin) and (columns := _columns_of_znodes(jobs, _OTHER_ZNODES)):
             read_there = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name))
             beside, other_release = read_there.frame, read_there.release
-        # After the znodes were read, so that a standby that keeps up has the trail of them all.
+        # After the znodes were read, so that a standby that keeps up has the trail of all of them.
         known = None if origin.primary is None else standby.wait_for_replay(origin.dsn, origin.primary)
         postgres = stack.enter_context(open_transaction(origin.dsn))
         moment, now = _moment(postgres, origin.name, as_of, known)
@@ -190,20 +191,20 @@ def _znodes(
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     try:
-        # Reads all znodes. Kept rows may get lost with a worker, and are then read again.
+        # Reads all znodes. Persisted rows may be lost with a worker, and are read again in that case.
         version = F.max(_VERSION) if _VERSION in columns else F.lit(None)
         [(newest, newest_version)] = frame.agg(F.max(_MZXID), version).collect()
-        # Intents are durable before their transactions: all commits so far have their intents in the snapshot below.
+        # Intents are durable before their transactions, so all commits so far have their intents in the snapshot below.
         yield _ZnodeScan(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0), newest_version)
     finally:
-        with contextlib.suppress(Py4JError):  # Java may be gone, and the rows with it
+        with contextlib.suppress(Py4JError):  # Java may have ended, and the rows with it
             frame.unpersist()
 
 
 def _moment(
     postgres: ReadOnlyTransaction, cluster: str, as_of: datetime | None, known: datetime | None
 ) -> tuple[PostgresSnapshot, datetime]:
-    """Return the snapshot of a transaction, and its time: by Postgres's clock, or the time up to which it has all."""
+    """Return the snapshot of a transaction, and its time: by Postgres's clock, or up to which it is complete."""
     [(snapshot, now)] = postgres.rows("SELECT pg_export_snapshot(), clock_timestamp()")
     if known is not None:
         now = min(now, known)
@@ -212,7 +213,7 @@ def _moment(
     if as_of is not None and as_of > now:
         raise ValueError(f"{as_of.isoformat()} is to come: it is {now.isoformat()}")
     events = f"FROM registrations WHERE cluster = {literal(cluster)}"
-    # Ids are in the order of commits, so that the run that continues from here misses nothing.
+    # Ids are in the order of commits, so that the next run, which continues from here, misses nothing.
     query = f"SELECT coalesce(max(id), 0) {events}"
     if as_of is not None:
         query = f"SELECT coalesce((SELECT min(id) - 1 {events} AND recorded_at > {literal(as_of)}), ({query}))"
@@ -232,10 +233,10 @@ def _revisions(postgres: ReadOnlyTransaction, scope: TableScope) -> dict[str, in
 
 
 def _newest_revision(postgres: ReadOnlyTransaction, cluster: str) -> int:
-    """Return the highest revision of which a snapshot has the outcome, or what the recorder found; 0 for none.
+    """Return the highest revision whose outcome, or finding of the recorder, is in a snapshot; 0 for none.
 
     A change's outcome is committed after the intents of all changes before it in ZooKeeper, and the recorder's
-    watermark after all that it covers. So every commit up to this revision has its intent in the snapshot.
+    watermark after all changes that it covers. So every commit up to this revision has its intent in the snapshot.
     """
     name = literal(cluster)
     [(newest,)] = postgres.rows(
@@ -258,8 +259,8 @@ class StoreFrames:
     _other: DataFrame | datetime | None
     _usage: DataFrame | None
     _passes: Mapping[str, list[Sequence[str]]]
-    """Frame of Postgres -> the columns of each pass that is yet to come. Where several need all rows, they share one
-    pass, whose rows Spark keeps, on its disk where memory is short."""
+    """Frame of Postgres -> the columns of each remaining pass. If several need all rows, they share one pass, whose
+    rows Spark persists, on disk if memory is short."""
     _most_parts: int | None
     _kept: dict[str, DataFrame] = field(default_factory=dict)
     _bounds: dict[tuple[str, str | None], list[str]] = field(default_factory=dict)
@@ -288,7 +289,7 @@ class StoreFrames:
             self._kept[name] = self._of_postgres(name, shared).persist(StorageLevel.MEMORY_AND_DISK)
         if low is None and name in self._kept and {*columns} <= {*self._kept[name].columns}:
             kept = self._kept[name]
-            # As it is where possible: a job that keeps it too keeps no second copy.
+            # Unchanged if possible, so that a job that persists it too does not keep a second copy.
             return kept if kept.columns == list(columns) else kept.select(*columns)
         return self._of_postgres(name, columns, low)
 
@@ -306,8 +307,9 @@ class StoreFrames:
     def changes_of(self, days: Iterable[date]) -> DataFrame:
         """Return the changes whose ``created_at`` is on some days, UTC.
 
-        Each day is a part at least, and a large one is in parts of even size: of the newest days up to a gap, which are
-        those with many new rows, by a sample of the table; of the days before the gap by their index.
+        Each day has at least one part, and a large day has several parts of even size. For the newest days up to a gap,
+        which have many new rows, the bounds come from a sample of the table. For the days before the gap, they come
+        from the index.
         """
         begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
         ranges = [KeyRange(first_id_at(begin), first_id_at(begin + _DAY)) for begin in begins]

@@ -19,7 +19,7 @@ _OUTCOMES: Final = ("committed", "rejected", "open")
 _UNLIMITED: Final = "unlimited"
 _REACH: Final = ("see the change", "have their own")
 _BROKERS: Final = "configs"
-"""The facet of the defaults that brokers see; those of all others are seen by clients."""
+"""The facet of the defaults that apply to brokers; the defaults of all other facets apply to clients."""
 
 
 @dataclass(frozen=True, slots=True)

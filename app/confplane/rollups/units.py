@@ -1,4 +1,4 @@
-"""Values of the rollups as people read them: quotas with units, parts in percent, levels and error codes by name."""
+"""Values of the rollups in readable form: quotas with units, parts in percent, levels and error codes by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS: Final = {
     7: "client-id",
     8: "any client-id",
 }
-"""The level of a quota's entry, as KIP-55 counts them -> the clients that the entry applies to."""
+"""The level of a quota's entry, as numbered in KIP-55 -> the clients to which the entry applies."""
 
 _BYTE_RATES: Final = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 _THOUSAND: Final = 1_000
@@ -37,12 +37,12 @@ def amount(config_key: str, value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a part of a whole, of which 1 is all."""
+    """Return a fraction in percent."""
     return f"{number(100 * share)} %"
 
 
 def number(value: float) -> str:
-    """Return a number with as many digits as are of interest."""
+    """Return a number with its significant digits."""
     if value == 0:
         return "0"
     if abs(value) < 1:
@@ -53,7 +53,7 @@ def number(value: float) -> str:
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, or the code where this service never answers it."""
+    """Return Kafka's name of an error code, or the code if this service never returns it."""
     try:
         return KafkaCode(code).name
     except ValueError:

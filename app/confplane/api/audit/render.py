@@ -71,8 +71,8 @@ def _observation(observed: ObservedRange) -> dict[str, Any]:
 def _audited_op(facet: str, op: Mapping[str, Any]) -> dict[str, Any]:
     """Return an op of the trail in the form of answers.
 
-    Outside of ``configs`` a removal has ``remove`` and a set value has no member for its type: the form that callers
-    have read since the trail itself kept it. Rows of that time are answered unchanged.
+    Outside ``configs``, a removal has ``remove`` and a set value has no member for its type. The trail once stored this
+    form, so clients already read it. Rows from that time are returned unchanged.
     """
     shown = {name: number(value) for name, value in op.items()}
     if facet == FacetName.CONFIGS or "key" not in op:

@@ -132,7 +132,7 @@ def add_routes(routes: Routes) -> None:
 
 
 def applied_filter() -> ListFilter:
-    """Return the filter of the list by what clients report."""
+    """Return the filter that selects list entries by the reports of clients."""
 
     def wanted(call: Call, cluster_facet: ClusterFacet, value: bool) -> Callable[[Entity], Awaitable[bool]]:  # noqa: FBT001 - the value of a parameter
         async def test(entity: Entity) -> bool:

@@ -13,7 +13,7 @@ from confplane.domain.definitions import ConfigType
 from confplane.domain.ops import OpType
 
 MAX_RESOURCES = 1_000
-"""Resources in one describe: each broker is answered with some 300 configs."""
+"""Resources in one describe: each broker has about 300 configs in the response."""
 _MAX_KEYS = 1_000
 _MAX_NAME = 1_024
 

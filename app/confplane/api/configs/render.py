@@ -37,7 +37,7 @@ def effective_configs(found: ConfigsDescription) -> dict[str, Any]:
 def described_config(
     catalog: Catalog, entity: Entity, item: EffectiveConfigEntry, *, synonyms: bool, documentation: bool
 ) -> dict[str, Any]:
-    """Return one config in the form of DescribeConfigs, documented by the catalog of the cluster's release."""
+    """Return one config in the form of DescribeConfigs, documented from the catalog of the cluster's release."""
     return {
         "name": item.name,
         "value": item.value,

@@ -112,7 +112,7 @@ async def _described(
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
         check_release(_catalog(call), entity, pointer=f"{pointer}/resourceType")
         if kind is KafkaResourceType.TOPIC:
-            # To a describe the empty name is not a name; to an alter it is a default topic.
+            # In a describe, the empty name is not a name. In an alter, it names a default topic.
             check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
         keys = frozenset(item.configuration_keys or ())
         found = await call.cluster.configs.effective(call.access, entity, keys, pointer=f"{pointer}/resourceName")
@@ -182,7 +182,7 @@ def _edit(catalog: Catalog, index: int, item: models.AlteredConfigResource) -> E
 
 
 def _ops(given: Sequence[models.IncrementalConfigOp], pointer: str) -> tuple[Op, ...]:
-    """Return ops that point to their values, or to themselves where they have none."""
+    """Return ops that point to their values, or to themselves if they have no value."""
     return tuple(
         Op(
             op.name,

@@ -1,4 +1,4 @@
-"""The config definitions as a page to read: KIP-21's table, rendered here, usable without scripts and without network.
+"""The config definitions as a page to read: KIP-21's table, usable without scripts and without a network.
 
 The search is a form that works by itself; the script answers it while a person types, and makes columns sortable. The
 page's policy allows exactly this style and this script, by their hashes.
@@ -39,8 +39,7 @@ _ENTITY_TYPES: Final = {
 _DYNAMIC: Final = {"": "dynamic or not", "true": "dynamic", "false": "not dynamic"}
 _LARGEST: Final = {str(2**31 - 1): "the largest INT", str(2**63 - 1): "the largest LONG"}
 _PART: Final = re.compile(r"(?<=[,:;])(?=[^\s.,:;])|(?<=\.)(?=[A-Za-z<])|(?<=_)(?=[a-z])|(?<=[a-z])(?=[A-Z][a-z])")
-"""The places where a value may be broken into lines: between words of a name and elements of a list, never in a
-number."""
+"""The places where a value may break: between words of a name and elements of a list, never within a number."""
 
 HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",
@@ -86,6 +85,6 @@ def page(
 
 @lru_cache(maxsize=2048)
 def _row(row: bytes) -> Markup:
-    """Return a row of the table. Searches select among the same rows again and again, so each row is rendered once."""
+    """Return a row of the table. Searches select from the same rows repeatedly, so each row is rendered once."""
     found = orjson.loads(row)
     return fragment("definition.html", row=found, importance=_IMPORTANCE, parts=_PART.split, largest=_LARGEST)

@@ -113,14 +113,14 @@ def _page(
 
 
 def prefers_html(accept: str | None) -> bool:
-    """Return True where an Accept header ranks HTML above JSON (RFC 9110); a tie is JSON."""
+    """Return True if an Accept header ranks HTML above JSON (RFC 9110). JSON wins a tie."""
     if accept is None:
         return False
     return _quality(accept, _HTML) > _quality(accept, _JSON)
 
 
 def _quality(accept: str, wanted: str) -> float:
-    """Return the weight of a media type: that of the most specific range that covers it, 0 without any."""
+    """Return the weight of a media type: that of the most specific range that covers it, or 0 if no range does."""
     found = (0, 0.0)
     for item in accept.split(","):
         media_range, *parameters = (part.strip().lower() for part in item.split(";"))

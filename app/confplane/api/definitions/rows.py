@@ -54,8 +54,8 @@ def select(
         dynamic_client_configs: The client configs that this cluster makes dynamic.
         entity_type: A section, ``client`` for both kinds of clients, or an entity type for the configs that may be set
             on it.
-        search: Part of a name, in any case; empty for all.
-        dynamic: Only configs that may be changed while the cluster runs, or only others; None for both.
+        search: Part of a name, case-insensitive; empty for all.
+        dynamic: Only configs that may (True) or may not (False) be changed while the cluster runs; None for both.
     """
     wanted = search.lower()
     return [

@@ -1,1 +1,1 @@
-"""Drift of a Kafka cluster from what callers wrote here."""
+"""Drift of a Kafka cluster from the values written through Confplane."""

@@ -1,4 +1,4 @@
-"""Drift: what waits to be applied to a Kafka cluster, what was refused, what others left there, and decisions on it."""
+"""Drift: values that are pending, refused, or left in a Kafka cluster by external changes, and decisions on them."""
 
 from typing import Annotated, Any
 
@@ -119,7 +119,7 @@ async def reapply_drift(call: CallDep, body: DriftDecision) -> Response:
 
 
 def _drift(call: Call) -> DriftService | None:
-    """Return the drift of the cluster; None where brokers read ZooKeeper, so that nothing can differ.
+    """Return the drift service of the cluster, or None if brokers read ZooKeeper, because then nothing can differ.
 
     Raises:
         UnavailableError: The settings of this process name no brokers of the Kafka cluster.
@@ -139,7 +139,7 @@ def _chosen(body: DriftDecision) -> list[DriftSelection]:
     """Return the entities of a body.
 
     Raises:
-        InvalidRequestError: An id is none, or is there twice.
+        InvalidRequestError: An id is not valid, or appears twice.
     """
     chosen, seen = [], set()
     for index, each in enumerate(body.entities):
@@ -178,7 +178,7 @@ def _key(found: EntityDrift, key: KeyDrift) -> dict[str, Any]:
 
 
 def _value(found: EntityDrift, key: KeyDrift, stored: str | None) -> Any:
-    """Return a value as JSON; the stored text where it is not valid for its key."""
+    """Return a value as JSON, or the stored text if it is not valid for its key."""
     if stored is None:
         return None
     try:

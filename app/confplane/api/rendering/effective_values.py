@@ -1,4 +1,4 @@
-"""The effective values of one client, as applications poll them, rendered once for the nodes that decide them."""
+"""The effective values of one client, as polled by applications, rendered once for the nodes that determine them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class EffectiveValueRenderer:
         """Return a describe's answer with the effective configs of the client that a filter names.
 
         Raises:
-            InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
+            InvalidRequestError: The filter does not name an exact user, or its client-id is not exact.
             ForbiddenError: The caller may not resolve the client.
-            CorruptZnodeError: One of the deciding nodes can't be read.
+            CorruptZnodeError: One of the nodes that determine the values can't be read.
         """
         entity = exact_client(wanted, "resolveEntity")
         nodes = self._describe.deciding(cluster_facet, entity)
@@ -61,7 +61,7 @@ class EffectiveValueRenderer:
         Raises:
             InvalidRequestError: The facet has no entities of this type.
             ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
-            CorruptZnodeError: One of the deciding nodes can't be read.
+            CorruptZnodeError: One of the nodes that determine the values can't be read.
         """
         nodes = self._describe.deciding(cluster_facet, entity)
         found = self._effective.find(cluster_facet, entity, nodes)
@@ -76,7 +76,7 @@ class _ResponseCache(Generic[T]):
     """The responses of one form, each with the nodes that it was made from. The oldest are evicted first."""
 
     def __init__(self) -> None:
-        # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
+        # Ordered by a linked list: finding the first entry of a plain dict becomes slower with each removed entry.
         self._answers: OrderedDict[tuple[str, str, str], tuple[tuple[Node | None, ...], T, int]] = OrderedDict()
         self._bytes = 0
 

@@ -52,7 +52,7 @@ class EntryRenderer:
     ) -> RenderedEntries:
         """Return the entries of selected entities, each as a whole JSON object.
 
-        An entity that declares nothing has an entry only where clients are registered.
+        An entity that declares nothing has an entry only if clients are registered for it.
 
         Args:
             cluster_facet: The facet of the cluster.
@@ -118,7 +118,7 @@ def described(entries: Iterable[bytes], skipped: Sequence[str], *, throttle_ms: 
     Args:
         entries: The entries.
         skipped: The paths of the znodes that can't be read.
-        throttle_ms: Milliseconds that the caller ought to wait before the next request.
+        throttle_ms: Milliseconds that the caller should wait before the next request.
     """
     return _DESCRIBED % throttle_ms + b",".join(entries) + b'],"skipped":' + orjson.dumps(skipped) + b"}"
 

@@ -31,7 +31,7 @@ async def full_resource(
     refreshed_at: int | None = None,
     applied: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned.
+    """Return a resource in the full view: ``node`` unchanged, and ``stored`` as its map, actual or planned.
 
     ``refreshed_at`` is the time of the request's own refresh of an observed Kafka cluster, in milliseconds since the
     epoch. ``applied`` is the member with the entity's apply status there, or empty.

@@ -46,7 +46,7 @@ class ResourceModels:
     """The models of one facet's resources, for the specification."""
 
     noun: str
-    """The end of operation ids."""
+    """Last part of operation ids."""
     body: type[BaseModel]
     new: type[BaseModel]
     resource: type[BaseModel]
@@ -62,9 +62,9 @@ class ListFilter:
 
     name: str
     annotation: Any
-    """Its type in the query. The value is None if the filter is absent."""
+    """Type of the query parameter. The value is None if the filter is absent."""
     wanted: Callable[[Call, ClusterFacet, Any], Callable[[Entity], Awaitable[bool]]]
-    """Makes the test of an entity from a value of the filter."""
+    """Makes the predicate on entities from a value of the filter."""
 
 
 class ResourceHandlers:
@@ -231,13 +231,13 @@ class ResourceHandlers:
         node = describe.node(cluster_facet, entity.id)
         if call.view == "full":
             _, etag = describe.content(cluster_facet, node)
-            not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
+            not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
             applied = (await apply_waits.read_status(call, cluster_facet, [node])).get(node.id)
             body = await full_resource(
                 cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, applied=applied
             )
             return json_response(call.request, body)
-        # Only these configs are read by the definitions of the cluster's release, which may change.
+        # Only these configs depend on the definitions of the cluster's release, which may change.
         catalog = cluster_facet.catalog if self._name is FacetName.CONFIGS else None
         return _answer(call.cluster, _rendered(describe, cluster_facet.whole, node, catalog), if_none_match)
 
@@ -261,7 +261,7 @@ class ResourceHandlers:
 
 
 def _answer(cluster: Cluster, polled: PolledResponse, if_none_match: str | None) -> Response:
-    """Answer a polled read: 304 when the poller has the current answer."""
+    """Answer a polled read, with 304 if the client has the current response."""
     headers = [polled.tag, *consistency_headers(cluster.store)]
     if not_modified(if_none_match, polled.etag):
         return PreparedResponse(b"", headers, status=304)

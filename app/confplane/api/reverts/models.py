@@ -14,7 +14,7 @@ _TIME: dict[str, Any] = {"format": "date-time"}
 
 
 def _one_of_the_selectors() -> dict[str, Any]:
-    """Describe a body with the members of one selector, and none of another's."""
+    """Describe a body with the members of one selector and of no other selector."""
     of_spans = {"since", "until"}
     return {
         "oneOf": [
@@ -44,7 +44,7 @@ class RevertChanges(Revert):
 
     model_config = ConfigDict(json_schema_extra=_one_of_the_selectors())
 
-    # Absent where they are not in the body; null is refused.
+    # Absent if they are not in the body; null is refused.
     change_id: StrictStr = Field(
         default="",
         description="One change, as Confplane-Change-Id gave it",

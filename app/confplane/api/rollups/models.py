@@ -72,7 +72,7 @@ class RollupAttempt(AnswerModel):
 class RollupSummary(AnswerModel):
     """A rollup, its current run, and the last attempt at one."""
 
-    name: Literal[tuple(ROLLUPS)]  # type: ignore[valid-type]  # the names that there are
+    name: Literal[tuple(ROLLUPS)]  # type: ignore[valid-type]  # the known names
     question: str = Field(description="The question that the rollup answers")
     run: RollupRunData | None = Field(description="The current run; null where the rollup never ran")
     last_attempt: RollupAttempt | None

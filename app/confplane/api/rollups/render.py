@@ -26,7 +26,7 @@ def rollup_run(run: RollupRun) -> dict[str, Any]:
 
 
 def rollup_attempt(run: RollupRun) -> dict[str, Any]:
-    """Return a run of a rollup, of any end."""
+    """Return a run of a rollup with any outcome."""
     return {
         "id": str(run.id),
         "state": run.state.value,

@@ -1,4 +1,4 @@
-"""Rollups: Spark's results about the whole cluster, and the runs behind them."""
+"""Rollups: Spark's results about the whole cluster, and the runs that produced them."""
 
 import re
 from functools import partial
@@ -82,7 +82,7 @@ async def _rows(
     if_none_match: IfNoneMatch = None,
     **filters: str | None,
 ) -> Response:
-    """Answer a page of a rollup's rows; ``filters`` are by name of the column."""
+    """Answer with a page of a rollup's rows; ``filters`` are keyed by column name."""
     given = {column.member: filters.get(column.name) for column in rollup.columns}
     wanted = selection(rollup, {member: value for member, value in given.items() if value is not None})
     run_id, after = _parse(page_token)

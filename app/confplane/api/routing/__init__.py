@@ -1,1 +1,1 @@
-"""The way of a request to its handler: routes, arguments, bodies, preconditions, Idempotency-Key."""
+"""Request routing: routes, arguments, bodies, preconditions, Idempotency-Key."""

@@ -6,8 +6,8 @@ route, and a request pays for the parameters that it sends.
 
 A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
 dependencies. A dependency takes the same, except a body and further dependencies. Dependencies that return a value are
-plain functions. The others are coroutine functions: they check their own parameters, and are called when one is sent.
-A parameter that is not sent takes the default of its function.
+plain functions. Dependencies that only check their own parameters are coroutine functions. They are called only if one
+of these parameters is sent. A parameter that is not sent takes the default of its function.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Binder:
         Parameters are validated first, then the checks wait, then the dependencies are called, then the body is read.
 
         Raises:
-            InvalidRequestError: A query parameter is unknown, is given twice, or is no text.
+            InvalidRequestError: A query parameter is unknown, is given twice, or is not text.
             FindingsError: A parameter or the body is not valid for the handler.
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
@@ -76,7 +76,7 @@ class Binder:
         return arguments
 
     async def _sent(self, request: Request) -> dict[str, Any]:
-        """Return the arguments of a request that has parameters, without the body."""
+        """Return the arguments, without the body, of a request that has parameters."""
         query = self._query(request.scope["query_string"])
         findings: list[Any] = []
         arguments = self._handler.sent(request, query, findings)
@@ -130,7 +130,7 @@ class _InjectedCallable:
         return not (self.queries.keys().isdisjoint(query) and self.headers.keys().isdisjoint(headers))
 
     def unsent(self, request: Request) -> dict[str, Any]:
-        """Return the values, by their names in Python, of the parameters that every request has."""
+        """Return the values of the parameters that every request has, by their names in Python."""
         found: dict[str, Any] = {} if self._request is None else {self._request: request}
         for name, alias in self._path:
             found[name] = request.scope["path_params"][alias]
@@ -157,12 +157,12 @@ class _InjectedCallable:
 
 
 def _is_any_text(field: FieldInfo) -> bool:
-    """Return True for a parameter that takes any text, so that there is nothing to validate."""
+    """Return True if a parameter accepts any text, so that it needs no validation."""
     return field.annotation == str | None and not field.metadata
 
 
 def _header(scope: Scope, name: bytes) -> str:
-    """Return the value of a header; several lines are joined to one list, by RFC 9110."""
+    """Return the value of a header; several lines are joined into one list (RFC 9110)."""
     headers = scope[REQUEST_CONTEXT].headers
     if len(headers) == len(scope["headers"]):
         value: bytes = headers[name]  # no header is repeated

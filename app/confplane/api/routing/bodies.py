@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from confplane.api.models import RequestModel
 
 MAX_ENTRIES: Final = 10_000
-"""Entries of a large body that are validated one by one; a model refuses more than it takes by itself."""
+"""Entries of a large body that are validated one by one; a model refuses more entries than it allows."""
 BODY: Final = "confplane.body"
-"""Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
+"""Key of the scope with the parsed body of a request with an Idempotency-Key."""
 _CACHE_SIZE: Final = 8_192
 _SHORT: Final = 512
-"""Bytes of the longest body that is cached: one that names a client or two."""
+"""Maximum bytes of a cached body: enough to name one or two clients."""
 
 
 class BodyReader:
-    """Reads the bodies of one model. Short bodies of describes are kept: a poller sends the same bytes each time.
+    """Reads the bodies of one model.
+
+    Short bodies of describes are cached, because a poller sends the same bytes each time.
 
     Args:
         model: The model that validates the bodies.
@@ -48,7 +50,7 @@ class BodyReader:
 
         Raises:
             MediaTypeError: The body is not declared to be JSON.
-            BodyTooLargeError: The body has more bytes or items than this service takes.
+            BodyTooLargeError: The body has more bytes or items than this service accepts.
             InvalidRequestError: The body is not strict JSON.
             FindingsError: The model refuses the body.
         """
@@ -66,7 +68,7 @@ class BodyReader:
 
 
 def _parsed(body: bytes) -> Any:
-    """Return the value of a body that is not large; None for an empty one."""
+    """Return the value of a body that is not large, or None if it is empty."""
     return strict_json.loads(body) if body else None
 
 
@@ -133,7 +135,7 @@ async def _received(request: Request) -> bytes:
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
     limit: int = request.app.max_body_bytes
-    # A client that declares the length and waits for 100 Continue sends nothing in vain.
+    # A client that declares the length and waits for 100 Continue does not send the body needlessly.
     if int(request.scope[REQUEST_CONTEXT].headers.get(b"content-length", 0)) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []

@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: wraps writing handlers, so that a repeated request is answered and not done again."""
+"""``Idempotency-Key``: wraps writing handlers, so that a repeated request gets the stored response."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SUCCESS: Final = 300
 
 
 def idempotent(handler: Handler) -> Handler:
-    """Make a handler honour Idempotency-Key; it takes ``call``, and a body or none."""
+    """Make a handler honour Idempotency-Key; it takes ``call`` and optionally a body."""
 
     @wraps(handler)
     async def once(call: Call, *, idempotency_key: str | None = None, **given: Any) -> Response:

@@ -1,7 +1,7 @@
 """Route lookup by path, before the router: the same result for a fraction of the cost.
 
-Thousands of applications poll one entity every few minutes. Matching one route after the other would cost as much as
-the responses themselves. Most paths are fixed; in paths of single entities the cluster and the id differ. All other
+Thousands of applications each poll one entity every few minutes. Matching one route after the other would cost as much
+as the responses themselves. Most paths are fixed; in paths of single entities the cluster and the id differ. All other
 paths, and requests that match no route, are left to the router.
 """
 
@@ -23,10 +23,10 @@ _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
 _ID: Final = "{id:path}"
 _SUFFIXES: Final = ("/effective", "/history", "/diff", "/status", ":revert")
-"""The ends of paths after an entity id."""
+"""The suffixes of paths after an entity id."""
 _INSTANCES: Final = "/instances/"
 _INSTANCE: Final = "{instanceId}"
-"""The end of a path after an entity id that names a running client."""
+"""The suffix of a path after an entity id that names a running client."""
 _CACHE_SIZE: Final = 4_096
 """Paths whose routes are cached: applications poll the same few thousand."""
 
@@ -74,7 +74,7 @@ class Lookup:
         await response(scope, receive, send)
 
     def find(self, scope: Scope) -> StrictRoute | None:
-        """Return the route of a request, and set the path's parameters. None if the router has to decide."""
+        """Return the route of a request, and set the path's parameters. Returns None if the router must decide."""
         method, path, root = scope["method"], scope["path"], scope.get("root_path", "")
         # Long paths would need too much memory.
         found = (self._kept if len(path) <= CACHED_LENGTH else self._find)(method, path, root)

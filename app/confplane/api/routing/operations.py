@@ -26,15 +26,15 @@ Handler = Callable[..., Awaitable[Response]]
 
 
 class Effect(Enum):
-    """The effect of an operation besides its answer."""
+    """The effect of an operation apart from its response."""
 
     NOTHING = "nothing"
     CHANGE = "change"
-    """A change of configs: it has an id, and is done once for each Idempotency-Key."""
+    """A change of configs: it has an id, and is executed once for each Idempotency-Key."""
     CLEARING = "clearing"
-    """Rows that are no history are hidden; an Idempotency-Key is refused rather than ignored."""
+    """Hides rows that are not part of the history; an Idempotency-Key is refused rather than ignored."""
     REPORT = "report"
-    """A report of a client on itself, kept for a while; an Idempotency-Key is refused rather than ignored."""
+    """A client's report about itself, kept for a limited time; an Idempotency-Key is refused rather than ignored."""
     REAPPLYING = "reapplying"
     """Values are sent to a Kafka cluster again, and no config changes; an Idempotency-Key is refused rather than
     ignored."""
@@ -47,13 +47,13 @@ class ResponseSpec:
     """The description of one successful response."""
 
     model: type[BaseModel] | None = None
-    """The model of its JSON. None if it has no JSON."""
+    """The model of its JSON. None if the response has no JSON."""
     description: str = "Successful Response"
     content: Mapping[str, Any] = field(default_factory=dict)
     """The forms of other media types."""
 
     def described(self) -> dict[str, Any]:
-        """Return it in FastAPI's form."""
+        """Return the description in FastAPI's form."""
         parts = {"model": self.model, "description": self.description, "content": dict(self.content)}
         return {name: part for name, part in parts.items() if part}
 
@@ -69,25 +69,25 @@ class RouteOperation:
 
     summary: str
     answer: type[BaseModel] | Mapping[int, ResponseSpec | type[BaseModel]]
-    """The form of a JSON answer with status 200; or answers by status, first the answer to a full success."""
+    """The form of a JSON answer with status 200; or responses by status, with that of full success first."""
     _: KW_ONLY
     effect: Effect
     limit: LimitClass | None
-    """The class of the caller's limit that a request counts against; None for open operations alone."""
+    """The class of the caller's limit that a request counts against. None only for open operations."""
     tagged: bool
-    """Good answers have an ETag. A tagged read takes If-None-Match, and may be answered 304."""
+    """Successful responses have an ETag. A tagged read accepts If-None-Match, and may return 304."""
     problems: Sequence[int]
-    """Statuses of the operation's own work, besides those that follow from its effect and its parameters."""
+    """Statuses of the operation's own work, in addition to those that follow from its effect and its parameters."""
     problem: type[Problem] = Problem
-    """The form of problems, but for 401."""
+    """The form of all problems except 401."""
     id: str | None = None
-    """Its name in the specification, which generated clients have too; None: the handler's, in camel case."""
+    """Name in the specification and in generated clients. None for the handler's name in camel case."""
     description: str | None = None
-    """None: the handler's docstring."""
+    """Description of the operation. None for the handler's docstring."""
     is_open: bool = False
     """No token is needed."""
     listed: bool = True
-    """The specification has the operation."""
+    """The operation is part of the specification."""
 
     @property
     def answers(self) -> dict[int, ResponseSpec]:
@@ -99,7 +99,7 @@ class RouteOperation:
 
 
 read = partial(RouteOperation, effect=Effect.NOTHING)
-"""Makes the facts of an operation that only answers."""
+"""Makes the facts of an operation that only reads."""
 change = partial(RouteOperation, effect=Effect.CHANGE)
 """Makes the facts of an operation that changes configs."""
 manage = partial(RouteOperation, effect=Effect.MANAGING)
@@ -107,5 +107,5 @@ manage = partial(RouteOperation, effect=Effect.MANAGING)
 
 
 def partly(model: type[BaseModel], failed: str) -> dict[int, ResponseSpec]:
-    """Return the answers of an operation on several things: 200, and 207 where some failed."""
+    """Return the responses of an operation on several things: 200, and 207 if some failed."""
     return {200: ResponseSpec(model), 207: ResponseSpec(model, failed)}

@@ -1,4 +1,4 @@
-"""Entity ids in URLs, read from the raw path: a decoded path no longer distinguishes the spellings of an id."""
+"""Entity ids in URLs, read from the raw path, because decoding loses the spelling of an id."""
 
 from typing import Annotated, Any
 
@@ -53,7 +53,7 @@ def entity_of(scope: Scope, *, suffix: str = "") -> Entity:
         suffix: The text after the id, for example ``/effective``. If it ends with a slash, a name follows.
 
     Raises:
-        InvalidEntityIdError: Not an entity id, or not its one spelling.
+        InvalidEntityIdError: The text is not an entity id, or not in its canonical spelling.
     """
     return Entity.from_id(_spelled(scope, suffix))
 

@@ -70,7 +70,7 @@ def refuse_conditions(request: Request) -> None:
     """Refuse conditional headers of a request that writes several entities, instead of ignoring them.
 
     Raises:
-        InvalidRequestError: There is a conditional header.
+        InvalidRequestError: The request has a conditional header.
     """
     for name in ("If-Match", "If-None-Match"):
         if name.lower().encode() in request.scope[REQUEST_CONTEXT].headers:
@@ -82,7 +82,7 @@ def refuse_conditions(request: Request) -> None:
 
 
 def entry_precondition(etag: str | None, *, pointer: str) -> Precondition:
-    """Return the precondition of one entry of several, from its ``etag``.
+    """Return the precondition of one of several entries, from its ``etag``.
 
     Raises:
         InvalidRequestError: The text is not an ETag.
@@ -124,7 +124,7 @@ def _etags(text: str, *, what: str, pointer: str, weak: bool) -> tuple[str, ...]
         match = _ETAG.match(text, position)
         if match is None:
             break
-        # A weak ETag never matches strongly; it stays in the list without a possible match.
+        # A weak ETag never matches strongly. It stays in the list but can't match.
         found.append(match[2] if weak or not match[1] else f"W/{match[2]}")
         position = match.end()
     if not found or position < len(text):

@@ -1,4 +1,4 @@
-"""The routes of this API: the one way to a handler, and the one place where its errors become problems."""
+"""The routes of this API: the only way to a handler, and the only place where its errors become problems."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class StrictRoute(APIRoute):
         handler: The handler.
         operation: The facts of the operation.
         tag: The family of the operation in the specification.
-        checks: Dependencies without arguments for the handler.
+        checks: Dependencies that pass no arguments to the handler.
 
     Attributes:
         operation: The facts.
-        answer: Answers a request, also a failed one.
+        answer: Answers a request, including one that fails.
     """
 
     answer: Responder
@@ -85,7 +85,7 @@ class StrictRoute(APIRoute):
         )
 
     def takes(self, header: str) -> bool:
-        """Return True where a header is a parameter of the operation."""
+        """Return True if a header is a parameter of the operation."""
         return any(
             field.alias == header
             for part in (self.dependant, *self.dependant.dependencies)
@@ -125,8 +125,8 @@ class Routes:
     """The routes of one family of operations, in the order in which they are matched.
 
     Args:
-        prefix: The common begin of their paths.
-        tag: The family's name in the specification; None where the specification lists none of them.
+        prefix: The common prefix of their paths.
+        tag: The family's name in the specification. None if the specification lists none of its routes.
     """
 
     def __init__(self, prefix: str = "", *, tag: str | None) -> None:
@@ -138,7 +138,7 @@ class Routes:
         return iter(self._made)
 
     def get(self, path: str, operation: RouteOperation, *, checks: Sequence[Depends] = ()) -> Decorator:
-        """Return a decorator that makes a route to a handler; arguments as those of :class:`StrictRoute`."""
+        """Return a decorator that makes a route to a handler; the arguments are those of :class:`StrictRoute`."""
         return partial(self._add, "GET", path, operation, checks)
 
     def post(self, path: str, operation: RouteOperation, *, checks: Sequence[Depends] = ()) -> Decorator:
@@ -161,11 +161,11 @@ class Routes:
 
 
 def declared(handler: Handler, members: Mapping[str, tuple[Any, Any]] | None = None, **annotations: Any) -> Handler:
-    """Return a handler that declares its parameters in another way, which differs from route to route.
+    """Return a handler with a different declaration of its parameters, which varies between routes.
 
     Args:
         handler: The handler.
-        members: The types and defaults, by name, of what it takes as ``**``, where a parameter that is not sent is
+        members: The types and defaults of its keyword arguments (``**``), by name. A parameter that is not sent is
             absent.
         annotations: The types of other parameters, by name.
     """

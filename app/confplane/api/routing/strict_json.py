@@ -1,10 +1,10 @@
-"""Strict JSON for request bodies: texts that parsers read in different ways are refused, with their place.
+"""Strict JSON for request bodies: refuses texts that parsers interpret differently, and reports the place.
 
-Refused are duplicate keys, NaN and Infinity, numbers beyond any use, invalid UTF-8, NUL characters, lone surrogates,
-and nesting deeper than 32 levels (RFC 8259 leaves all of these to the reader).
+It refuses duplicate keys, NaN and Infinity, numbers outside any useful range, invalid UTF-8, NUL characters, lone
+surrogates, and nesting deeper than 32 levels (RFC 8259 leaves all of these to the reader).
 
-Parsing costs by the item rather than by the byte: 8 MB of empty lists would take seconds. So a large body's items are
-counted in its bytes first, and its lists are parsed in slices, with pauses for other tasks in between.
+The cost of parsing depends on the number of items rather than bytes: 8 MB of empty lists would take seconds. So the
+items of a large body are first counted in its bytes, and its lists are parsed in slices, with pauses for other tasks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 32
 MAX_ITEMS: Final = 400_000
-"""The greatest number of items in a body: its brackets, braces, commas and colons, in strings too. An alter of 10,000
-entities with five ops each has 350,000."""
+"""The greatest number of items in a body: its brackets, braces, commas and colons, including those in strings. An alter
+of 10,000 entities with five ops each has 350,000."""
 MAX_PART_ITEMS: Final = 20_000
-"""The greatest number of items in one entry of a large body, or in a member that is no list. An entry with 500 ops has
-4,000."""
+"""The greatest number of items in one entry of a large body, or in a member that is not a list. An entry with 500 ops
+has 4,000."""
 LARGE: Final = 64 * 1024
-"""Bytes from which on a body is counted, and parsed in slices."""
+"""Size in bytes above which a body is counted and parsed in slices."""
 _SUSPECT: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _MAX_DIGITS: Final = 400
@@ -39,7 +39,7 @@ def loads(body: bytes) -> Any:
     """Parse a request body.
 
     Raises:
-        InvalidRequestError: The text is refused, with the reason; ``pointer`` is set where the place is known.
+        InvalidRequestError: The text is refused, with the reason; ``pointer`` is set if the place is known.
     """
     text = _decoded(body)
     try:
@@ -58,8 +58,8 @@ async def loads_large(body: bytes) -> Any:
     """Parse a request body of any size, in slices.
 
     Raises:
-        BodyTooLargeError: The body has more items than are taken.
-        InvalidRequestError: As :func:`loads`; or the body is not an object, as every request's must be.
+        BodyTooLargeError: The body has more items than are accepted.
+        InvalidRequestError: As :func:`loads`; or the body is not an object.
     """
     _count_items("The body", body, MAX_ITEMS)
     text = _decoded(body)
@@ -104,10 +104,10 @@ async def _large_object(text: str) -> dict[str, Any]:
 
 
 class _Elements:
-    """The elements of a list, each parsed and checked once it is asked for.
+    """The elements of a list, each parsed and checked on demand.
 
     Attributes:
-        place: The end of the text read so far; after the last element, behind the list.
+        place: The end of the text read so far. After the last element, this is the end of the list.
     """
 
     def __init__(self, text: str, place: int, pointer: str) -> None:

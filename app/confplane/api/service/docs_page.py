@@ -1,8 +1,8 @@
-"""The specification at ``/openapi.json``, and the page at ``/docs``: Swagger UI with nothing fetched from elsewhere.
+"""The specification at ``/openapi.json``, and the page at ``/docs``: Swagger UI without external resources.
 
-Both are open to anybody, so all answers are finished bytes. Swagger UI's files are those of the package
-fastapi-offline, which follows its releases. They are sent compressed to everybody, in a quarter of their bytes or less:
-every browser takes them so.
+Both need no authentication, so all responses are prepared bytes. Swagger UI's files come from the package
+fastapi-offline, which follows its releases. They are always sent compressed, to a quarter of their size or less,
+because every browser accepts this.
 """
 
 import asyncio

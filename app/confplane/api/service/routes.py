@@ -189,7 +189,7 @@ def _recorded(watermark: Watermark | None) -> dict[str, Any] | None:
 
 
 def _names(access: Access | None, cluster: str | None) -> bool:
-    """Return True where a caller may see the names in warnings about a cluster, or about the service: None."""
+    """Return True if a caller may see the names in warnings about a cluster (None: about the service)."""
     return access is not None and access.allows(cluster, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
 
 

@@ -1,4 +1,4 @@
-"""The target of a cluster, and the observation of it, as ``GET /v1/clusters/{cluster}`` shows them."""
+"""The target of a cluster and its observation, as returned by ``GET /v1/clusters/{cluster}``."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def whoami(client: AsyncConfplane, profile: Profile, *, as_json: bool) -> 
 
 
 def _limits(narrowing: Mapping[str, Any] | None) -> str | None:
-    """Return the limits of a credential in words; None if it has none."""
+    """Return the limits of a credential in words, or None if it has no limits."""
     if narrowing is None:
         return None
     parts = ["reads alone"] if narrowing["readOnly"] else []

@@ -43,7 +43,7 @@ async def delete(
 ) -> int:
     """Remove keys, or all keys; print what changed, and return the exit code.
 
-    All keys are those of one read: a key that somebody sets behind it makes the change fail.
+    "All keys" are those of one read. The change fails if another key is set after that read.
     """
     entity = entity_of(name)
     if bool(keys) == everything:
@@ -68,7 +68,7 @@ async def delete(
 
 
 def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOptions, *, as_json: bool) -> None:
-    """Print the result; on standard error what was done, in words."""
+    """Print the result, and on standard error a description of it."""
     changes = differences(result)
     if as_json:
         print_json(result)

@@ -1,4 +1,4 @@
-"""Arguments of ``confplane set``: ``KEY=VALUE``, ``KEY=@FILE``, and ``KEY`` for a value that is asked for."""
+"""Arguments of ``confplane set``: ``KEY=VALUE``, ``KEY=@FILE``, and ``KEY`` to prompt for the value."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def values_of(words: Sequence[str]) -> dict[str, str]:
     """Return the values of keys.
 
     ``KEY=@FILE`` is the file's text without the end of its last line, and ``KEY=@-`` that of standard input.
-    ``KEY=@@TEXT`` is the text ``@TEXT``. For ``KEY`` alone the value is asked for on the terminal, and not shown there;
-    without a terminal it is a line of standard input.
+    ``KEY=@@TEXT`` is the text ``@TEXT``. For ``KEY`` alone, the command prompts for the value without showing it.
+    Without a terminal, the value is a line of standard input.
 
     Raises:
         InvalidRequestError: A word has no key, a key is given twice, or a file can't be read. The text shows no value.
@@ -55,7 +55,7 @@ def _value(key: str, text: str) -> str:
 
 
 def _asked(key: str, number: int) -> str:
-    """Ask for a value; a word that is no key but a value at the wrong place is shown on the terminal alone."""
+    """Prompt for a value. A word that is not a key may be a misplaced value, so it is shown only on the terminal."""
     if sys.stdin.isatty():
         text: str = typer.prompt(key, hide_input=True, default="", show_default=False, err=True)
     else:

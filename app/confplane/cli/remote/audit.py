@@ -1,4 +1,4 @@
-"""``confplane audit``: the trail, searched; or one change of it."""
+"""``confplane audit``: search the trail, or show one of its changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLUSTER: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class AuditSearch:
-    """The changes to search for; a member that is None leaves none of them out."""
+    """The changes to search for; a member that is None does not filter."""
 
     entity: str | None
     key: str | None
@@ -36,10 +36,10 @@ class AuditSearch:
     outcome: str | None
 
     def filters(self) -> dict[str, Any]:
-        """Return the filters as the client library takes them.
+        """Return the filters in the client library's form.
 
         Raises:
-            InvalidRequestError: No entity can have the name, or a time is none.
+            InvalidRequestError: No entity can have the name, or a time is not valid.
         """
         return {
             "entity": self.entity if self.entity is None or self.entity == _CLUSTER else entity_of(self.entity).id,
@@ -52,7 +52,7 @@ class AuditSearch:
 
 
 async def search(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_json: bool) -> int:
-    """Print the newest changes, at most so many, and return the exit code."""
+    """Print the newest changes, up to the limit, and return the exit code."""
     found = [item async for item in show_count(_newest(client, wanted, limit), "changes")]
     if as_json:
         for item in found:
@@ -102,7 +102,7 @@ async def _newest(client: AsyncConfplane, wanted: AuditSearch, limit: int) -> As
 
 
 def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each entity; the first of them has what is true of the change."""
+    """Yield a row for each entity; the first row also has the facts of the change as a whole."""
     beside = (item["outcome"], reason_text(item), item["changeId"])
     first = (_time(item), item["revision"] or "", author_text(item))
     for entity in item["entities"]:

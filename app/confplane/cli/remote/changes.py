@@ -1,4 +1,4 @@
-"""A change of one entity's keys: the facet that each key is of, the request, and its result."""
+"""A change of one entity's keys: the facet of each key, the request, and its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
 
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
-"""Sent as an integer, which is exact above 2^53 too."""
+"""Matches numbers that are sent as integers, because these are exact above 2^53 too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ChangeOptions:
     quotas_etag: str | None = None
     configs_etag: str | None = None
     wait_applied_ms: int | None = None
-    """The longest wait until the change is applied to a Kafka 4 cluster; None for no wait."""
+    """Maximum wait until the change is applied to a Kafka 4 cluster; None for no wait."""
 
     def client_kwargs(self) -> dict[str, Any]:
         """Return all options except the ETags as arguments of the client library."""
@@ -56,16 +56,16 @@ class EntityUpdate:
     entity: Entity
     quotas: dict[str, float | None]
     configs: dict[str, str | None]
-    """Client configs of a user; for a topic, broker, group or subscription its configs."""
+    """The client configs of a user, or the configs of a topic, broker, group or subscription."""
 
     @classmethod
     def of(cls, entity: Entity, values: Mapping[str, str | None]) -> EntityUpdate:
         """Sort keys by their facet.
 
-        All keys that are no quotas count as configs: the service knows which of them there are.
+        All keys that are not quotas count as configs, because only the service knows the valid configs.
 
         Raises:
-            InvalidRequestError: A quota is not a number, or an entity without a user has quotas alone.
+            InvalidRequestError: A quota is not a number, or the entity has no user and so supports only quotas.
         """
         if facets_of(entity) == (FacetName.CONFIGS,):
             return cls(entity, {}, dict(values))
@@ -78,7 +78,7 @@ class EntityUpdate:
         return cls(entity, quotas, configs)
 
     async def send(self, client: AsyncConfplane, options: ChangeOptions | None = None) -> dict[str, Any]:
-        """Make the change, print its warnings, and return its result as the API has it."""
+        """Make the change, print its warnings, and return its result in the API's form."""
         options = options or ChangeOptions()
         result: Any
         if facets_of(self.entity) == (FacetName.CONFIGS,):
@@ -94,16 +94,16 @@ class EntityUpdate:
 
 
 def differences(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the keys of a result that got another value, of a client those of both facets."""
+    """Return the keys of a result whose values changed; for a client, those of both facets."""
     diff = result["diff"]
     return diff if isinstance(diff, list) else [*diff["quotas"], *diff["configs"]]
 
 
 def refuse_unset(keys: Iterable[str], found: Collection[str]) -> None:
-    """Refuse to remove what is not set: a misspelt key is no success.
+    """Refuse to remove keys that are not set, so that a misspelt key is not a success.
 
     Raises:
-        InvalidRequestError: A key is none of those that were found.
+        InvalidRequestError: A key is not among those that were found.
     """
     if unset := [key for key in keys if key not in found]:
         raise InvalidRequestError(f"Nothing is changed: not set, so not to be deleted: {', '.join(unset)}")

@@ -1,7 +1,7 @@
-"""Completion of arguments by the shell: names that the service knows.
+"""Shell completion of arguments with names that the service knows.
 
-A completion asks the service for two seconds at most, and is silent where that fails: nobody wants an error in the
-middle of a line.
+A completion waits for the service for two seconds at most, and is silent if that fails, because an error would
+interrupt the command line.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 2.0
 _MOST: Final = 1000
-"""Entities that are asked for."""
+"""Maximum number of entities that are requested."""
 _BEGUN: Final = "_CONFPLANE_BEGUN"
-"""Variable with the part of an argument that bash has cut off."""
+"""Variable with the part of an argument that bash has split off."""
 
 
 def prepare() -> None:
-    """Make this process ready for a completion: nothing is asked, and no error is shown in the middle of a line."""
+    """Prepare this process for a completion: it prompts for nothing and shows no errors."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 2):
         os.dup2(nothing, stream)
@@ -33,9 +33,9 @@ def prepare() -> None:
 
 
 def join_words_of_bash() -> None:
-    """Put together what bash cuts apart: it takes ``user=alice`` for the three words ``user``, ``=``, ``alice``.
+    """Join words that bash splits: it treats ``user=alice`` as the three words ``user``, ``=``, ``alice``.
 
-    bash then replaces the last of them alone, so the words before it are kept aside (:func:`_completed`).
+    bash then replaces only the last of them, so the words before it are stored (:func:`_completed`).
     """
     words, number = os.environ.get("COMP_WORDS"), os.environ.get("COMP_CWORD", "")
     if words is None or not number.isdecimal() or "bash" not in os.environ.get("_CONFPLANE_COMPLETE", ""):
@@ -47,7 +47,7 @@ def join_words_of_bash() -> None:
 
 
 def _joined(words: list[str]) -> tuple[list[str], str]:
-    """Return words, each option and argument whole but for the last, and the part that stands before the last."""
+    """Return the joined words, of which only the last may be incomplete, and the part before the last."""
     whole: list[str] = []
     begun = ""
     joins = False
@@ -67,7 +67,7 @@ def _joined(words: list[str]) -> tuple[list[str], str]:
 
 
 def _completed(found: list[str], incomplete: str) -> list[str]:
-    """Return the names that begin as the argument does, without the part that bash does not replace."""
+    """Return the names with the argument as prefix, without the part that bash does not replace."""
     begun = os.environ.get(_BEGUN, "")
     return [each.removeprefix(begun) for each in found if each.startswith(begun + incomplete)]
 
@@ -92,7 +92,7 @@ def cluster_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return ids of entities that have configs; the types while several are possible."""
+    """Return ids of entities that have configs, or the types while several are possible."""
     from confplane.domain.entities import EntityType  # noqa: PLC0415 - help needs none of it
 
     begun = os.environ.get(_BEGUN, "") + incomplete
@@ -142,7 +142,7 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, Any, list[str]]]) -> list[str]:
-    """Return what the service of a command line answers; nothing where it does not, or not in time."""
+    """Return the answer of the command line's service, or nothing if it does not answer in time."""
     import asyncio  # noqa: PLC0415 - help needs none of it
     import threading  # noqa: PLC0415 - as above
 
@@ -162,7 +162,7 @@ def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, A
         with contextlib.suppress(profiles.ProfileError, ClientError, InvalidRequestError):
             asyncio.run(connected())
 
-    # A thread of its own, since a token command can't be interrupted; it ends with the process.
+    # A separate thread, because a token command can't be interrupted. It ends with the process.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_PATIENCE_S)

@@ -10,7 +10,7 @@ commands = typer.Typer(add_completion=False)
 
 
 @commands.command(
-    # All words are the command's own: Kafka's tool reads them by other rules than typer.
+    # The command parses all words itself, because Kafka's tool parses them by other rules than typer.
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
 )

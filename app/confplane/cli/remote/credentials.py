@@ -26,7 +26,7 @@ def token_of(profile: Profile) -> str | None:
     """Return the token of a profile, read now; None if the profile has no token.
 
     Raises:
-        ProfileError: The file or the command gave no token, or there is no login. The text has no part of a token.
+        ProfileError: The file or the command provided no token, or there is no login. The text has no part of a token.
         LoginError: The issuer does not renew the token of a login.
     """
     if profile.token_file is not None:
@@ -50,10 +50,10 @@ def token_of(profile: Profile) -> str | None:
 
 @contextmanager
 def device_login(profile: Profile) -> Iterator[DeviceLogin]:
-    """Speak to a profile's service and its issuer, without the client certificate, which is for the service alone.
+    """Return the device login of a profile, without the client certificate, which is only for the service.
 
     Raises:
-        ProfileError: The file of authorities can't be used.
+        ProfileError: The file of certificate authorities can't be used.
     """
     from confplane.client.device import DeviceLogin  # noqa: PLC0415 - few commands log in
 
@@ -71,7 +71,7 @@ def _renew(profile: Profile, login: StoredLogin, refresh: str) -> LoginTokens:
 
 def _read_from_command(command: tuple[str, ...]) -> str:
     try:
-        # The error output stays the user's: a program may ask for a password there.
+        # Standard error is inherited, because a program may prompt for a password there.
         ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_COMMAND_S, check=False)  # noqa: S603 - the user's own program
     except subprocess.TimeoutExpired:
         raise ProfileError(f"The token command {command[0]} did not end within {_COMMAND_S} seconds") from None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def keys_of_type(client: AsyncConfplane, kind: str) -> list[str]:
-    """Return the keys that entities of a type can have; none where the service does not say."""
+    """Return the keys that entities of a type can have, or none if the service does not list them."""
     try:
         definitions = await client.config_definitions.list(entity_type=kind)
     except ClientError:

@@ -22,7 +22,7 @@ _UNSEEN: Final = "(not seen)"
 
 @dataclass(frozen=True, slots=True)
 class DriftOptions:
-    """The entities whose drift is decided, and the options of the request."""
+    """The entities to adopt or to reapply, and the options of the request."""
 
     entities: tuple[str, ...]
     keys: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""``confplane profiles``: the file of profiles, shown and changed."""
+"""``confplane profiles``: shows and changes the file of profiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(work: Callable[[], None]) -> typer.Exit:
-    """Run a command on the file, print the reason of a failure, and return the exit with its code."""
+    """Run a command on the file, print the reason for a failure, and return the exit with its code."""
 
     def done() -> int:
         work()
@@ -53,7 +53,7 @@ def put(name: str, made: Profile, token_command: str | None) -> None:
         token_command: A program and its arguments, quoted as in a shell.
 
     Raises:
-        ProfileError: The URL is none, several places of a token are given, or the file can't be used.
+        ProfileError: The URL is not valid, several sources of a token are given, or the file can't be used.
     """
     check_url(made.url, "--url")
     if sum(each is not None for each in (made.token_file, token_command, made.client_id)) > 1:
@@ -90,7 +90,7 @@ def use(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove a profile; without its current profile the file has none.
+    """Remove a profile. If it is the current profile, the file has no current profile afterwards.
 
     Raises:
         ProfileError: There is no such profile, or the file can't be used.

@@ -1,4 +1,4 @@
-"""``confplane effective``: the values in effect for an entity, and the level that each is from."""
+"""``confplane effective``: the values in effect for an entity, and the level of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def effective(client: AsyncConfplane, name: str, *, key: str | None, every
 
     Args:
         client: The client.
-        name: The entity, as in arguments.
+        name: The entity, in the form of arguments.
         key: The only key to show; None for all of them.
         everything: Show defaults of Kafka too.
         as_json: Print the API's answers.
@@ -52,7 +52,7 @@ def _is_shown(value: Mapping[str, Any], key: str | None, *, everything: bool) ->
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    """Return a value as text; Kafka has configs without a value, which are no secrets."""
+    """Return a value as text. Kafka has configs without a value that are not secrets."""
     if value["value"] is None and not value.get("isSensitive"):
         return "(none)"
     return value_text(value["value"])

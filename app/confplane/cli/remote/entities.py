@@ -17,7 +17,7 @@ MEMBERS: Final = {
 """The member of an answer that has a facet's keys."""
 PAIR: Final = "user,client-id"
 KINDS: Final = (*EntityType, PAIR)
-"""Types of entities, the pair among them, as the API filters by them."""
+"""Types of entities, including the pair, as used in the API's filters."""
 
 _NEXT_TYPE: Final = re.compile(rf",(?=(?:{'|'.join(EntityType)})(?:=|,|$))")
 """A comma between two components; any other comma belongs to a name, as in the user ``CN=a,O=b``."""
@@ -34,7 +34,7 @@ _FACETS: Final = {
 def entity_of(text: str) -> Entity:
     """Return the entity of an argument; a type alone is its default entity.
 
-    An argument that is an entity id (:meth:`Entity.from_id`) is taken as such, so ``user=a~20b`` is the user ``a b``.
+    An argument that is an entity id (:meth:`Entity.from_id`) is parsed as such, so ``user=a~20b`` is the user ``a b``.
     In any other argument names are plain.
 
     Raises:
@@ -66,7 +66,7 @@ def facets_of_kind(kind: str) -> tuple[FacetName, ...]:
     """Return the collections that have the keys of entities of a type, or of the pair ``user,client-id``.
 
     Raises:
-        InvalidRequestError: There is no such type.
+        InvalidRequestError: The type does not exist.
     """
     if kind not in KINDS:
         raise InvalidRequestError(f"There is no type {kind!r} of entities; there are: {'; '.join(KINDS)}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bool) -> int:
-    """Print what all facets of an entity have, and return the exit code."""
+    """Print the content of all facets of an entity, and return the exit code."""
     entity = entity_of(name)
     moment = None if at is None else moment_of(at)
     found = await read_entity_values(client, entity, moment)
@@ -40,7 +40,7 @@ async def get(client: AsyncConfplane, name: str, *, at: str | None, as_json: boo
 
 
 def _rows(facet: FacetName, answer: Answer[Any]) -> list[tuple[str, str]]:
-    """Return keys and values; of the past also keys whose values the trail does not have."""
+    """Return keys and values. For a past moment, this includes keys whose values the trail does not have."""
     values = keys_of(facet, answer)
     not_kept = [key for key in answer.body.get("at", {}).get("notKept", ()) if key not in values]
     return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]

@@ -1,4 +1,4 @@
-"""``confplane get`` without an entity: all entities that have configs, as its options select them."""
+"""``confplane get`` without an entity: the entities that have configs and match the options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def list_entities(client: AsyncConfplane, selection: EntitySelection, *, as_json: bool) -> int:
     """Print the entities with their keys, by id, and return the exit code: 1 if one can't be read.
 
-    A table of entities that set a key shows nothing else of them.
+    If a key is selected, the table shows only this key of each entity.
     """
     reader = EntityReader(client, selection)
     rows: list[tuple[str, str, str]] = []

@@ -34,12 +34,12 @@ _Result = dict[str, Any]
 
 
 async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> int:
-    """Set the keys of a file, some hundred entities at a time until one is refused, and return the exit code.
+    """Set the keys of a file, several hundred entities at a time until one is refused, and return the exit code.
 
-    The whole file is read first, so that a defect at its end leaves the cluster as it is.
+    The whole file is read first, so that an error at its end leaves the cluster unchanged.
 
     Raises:
-        InvalidRequestError: The file can't be read, or is none of this form.
+        InvalidRequestError: The file can't be read, or does not have the expected form.
         ClientError: The service refused a request as a whole, or did not answer.
     """
     changed = equal = 0
@@ -75,7 +75,7 @@ async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> in
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that can be read twice; a pipe is copied to the disk first.
+    """Open a file that can be read twice. A pipe is copied to disk first.
 
     Raises:
         InvalidRequestError: The file can't be read.
@@ -96,7 +96,7 @@ def _checked(path: Path, stream: BinaryIO) -> int:
     """Read the whole file, and return the number of its secrets.
 
     Raises:
-        InvalidRequestError: The file is none of this form.
+        InvalidRequestError: The file does not have the expected form.
     """
     try:
         return sum(item.secrets for piece in pieces(stream) for item in piece)
@@ -112,7 +112,7 @@ class _EntityLoader:
     options: ChangeOptions
 
     async def results(self, stream: BinaryIO) -> AsyncIterator[tuple[LoadedEntity, _Result]]:
-        """Set the entities of a file up to a request with a refusal, and yield each entity with its result."""
+        """Set the entities of a file up to the first request with a refusal, and yield each entity with its result."""
         for piece in pieces(stream):
             resources = [item for item in piece if item.values.get(FacetName.CONFIGS)]
             clients = [item for item in piece if item.values and FacetName.CONFIGS not in item.values]
@@ -138,7 +138,7 @@ class _EntityLoader:
 
 
 async def _results_of(request: Awaitable[Answer[Any]], member: str, number: int) -> list[_Result]:
-    """Return the results of an alter, which are in the problem when all entities are refused."""
+    """Return the results of an alter, which are in the problem if all entities are refused."""
     try:
         body = (await request).body
     except ProblemError as error:

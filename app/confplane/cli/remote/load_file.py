@@ -1,7 +1,7 @@
-"""The file of ``confplane load``: a YAML list of entities, as ``confplane export`` writes it, read piece by piece.
+"""The file of ``confplane load``: a YAML list of entities, as written by ``confplane export``, read piece by piece.
 
-The list is in block style, each entity behind ``- `` at the beginning of a line, so that a million entities need the
-memory of a few hundred.
+The list is in block style, with ``- `` at the beginning of a line before each entity, so that a million entities need
+the memory of a few hundred.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 MOST_ENTITIES: Final = 500
 _MOST_BYTES: Final = 1 << 20
-"""Bytes of a piece, unless one entity has more: the service takes 8 MiB."""
+"""Maximum bytes of a piece, unless one entity has more: the service accepts 8 MiB."""
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ID: Final = "id"
 _INSIDE: Final = " \t\r\n#"
-"""The beginnings of an entity's other lines, and of comments."""
+"""First characters of an entity's other lines, and of comments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class LoadedEntity:
 
 
 def pieces(stream: BinaryIO) -> Iterator[list[LoadedEntity]]:
-    """Read a file from its beginning, some hundred entities at a time.
+    """Read a file from its beginning, several hundred entities at a time.
 
     Raises:
-        InvalidRequestError: The file is none of this form; the text has the line, and never a value.
+        InvalidRequestError: The file does not have the expected form; the text has the line, and never a value.
     """
     stream.seek(0)
     lines: list[str] = []
@@ -79,7 +79,7 @@ def _texts(stream: BinaryIO) -> Iterator[str]:
 
 
 def _blank(line: str) -> bool:
-    """Return True if a line before all entities has nothing to read; ``[]`` is the list of none."""
+    """Return True if a line before the first entity has no content; ``[]`` is the empty list."""
     return not line.strip() or line.startswith("#") or line.strip() in {"---", "[]"}
 
 
@@ -89,7 +89,7 @@ def _entities(lines: list[str], starts: list[int]) -> list[LoadedEntity]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = starts[0] + (0 if mark is None else mark.line)
-        # The mark's own text has a piece of the file, and so perhaps a value.
+        # The mark's own text has an excerpt of the file, which may include a value.
         raise InvalidRequestError(f"line {line}: {getattr(error, 'problem', None) or 'this is not YAML'}") from None
     if len(items) != len(starts):
         raise InvalidRequestError(f"line {starts[0]}: a text in one of the entities from here on is not indented")
@@ -124,7 +124,7 @@ def _check(line: int, facet: FacetName, key: Any, value: Any) -> None:
     if not isinstance(key, str):
         raise InvalidRequestError(f"line {line}: the key {key!r} is not text")
     if facet is FacetName.CLIENT_QUOTAS:
-        # JSON has no NaN; the service knows the ranges.
+        # JSON has no NaN. The service checks the ranges.
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise InvalidRequestError(f"line {line}: the value of {key} is not a number")
     elif value is not None and not isinstance(value, str):

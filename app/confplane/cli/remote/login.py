@@ -1,4 +1,4 @@
-"""``confplane login`` and ``confplane logout``: a person's tokens from the issuer of the service."""
+"""``confplane login`` and ``confplane logout``: get and revoke a person's tokens at the issuer of the service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCOPE: Final = "openid offline_access"
 
 
 def login(profile: Profile) -> int:
-    """Show a page and a code, wait until the person has confirmed, keep the tokens, and return the exit code.
+    """Show a page and a code, wait until the person has confirmed, store the tokens, and return the exit code.
 
     Raises:
         ProfileError: The profile has no client of an issuer.
@@ -52,7 +52,7 @@ def login(profile: Profile) -> int:
 
 
 def logout(profile: Profile) -> int:
-    """End the tokens at the issuer, remove them here, and return the exit code: 1 where the issuer kept them.
+    """Revoke the tokens at the issuer, remove them here, and return the exit code: 1 if the issuer did not revoke them.
 
     Raises:
         ProfileError: The profile has no client of an issuer.

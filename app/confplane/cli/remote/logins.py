@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from confplane.client.device import LoginTokens
 
 _EARLY_S: Final = 30.0
-"""Seconds before its end at which a token is renewed."""
+"""Seconds before its expiry at which a token is renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLogin:
-    """Tokens of a person, bound to a service and a client of its issuer."""
+    """The tokens of a person, bound to a service and a client of its issuer."""
 
     url: str
     client_id: str
@@ -62,7 +62,7 @@ def file_of(profile: Profile) -> Path:
 
 
 def read(profile: Profile) -> StoredLogin | None:
-    """Return the login of a profile; None if there is none, or the file is of another service or client."""
+    """Return the login of a profile, or None if there is no login or the file belongs to another service or client."""
     try:
         login = StoredLogin(**json.loads(file_of(profile).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
@@ -91,14 +91,14 @@ def remove(profile: Profile) -> None:
 
 
 def access_token(profile: Profile, renew: Callable[[StoredLogin, str], LoginTokens]) -> str:
-    """Return the access token of a profile's login; near its end it is renewed.
+    """Return the access token of a profile's login. It is renewed shortly before its expiry.
 
     Args:
         profile: A profile with a client id.
-        renew: Asks the issuer for new tokens, given the login and its refresh token.
+        renew: Requests new tokens from the issuer, given the login and its refresh token.
 
     Raises:
-        ProfileError: There is no login, or it has ended.
+        ProfileError: There is no login, or it has expired.
     """
     login = read(profile)
     if login is not None and login.is_usable:
@@ -122,7 +122,7 @@ def _again(profile: Profile) -> str:
 
 @contextmanager
 def _turn(profile: Profile) -> Iterator[None]:
-    """Hold the lock of a login: it is of the system, and ends with the process."""
+    """Hold the lock of a login. The operating system releases it when the process ends."""
     path = file_of(profile).with_suffix(".lock")
     try:
         _make_directory(path)

@@ -10,10 +10,10 @@ from confplane.domain.texts import rfc3339
 
 
 def moment_of(text: str) -> str:
-    """Return a moment as the API takes it; a length of time, such as ``30m``, is that time ago.
+    """Return a moment in the API's form; a duration such as ``30m`` means that time ago.
 
     Raises:
-        InvalidRequestError: The time ago is before the year 1.
+        InvalidRequestError: The resulting time is before the year 1.
     """
     ago = seconds(text)
     if ago is None:
@@ -26,7 +26,7 @@ def moment_of(text: str) -> str:
 
 
 def time_of(text: str, option: str) -> str:
-    """Return a time as the API takes it.
+    """Return a time in the API's form.
 
     Args:
         text: The argument.

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 HIDDEN: Final = "(hidden)"
-"""A secret's place in a table."""
+"""Text shown for a secret in a table."""
 ABSENT: Final = "(not set)"
 NOT_KEPT: Final = "(not kept)"
-"""A value that the trail does not have: a secret's, or that of a write that nobody saw."""
+"""Text shown for a value that the trail does not have: that of a secret, or of a write that was not observed."""
 _STYLES: Final = {"KEY": "cyan", "BEFORE": "red", "AFTER": "green", "ENTITY": "bold"}
 
 
@@ -27,11 +27,11 @@ def print_json(value: object) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Print rows of text in columns: with colours on a terminal, else plain and never cut off.
+    """Print rows of text in columns: with colours on a terminal, otherwise plain and never truncated.
 
     Args:
         header: The names of the columns.
-        rows: The cells, as many for each row.
+        rows: The cells of each row, as many as columns.
         title: A line above the table.
     """
     if not sys.stdout.isatty():
@@ -54,7 +54,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: 
 
 
 def value_text(value: Any) -> str:
-    """Return a value of a config or quota as people read it."""
+    """Return a value of a config or quota in readable form."""
     if value is None:
         return HIDDEN
     return value if isinstance(value, str) else json.dumps(value)
@@ -80,7 +80,7 @@ def print_changes(changes: Iterable[Mapping[str, Any]]) -> None:
 
 
 def author_text(change: Mapping[str, Any]) -> str:
-    """Return the author of a change; a change that was not made through this service with its kind."""
+    """Return the author of a change, with the kind if it was not made through this service."""
     principal: str = change["principal"]
     return principal if change["kind"] == "change" else f"{principal} ({change['kind']})"
 
@@ -91,7 +91,7 @@ def reason_text(change: Mapping[str, Any]) -> str:
 
 
 def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
-    """Note on standard error where a moment of the past is within writes of others that were seen as one."""
+    """Print a note on standard error if a past moment is within external writes that were observed as one."""
     for revision in dict.fromkeys(each["revision"] for each in moments if not each["exact"]):
         typer.echo(
             "The moment is within writes of others that were seen as one; shown is the content before them, of the"
@@ -101,5 +101,5 @@ def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _on_lines(row: Sequence[str]) -> list[str]:
-    """Return cells without characters that would end their line, or that a terminal obeys."""
+    """Return cells without line breaks and terminal control characters."""
     return ["".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in cell) for cell in row]

@@ -1,4 +1,4 @@
-"""``confplane history`` and ``confplane diff``: the past of an entity, of all its facets together."""
+"""``confplane history`` and ``confplane diff``: the past of an entity, in all its facets together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def history(client: AsyncConfplane, name: str, *, limit: int, as_json: boo
 
 
 async def _changes(client: AsyncConfplane, entity: Entity, limit: int) -> list[HistoryItem]:
-    """Return the newest changes; a change of quotas and client configs together is one of them."""
+    """Return the newest changes; a joint change of quotas and client configs counts once."""
     by_id: dict[str, HistoryItem] = {}
     for facet in facets_of(entity):
         taken = 0
@@ -65,7 +65,7 @@ async def _changes(client: AsyncConfplane, entity: Entity, limit: int) -> list[H
 
 
 def _rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row for each key; the first of them has what is true of the change."""
+    """Return a row for each key; the first row also has the facts of the change as a whole."""
     shown = [sides_of(each) for each in change["changes"]]
     if not shown:
         shown = [("(moved to another layout)" if change.get("moved") else "(no value changed)", "", "")]

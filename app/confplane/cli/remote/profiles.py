@@ -16,10 +16,10 @@ The file is ``$CONFPLANE_PROFILES``, or ``confplane/profiles.yaml`` below ``$XDG
         url: https://confplane.example.com
         client_id: confplane-cli
 
-``--profile`` or ``CONFPLANE_PROFILE`` names one. Otherwise ``CONFPLANE_URL`` names a service without a profile, then
-the current profile counts, then the service that ``confplane dev`` runs in this directory. ``CONFPLANE_CLUSTER`` and
-``CONFPLANE_TOKEN_FILE`` replace the cluster and the token of any of them. No token is ever in the file or on a command
-line.
+``--profile`` or ``CONFPLANE_PROFILE`` selects a profile. Otherwise the command uses, in this order: the service of
+``CONFPLANE_URL``, the current profile, the service that ``confplane dev`` runs in this directory. ``CONFPLANE_CLUSTER``
+and ``CONFPLANE_TOKEN_FILE`` replace the cluster and the token of any of them. No token is ever in the file or on a
+command line.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ DEFAULT_CLUSTER: Final = "default"
 
 
 class ProfileError(Exception):
-    """A profile that is absent or can't be used; the text says where, and what to do."""
+    """A profile is absent or can't be used. The text has the place and the solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A service, a cluster of the service, and the credentials of requests.
 
-    At most one of ``token_file``, ``token_command`` and ``client_id`` is set; none where a client certificate or
-    nothing is asked for.
+    At most one of ``token_file``, ``token_command`` and ``client_id`` is set; none if the service requires a client
+    certificate or nothing.
     """
 
     url: str
@@ -60,18 +60,18 @@ class Profile:
     issuer: str | None = None
     """The issuer of a login; None for the only one that the service names."""
     scope: str | None = None
-    """The scopes that a login asks for; None for those of OpenID Connect that give a refresh token."""
+    """The scopes that a login requests; None for those of OpenID Connect that give a refresh token."""
     resource: str | None = None
-    """The resource that a login names (RFC 8707), for issuers that want one."""
+    """The resource that a login names (RFC 8707), for issuers that require one."""
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
     name: str | None = field(default=None, compare=False)
-    """The name in the file; None if the profile is of the environment or of ``confplane dev``."""
+    """The name in the file; None if the profile comes from the environment or from ``confplane dev``."""
 
     @property
     def token_source(self) -> str:
-        """The place of the token, in words; never the token itself."""
+        """Description of the token's source, never the token itself."""
         if self.token_file is not None:
             return f"the file {self.token_file}"
         if self.token_command is not None:
@@ -93,7 +93,7 @@ class Profile:
 MEMBERS: Final = tuple(each.name for each in fields(Profile) if each.name != "name")
 """The members of a profile in the file."""
 SOURCES: Final = ("token_file", "token_command", "client_id")
-"""The members that say where the token is from."""
+"""The members that name the source of the token."""
 
 
 def file() -> Path:
@@ -113,7 +113,7 @@ class Profiles:
 
     @classmethod
     def read(cls) -> Profiles:
-        """Read the file; without a file there is no profile.
+        """Read the file. Without a file there are no profiles.
 
         Raises:
             ProfileError: The file can't be read, or has members that no profile has.
@@ -142,7 +142,7 @@ class Profiles:
         """Return a profile.
 
         Raises:
-            ProfileError: There is no such profile; the text has the names of all.
+            ProfileError: There is no such profile; the text lists the names of all profiles.
         """
         if name not in self.named:
             known = ", ".join(self.named) or "none"
@@ -150,7 +150,7 @@ class Profiles:
         return self.named[name]
 
     def write(self) -> None:
-        """Replace the file at once; its directory is made where needed.
+        """Replace the file atomically; its directory is created if needed.
 
         Raises:
             ProfileError: The file can't be written.
@@ -175,7 +175,7 @@ def choose_profile(name: str | None, cluster: str | None) -> Profile:
         cluster: The option ``--cluster``; None for the cluster of the environment or of the profile.
 
     Raises:
-        ProfileError: No such profile, or no service is named at all.
+        ProfileError: There is no such profile, or no service is named at all.
     """
     name = name or os.environ.get("CONFPLANE_PROFILE")
     url = os.environ.get("CONFPLANE_URL")
@@ -190,10 +190,10 @@ def choose_profile(name: str | None, cluster: str | None) -> Profile:
 
 
 def check_url(url: str, where: str) -> None:
-    """Refuse a URL that no service can have; ``where`` names its place.
+    """Refuse a URL that no service can have; ``where`` names its source.
 
     Raises:
-        ProfileError: It is not http or https, or has no host, or has a name of a user, which would be a credential.
+        ProfileError: The URL is not http or https, has no host, or has a user name, which would be a credential.
     """
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Progress of commands that wait for many pages."""
+"""Progress display of commands that wait for many pages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 _ITEM = TypeVar("_ITEM")
 _PATIENCE_S: Final = 1.0
-"""Seconds after which a person wants to see that something happens."""
+"""Seconds after which progress is shown."""
 
 
 async def show_count(items: AsyncIterator[_ITEM], noun: str) -> AsyncIterator[_ITEM]:
-    """Pass items on; on a terminal, show how many there were from the first second on.
+    """Pass items on. On a terminal, show their number after the first second.
 
     Args:
         items: The items of a list.

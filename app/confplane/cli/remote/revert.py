@@ -1,4 +1,4 @@
-"""``confplane revert``: what a revert would change, a question, and the revert."""
+"""``confplane revert``: shows what a revert would change, asks for confirmation, and reverts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import FacetName
 
 _Body = dict[str, Any]
-"""The answer of ``audit:revert``: results by entity and facet, and the changes that are left out."""
+"""The response of ``audit:revert``: results by entity and facet, and the skipped changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class RevertOptions:
     reason: str | None
     ticket: str | None
     wait_applied_ms: int | None = None
-    """The longest wait until the changes are applied to a Kafka 4 cluster; None for no wait."""
+    """Maximum wait until the changes are applied to a Kafka 4 cluster; None for no wait."""
 
     def client_kwargs(self, *, validate_only: bool) -> dict[str, Any]:
         """Return the options as arguments of the client library."""
@@ -77,11 +77,11 @@ class _RevertRequest(Protocol):
     """A revert that can be validated and sent."""
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
-        """Try the revert, or make it."""
+        """Validate the revert, or make it."""
 
 
 async def revert(client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode) -> int:
-    """Show what a revert would change, ask, make it, and return the exit code."""
+    """Show what a revert would change, ask for confirmation, make it, and return the exit code."""
     request = await _resolve(client, target, options, mode)
     plan = await request.send(client, validate_only=True)
     shown = _shown(plan)
@@ -109,7 +109,7 @@ class _ChangesRevert:
     options: RevertOptions
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
-        """Try the revert, or make it; a refusal of all entities is an answer too."""
+        """Validate the revert, or make it; a refusal of all entities is a valid response too."""
         try:
             answer = await client.audit.revert(
                 self.selection, keys=self.keys or None, **self.options.client_kwargs(validate_only=validate_only)
@@ -126,11 +126,14 @@ class _EntityRevert:
     entity: Entity
     to: str
     etags: Mapping[FacetName, str | None]
-    """Of the content that was read before the plan."""
+    """ETags of the content that was read before the plan."""
     options: RevertOptions
 
     async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
-        """Try the return of each facet, or make it; others' changes since the command began refuse it."""
+        """Validate the revert of each facet, or make it.
+
+        It is refused if other changes were made since the command began.
+        """
         options = self.options.client_kwargs(validate_only=validate_only)
         results: list[_Body] = []
         for facet in facets_of(self.entity):
@@ -152,7 +155,7 @@ async def _resolve(
     """Return the revert that the command line names.
 
     Raises:
-        InvalidRequestError: The command line names none, or more than one; or a part of it is not valid.
+        InvalidRequestError: The command line names no revert or more than one, or a part of it is not valid.
     """
     named = [each for each in (target.entity, target.change, target.request_id, target.principal) if each is not None]
     if len(named) != 1:
@@ -181,7 +184,7 @@ def _selection(target: RevertTarget) -> dict[str, str]:
             raise InvalidRequestError(f"--change {target.change} is no id of a change") from None
     if target.request_id is not None:
         return {"requestId": target.request_id}
-    # Read once: the plan and the revert are of the same span.
+    # Read once, so that the plan and the revert have the same time span.
     span = {"since": target.since, "until": target.until}
     times = {name: time_of(text, f"--{name}") for name, text in span.items() if text is not None}
     return {"principal": target.principal or "", **times}
@@ -217,7 +220,7 @@ def _nothing(body: _Body) -> str:
 
 
 def _print(body: _Body) -> None:
-    """Print the keys that change; on standard error what is left out, and the reasons."""
+    """Print the keys that change, and on standard error the skipped changes with the reasons."""
     if rows := _shown(body):
         print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
     for result in body["results"]:
@@ -228,7 +231,7 @@ def _print(body: _Body) -> None:
 
 
 def _end(body: _Body, mode: RevertMode, said: str) -> int:
-    """Say what was done, as JSON too where it is wanted; return the exit code."""
+    """Print the result, as JSON too if requested, and return the exit code."""
     if mode.as_json:
         print_json({name: body[name] for name in ("failed", "skipped", "results")})
     for warning in _warnings(body):

@@ -39,11 +39,11 @@ class ListedEntity:
 
 @dataclass(frozen=True, slots=True)
 class EntitySelection:
-    """Filters of entities, as the lists of the API have them.
+    """Filters of entities, as supported by the API's lists.
 
     Raises:
-        InvalidRequestError: There is no such type, or no entity has all the types that are named, or
-            :attr:`not_applied` is asked for a moment of the past.
+        InvalidRequestError: There is no such type, no entity has all the named types, or :attr:`not_applied` is
+        combined with a past moment.
     """
 
     names: Mapping[str, str | None]
@@ -52,14 +52,14 @@ class EntitySelection:
     """Exactly these types, joined by a comma."""
     key: str | None = None
     prefix: str = ""
-    """The beginning of each entity's name; for a pair, of the user's."""
+    """The prefix of each entity's name; for a pair, of the user's."""
     at: str | None = None
     """A time in the past, parsed once for all lists by :func:`.moments.moment_of`; None means now."""
     not_applied: bool = False
-    """Only client configs that some of their clients, as they say, do not run with, or refuse in part."""
+    """Only client configs that some clients report not to use, or to refuse in part."""
 
     facets: tuple[FacetName, ...] = field(init=False)
-    """The facets of the entities that have all types that are named."""
+    """The facets of the entities that have all the named types."""
 
     def __post_init__(self) -> None:
         named = {name for name, value in self.names.items() if value is not None}
@@ -79,13 +79,13 @@ class EntitySelection:
 
     @property
     def filters(self) -> dict[str, Any]:
-        """The filters of a list, as the client library takes them."""
+        """The filters of a list, in the client library's form."""
         names = {name.replace("-", "_"): value for name, value in self.names.items()}
         applied = False if self.not_applied else None
         return {**names, "kind": self.kind, "key": self.key, "at": self.at, "applied": applied}
 
     def has(self, entity_id: str) -> bool:
-        """Say whether the name of an entity has the prefix."""
+        """Return True if the name of an entity has the prefix."""
         return not self.prefix or (split_id(entity_id)[0][1] or "").startswith(self.prefix)
 
 
@@ -96,20 +96,20 @@ class EntityReader:
     client: AsyncConfplane
     selection: EntitySelection
     noun: str = "entities"
-    """The plural of what a form has of each read item."""
+    """The plural noun for the items of a form."""
     count: int = 0
     secrets: int = 0
     unreadable: dict[str, None] = field(default_factory=dict)
     """Paths of znodes that the service can't read, in the order of the lists; facets may share a znode."""
     left_out: int = 0
     reasons: list[str] = field(default_factory=list)
-    """The first of the reasons for what was left out; all of them are comments in the export."""
+    """The first reasons for omissions; all reasons are comments in the export."""
 
     def read(self, *facets: FacetName) -> AsyncIterator[ListedEntity]:
         """Iterate over entities in the order of their ids, with those of these facets that are selected.
 
-        The lists of all facets are read side by side. Each page is of its own moment: an entity that is there all the
-        while is read once, and one that comes or goes meanwhile may be read or not.
+        The lists of all facets are read in parallel. Each page has its own moment: an entity that exists throughout is
+        read once, and one that is created or deleted during the read may be read or not.
 
         Raises:
             ClientError: The service refused a page, or did not answer.
@@ -131,7 +131,7 @@ class EntityReader:
             yield ListedEntity(first, found)
 
     def leave_out(self, reason: str) -> str:
-        """Count a thing that an export can't have, and return the comment that says so in the export."""
+        """Count an item that the export can't represent, and return the comment about it for the export."""
         self.left_out += 1
         if len(self.reasons) < _REASONS:
             self.reasons.append(reason)

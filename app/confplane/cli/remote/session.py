@@ -1,4 +1,4 @@
-"""The run of a command over the API: its connection, its errors in plain words, its exit code."""
+"""Runs a command over the API: its connection, its error messages, its exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE: Final = 0
 FAILED: Final = 1
 INVALID: Final = 2
 UNKNOWN: Final = 3
-"""A write whose answer was lost, although it was repeated: it may be done or not."""
+"""Exit code of a write whose response was lost, even after retries: it may or may not be applied."""
 _NEXT: Final = {
     401: "Check the token: `confplane profiles list` shows its place; `confplane login` renews a login.",
     403: "`confplane whoami` shows your grants.",
@@ -33,13 +33,13 @@ _NEXT: Final = {
 def run(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> typer.Exit:
     """Run a command's work with a client of the chosen profile, and return the exit with its code.
 
-    Errors of the work are printed on standard error. Requests without an answer are repeated by the client.
+    Errors of the work are printed on standard error. The client retries requests without an answer.
     """
     return typer.Exit(code_of(lambda: run_with_client(profile, cluster, work)))
 
 
 def run_with_client(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
-    """Do a command's work with a client of the chosen profile, and return its exit code; errors are the caller's."""
+    """Do a command's work with a client of the chosen profile, and return its exit code. Errors are raised."""
     return termination.run(_run(profiles.choose_profile(profile, cluster), work))
 
 
@@ -68,13 +68,13 @@ def client_of(profile: Profile) -> AsyncConfplane:
     """Return a client of a profile.
 
     Raises:
-        ProfileError: The token or a file of TLS can't be had.
+        ProfileError: The token or a TLS file is not available.
     """
     return AsyncConfplane(profile.url, token=token_of(profile), cluster=profile.cluster, verify=tls_of(profile))
 
 
 def problem_text(error: ProblemError) -> str:
-    """Return a problem in one paragraph: what is wrong, where, by which Kafka error, and each single error of it."""
+    """Return a problem in one paragraph: what is wrong, where, the Kafka error, and each individual error."""
     body = error.body
     detail = str(body.get("detail") or body.get("title") or f"HTTP {error.status}")
     name = error.kafka_error_name

@@ -1,13 +1,13 @@
-"""Imports that commands over the API do without, so that they start sooner."""
+"""Skips imports that commands over the API do not need, so that they start faster."""
 
 from __future__ import annotations
 
 import sys
 
 _UNUSED = "httpx._main"
-"""httpx's own command line: with click and pygments, where they are installed, two thirds of the import of httpx."""
+"""httpx's own command line. If click and pygments are installed, it takes two thirds of the import time of httpx."""
 
 
 def lighten() -> None:
-    """Let httpx find its own command line absent, as it is without its extra ``cli``."""
+    """Make httpx's own command line appear absent, as it is without the extra ``cli``."""
     sys.modules.setdefault(_UNUSED, None)  # type: ignore[arg-type]  # None: the import fails

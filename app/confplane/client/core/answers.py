@@ -1,4 +1,4 @@
-"""Answers of httpx, and their absence, in the terms of this library."""
+"""Converts httpx responses and failures to the answers and errors of this library."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _NO_STREAM = httpx.ByteStream(b"")
 _UNSENDABLE = (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
 """Exceptions of httpx for a URL or a header that no request can have."""
 FAILURES = (httpx.RequestError, ssl.SSLError, *_UNSENDABLE)
-"""Exceptions of httpx for a request without a whole answer; with asyncio it lets errors of TLS pass as they are."""
+"""Exceptions of httpx for a request without a whole answer; with asyncio, httpx does not wrap TLS errors."""
 
 
 def answer_of(call: ApiCall[T], response: httpx.Response) -> Answer[T]:
     """Read an answer.
 
     Raises:
-        ProblemError: The service answered with an error, or a server in between with anything but a success.
-        ClientError: The answer is not one of the service.
+        ProblemError: The service answered with an error, or a proxy answered with anything but a success.
+        ClientError: The answer was not formed by the service.
     """
-    # It was read in full. httpx's stream refers to its response: without the stream no cycle keeps the body in memory.
+    # It was read in full. httpx's stream refers to its response: removing the stream avoids a cycle that keeps the body
+    # in memory.
     response.stream = _NO_STREAM
     headers = response.headers
     unchanged = response.status_code == HTTPStatus.NOT_MODIFIED and call.conditional
@@ -69,7 +70,7 @@ def member(call: ApiCall[Any], answer: Answer[Any], name: str, kind: type[V] | t
     """Return a member of a body.
 
     Raises:
-        ClientError: The body has none of this type, so it is not one of the service.
+        ClientError: The body has no such member of this type, so the service did not form it.
     """
     value = answer.body.get(name, _ABSENT)
     if not isinstance(value, kind):
@@ -92,7 +93,7 @@ def _json(call: ApiCall[T], response: httpx.Response) -> dict[str, Any]:
 
 
 def _parsed(response: httpx.Response) -> Any:
-    """Return a body's JSON; None for another body."""
+    """Return a body's JSON, or None if it is not JSON."""
     try:
         return response.json()
     except (ValueError, RecursionError):
@@ -100,12 +101,12 @@ def _parsed(response: httpx.Response) -> Any:
 
 
 def _text(response: httpx.Response) -> str:
-    """Return a body's text, which httpx would decode with whatever codec the answer names."""
+    """Return a body's text. httpx would decode it with any codec that the answer names."""
     return response.content.decode(errors="replace")
 
 
 def _problem(call: ApiCall[Any], response: httpx.Response) -> ClientError:
-    """Read an error; an answer that is no problem is from a server between us and the service."""
+    """Read an error. An answer that is not a problem comes from a proxy between the client and the service."""
     body = _parsed(response)
     if not isinstance(body, dict):
         title = response.reason_phrase
@@ -119,7 +120,7 @@ def _problem(call: ApiCall[Any], response: httpx.Response) -> ClientError:
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Read ``Retry-After``: seconds, or, from a server in between, a date (RFC 9110, section 10.2.3)."""
+    """Read ``Retry-After``: seconds, or a date if it comes from a proxy (RFC 9110, section 10.2.3)."""
     if text.isdecimal():
         return float(text)
     try:

@@ -29,16 +29,17 @@ class Answer(Generic[T]):
     change_id: str | None
     etag: str | None
     stale_ms: int | None
-    """Milliseconds since a mirror without its session was current; None while it is current."""
+    """Milliseconds since a mirror that lost its session was current; None while the mirror is current."""
     replayed: bool = False
     """True for the answer to an earlier request with the same idempotency key."""
     applied_revision: int | None = None
-    """Of a Kafka 4 cluster to which changes are applied: no change up to this revision waits. None of any other."""
+    """The revision up to which no change is pending, for a Kafka 4 cluster to which changes are applied; otherwise
+    None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall(Generic[T]):
-    """One request, whose answer has a body of type ``T``."""
+    """One request; the body of its answer has the type ``T``."""
 
     method: str
     path: str
@@ -47,15 +48,15 @@ class ApiCall(Generic[T]):
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
-    """True if the request is idempotent, so that it may be repeated after a lost answer."""
+    """True if the request is idempotent, so that it may be retried after a lost answer."""
     keyed: bool = False
-    """True for writes that take an Idempotency-Key, and are repeatable with one."""
+    """True for writes that accept an Idempotency-Key and are repeatable with one."""
     text: bool = False
-    """True if the answer is a text and no JSON."""
+    """True if the answer is text instead of JSON."""
     reads: bool = False
     """True if nothing is written."""
     once: bool = False
-    """True if a failure is the answer, so that the call is sent once."""
+    """True if a failure is a valid result, so that the call is sent only once."""
 
     @property
     def conditional(self) -> bool:
@@ -63,7 +64,7 @@ class ApiCall(Generic[T]):
         return self.method == "GET" and "If-None-Match" in self.headers
 
     def with_key(self) -> ApiCall[T]:
-        """Return the call as it may be sent again: a write that takes a key has one, a new one unless it was given."""
+        """Return the call in retriable form: a write that accepts a key gets a new one unless it has one."""
         if not self.keyed or "Idempotency-Key" in self.headers:
             return self
         return replace(self, headers={**self.headers, "Idempotency-Key": str(uuid.uuid4())}, repeatable=True)
@@ -75,16 +76,16 @@ class ReadOptions(TypedDict, total=False):
     min_revision: int
     """The revision that the answer has to include, from an earlier :class:`Answer`."""
     strong: bool
-    """Ask ZooKeeper first, so that the answer has every write that was answered before."""
+    """Read through to ZooKeeper, so that the answer includes every write that was acknowledged before."""
     wait_applied_ms: int
-    """The longest wait, milliseconds, until nothing in the answer waits to be applied to a Kafka 4 cluster."""
+    """Maximum wait in milliseconds until nothing in the answer is pending for a Kafka 4 cluster."""
 
 
 class CommonWriteOptions(TypedDict, total=False):
     """Options of every write."""
 
     validate_only: bool
-    """Go the whole way up to the write, and write nothing."""
+    """Run all checks, and write nothing."""
     ticket: str
     """The id of a ticket, for the trail."""
 
@@ -107,18 +108,18 @@ class UnkeyedConditionalWriteOptions(UnkeyedWriteOptions, total=False):
     """Options of a write of one resource without an Idempotency-Key."""
 
     if_match: str | None
-    """The ETag that the resource must have, as :attr:`Answer.etag` returned it. A write with None fails with ValueError
-    before anything is sent: leave the argument out to write unconditionally."""
+    """The ETag that the resource must have, from :attr:`Answer.etag`. A write with None fails with ValueError before
+    anything is sent: omit the argument to write unconditionally."""
 
 
 class WriteOptions(UnkeyedWriteOptions, total=False):
     """Options of a write with an Idempotency-Key."""
 
     idempotency_key: str
-    """The key under which the write is done once; a new one for each call unless given."""
+    """The key under which the write is executed once; a new one for each call unless given."""
     wait_applied_ms: int
-    """The longest wait, milliseconds, until the changes are applied to a Kafka 4 cluster, or refused: the answer has
-    ``applied`` for each entity then. The write is committed in any case."""
+    """Maximum wait in milliseconds until the changes are applied to a Kafka 4 cluster, or refused. The answer then has
+    ``applied`` for each entity. The write is committed in any case."""
 
 
 class ConditionalWriteOptions(WriteOptions, total=False):
@@ -127,7 +128,7 @@ class ConditionalWriteOptions(WriteOptions, total=False):
     if_match: str | None
     """As of :class:`UnkeyedConditionalWriteOptions`."""
     if_none_match: str
-    """``*``: the resource must not be there."""
+    """``*``: the resource must not exist."""
 
 
 class CallTraits(TypedDict, total=False):
@@ -167,10 +168,10 @@ def call(
         terms: Members of :class:`ReadOptions` or :class:`ConditionalWriteOptions`; None counts as absent.
         json: The body.
         params: The query; None counts as absent.
-        **facts: As of :class:`ApiCall`. A GET reads, and what reads or is given a key is repeatable, unless it is said.
+        **facts: As of :class:`ApiCall`. Unless stated, a GET reads, and a call that reads or has a key is repeatable.
 
     Raises:
-        ValueError: ``if_match`` is None. Sent without the ETag, the write would overwrite changes that it should not.
+        ValueError: ``if_match`` is None. Without the ETag, the write could overwrite changes by other clients.
     """
     if terms is not None and terms.get("if_match", "") is None:
         raise ValueError(
@@ -195,13 +196,13 @@ def _text(name: str, value: object) -> str:
 
 
 def with_etag(call: ApiCall[T], etag: str | None) -> ApiCall[T | None]:
-    """Return a read that is answered 304 without a body while the resource has this ETag; None for any."""
+    """Return a read that is answered 304 without a body while the resource has this ETag; None to always read."""
     headers = call.headers if etag is None else {**call.headers, "If-None-Match": etag}
-    return replace(call, headers=headers)  # type: ignore[return-value]  # the type of a body is known to checkers alone
+    return replace(call, headers=headers)  # type: ignore[return-value]  # only type checkers know the type of a body
 
 
 def drop_none(**members: Any) -> dict[str, Any]:
-    """Return the members of a body, without those that are None."""
+    """Return the members of a body except those that are None."""
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -211,11 +212,11 @@ def id_of(entity: Entity | str) -> str:
 
 
 def path_of(entity: Entity | str) -> str:
-    """Return the id of an entity as one segment of a path. An id is percent-encoded already, but for slips."""
+    """Return the id of an entity as one segment of a path. Only mistakes in it need encoding."""
     return segment(id_of(entity), safe="%,=")
 
 
 def segment(text: str, *, safe: str = "") -> str:
-    """Return a text as one segment of a path, whatever characters it has."""
+    """Return any text as one segment of a path."""
     quoted = quote(text, safe=safe)
-    return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted  # httpx would leave out a segment of dots
+    return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted  # httpx would drop a segment of dots

@@ -1,4 +1,4 @@
-"""Operations that are written once, for the blocking and for the asynchronous client.
+"""Operations that are defined once, for both the blocking and the asynchronous client.
 
 A family is a class with the operations on one kind of resource. Each of its methods describes a request, a list or
 several steps, and sends nothing. A decorator of this module makes the method that users call::
@@ -10,7 +10,7 @@ several steps, and sends nothing. A decorator of this module makes the method th
     Clusters(BlockingSender(...)).get("payments")  # an Answer[ClusterDetails]
     await Clusters(AsyncSender(...)).get("payments")  # the same
 
-The parameters are those of the method, for a type checker and an editor as well.
+Type checkers and editors also see the parameters of the method.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class operation(_OperationDescriptor[P, ApiCall[T]]):  # noqa: N801 - a decorato
         self, family: Family[AsyncSender], owner: object = None
     ) -> Callable[P, Coroutine[Any, Any, Answer[T]]]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
-        """Return the method that sends; of a class, the description."""
+        """Return the method that sends, or the description if accessed on the class."""
         if family is None:
             return self
         return self._bound(family, family._sender.one)  # noqa: SLF001 - the descriptor is part of the family
@@ -91,7 +91,7 @@ class tagged(_OperationDescriptor[P, ApiCall[T]]):  # noqa: N801 - a decorator
     @overload
     def __get__(self, family: Family[AsyncSender], owner: object = None) -> AsyncTaggedRead[P, T]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
-        """Return the method that sends; of a class, the description."""
+        """Return the method that sends, or the description if accessed on the class."""
         if family is None:
             return self
         sender = family._sender  # noqa: SLF001 - as above
@@ -100,7 +100,7 @@ class tagged(_OperationDescriptor[P, ApiCall[T]]):  # noqa: N801 - a decorator
 
 
 class TaggedRead(Generic[P, T]):
-    """A method that reads, and reads again what has changed."""
+    """A method that reads, and can read again only if something changed."""
 
     def __init__(self, describe: Callable[P, ApiCall[T]], sender: BlockingSender) -> None:
         self._describe, self._sender = describe, sender
@@ -110,12 +110,12 @@ class TaggedRead(Generic[P, T]):
         return self._sender.one(self._describe(*args, **kwargs))
 
     def if_none_match(self, etag: str | None, *args: P.args, **kwargs: P.kwargs) -> Answer[T | None]:
-        """Read unless the ETag is still this one: then the status is 304 and the body None."""
+        """Read unless the ETag is still this one. In that case the status is 304 and the body None."""
         return self._sender.one(with_etag(self._describe(*args, **kwargs), etag))
 
 
 class AsyncTaggedRead(Generic[P, T]):
-    """A method that reads, and reads again what has changed."""
+    """A method that reads, and can read again only if something changed."""
 
     def __init__(self, describe: Callable[P, ApiCall[T]], sender: AsyncSender) -> None:
         self._describe, self._sender = describe, sender
@@ -125,7 +125,7 @@ class AsyncTaggedRead(Generic[P, T]):
         return await self._sender.one(self._describe(*args, **kwargs))
 
     async def if_none_match(self, etag: str | None, *args: P.args, **kwargs: P.kwargs) -> Answer[T | None]:
-        """Read unless the ETag is still this one: then the status is 304 and the body None."""
+        """Read unless the ETag is still this one. In that case the status is 304 and the body None."""
         return await self._sender.one(with_etag(self._describe(*args, **kwargs), etag))
 
 
@@ -139,7 +139,7 @@ class listing(_OperationDescriptor[P, Paged[PageT, ItemT]], Generic[P, PageT, It
     @overload
     def __get__(self, family: Family[AsyncSender], owner: object = None) -> Callable[P, AsyncPages[PageT, ItemT]]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
-        """Return the method that makes the iterator; of a class, the description."""
+        """Return the method that makes the iterator, or the description if accessed on the class."""
         if family is None:
             return self
         sender = family._sender  # noqa: SLF001 - as above
@@ -157,7 +157,7 @@ class procedure(_OperationDescriptor[P, Steps[T]]):  # noqa: N801 - a decorator
     @overload
     def __get__(self, family: Family[AsyncSender], owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, family: Any, owner: object = None) -> Any:
-        """Return the method that sends; of a class, the description."""
+        """Return the method that sends, or the description if accessed on the class."""
         if family is None:
             return self
         return self._bound(family, family._sender.all)  # noqa: SLF001 - as above

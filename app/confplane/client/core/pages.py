@@ -23,10 +23,13 @@ class Paged(Generic[PageT, ItemT]):
     """A list whose pages have the form ``PageT`` with items of the form ``ItemT``."""
 
     first: ApiCall[PageT]
-    """The call of the first page, or of the page at which the list is taken up again."""
+    """The call of the first page, or of the page at which the list continues."""
 
     def page(self, token: str | None) -> ApiCall[PageT]:
-        """Return the call of the page of a token; None for the first. Only that one may find the list unchanged."""
+        """Return the call of the page of a token; None for the first page.
+
+        Only the first may find the list unchanged.
+        """
         if token is None:
             return self.first
         headers = {name: value for name, value in self.first.headers.items() if name != "If-None-Match"}
@@ -40,12 +43,12 @@ class _Position:
         self.next_token: str | None = None
         """``page_token`` of the page after the last that was read; None before the first and after the last page."""
         self.etag: str | None = None
-        """The ETag of the last page that was read; None of a list without ETags."""
+        """The ETag of the last page that was read; None if the list has no ETags."""
         self.unchanged = False
-        """True if the list still has the ETag of its ``if_none_match``: then no item was read."""
+        """True if the list still has the ETag of its ``if_none_match``. In that case no item was read."""
 
     def _read(self, call: ApiCall[Any], answer: Answer[Any]) -> bool:
-        """Take over the token of a page, and say whether another page follows."""
+        """Store the token of a page, and return True if another page follows."""
         self.etag, self.unchanged = answer.etag, answer.status == HTTPStatus.NOT_MODIFIED
         if not self.unchanged:
             member(call, answer, "items", list)
@@ -54,7 +57,7 @@ class _Position:
 
 
 class Pages(_Position, Generic[PageT, ItemT]):
-    """The items of a list, each page read when it is reached. To be iterated over once."""
+    """The items of a list. Each page is read when it is reached. Supports one iteration."""
 
     def __init__(self, paged: Paged[PageT, ItemT], send: Callable[[ApiCall[PageT]], Answer[PageT]]) -> None:
         super().__init__()
@@ -76,7 +79,7 @@ class Pages(_Position, Generic[PageT, ItemT]):
 
 
 class AsyncPages(_Position, Generic[PageT, ItemT]):
-    """The items of a list, each page read when it is reached. To be iterated over once."""
+    """The items of a list. Each page is read when it is reached. Supports one iteration."""
 
     def __init__(
         self, paged: Paged[PageT, ItemT], send: Callable[[ApiCall[PageT]], Coroutine[Any, Any, Answer[PageT]]]

@@ -1,4 +1,4 @@
-"""The policy of retries: which failures are followed by another try, and after which pause."""
+"""The retry policy: which failures are retried, and after which pause."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LONGEST_PAUSE_S: Final = 10.0
 
 
 class Retries:
-    """The tries of one call.
+    """The attempts of one call.
 
-    A call is tried again after a failure that may pass: no answer, or an answer that is retriable. A call that is not
-    repeatable is tried again where the failure is known to have left everything as it was.
+    A call is retried after a transient failure: no answer, or a retriable answer. A call that is not repeatable is
+    retried only if the failed attempt is known to have changed nothing.
 
     Args:
         call: The call.
         tries: How often it may be sent.
-        patience_s: The longest pause that the caller waits for, seconds.
+        patience_s: Maximum pause in seconds that the caller accepts.
     """
 
     def __init__(self, call: ApiCall[Any], tries: int, patience_s: float) -> None:
@@ -32,10 +32,10 @@ class Retries:
         self._failures = 0
 
     def pause_s(self, error: ClientError) -> float:
-        """Return the seconds to wait before the next try.
+        """Return the seconds to wait before the next attempt.
 
         Raises:
-            ClientError: The error itself, where no try follows.
+            ClientError: The error itself, if no attempt follows.
         """
         self._failures += 1
         if self._failures >= self._tries or not error.retriable or not (self._repeatable or not error.may_be_applied):
@@ -43,10 +43,10 @@ class Retries:
         if error.retry_after_s is None:
             return backoff_s(self._failures)
         if error.retry_after_s > self._patience_s:
-            raise error  # a try before that time would fail again
+            raise error  # an earlier attempt would fail again
         return error.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds before the next try; the random part keeps clients apart that failed together."""
+    """Return the seconds before the next attempt; the random part spreads clients that failed together."""
     return min(_FIRST_PAUSE_S * (1 << failures), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Steps = Generator[ApiCall[Any] | float, Any, T]
-"""A generator that yields calls, is sent their answers, and returns a result; a failure is raised inside. It may yield
-seconds to wait as well."""
+"""A generator that yields calls, receives their answers, and returns a result. A failure is raised inside. It may also
+yield seconds to wait."""
 
 
 class _BaseSender:
-    """The settings of both ways.
+    """The settings of both senders.
 
     Args:
         token: See the clients.
@@ -47,14 +47,14 @@ class _BaseSender:
 
 
 class BlockingSender(_BaseSender):
-    """Sends in the calling thread."""
+    """Sends calls in the calling thread."""
 
     def __init__(self, http: httpx.Client, token: Token | None, tries: int, patience_s: float) -> None:
         super().__init__(token, tries, patience_s)
         self._http = http
 
     def one(self, call: ApiCall[T]) -> Answer[T]:
-        """Send a call, again after failures that may pass, and return its answer.
+        """Send a call, with retries after transient failures, and return its answer.
 
         Raises:
             ClientError: The last failure.
@@ -100,14 +100,14 @@ class BlockingSender(_BaseSender):
 
 
 class AsyncSender(_BaseSender):
-    """Sends in coroutines of an event loop."""
+    """Sends calls in coroutines of an event loop."""
 
     def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int, patience_s: float) -> None:
         super().__init__(token, tries, patience_s)
         self._http = http
 
     async def one(self, call: ApiCall[T]) -> Answer[T]:
-        """Send a call, again after failures that may pass, and return its answer.
+        """Send a call, with retries after transient failures, and return its answer.
 
         Raises:
             ClientError: The last failure.

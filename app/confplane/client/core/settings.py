@@ -1,4 +1,4 @@
-"""Settings of the connections, which both clients give to httpx."""
+"""Settings of the connections that both clients pass to httpx."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(url: str, *, timeout_s: float, verify: ssl.SSLContext | bool) -> Ht
     return {
         "base_url": url,
         "timeout": timeout_s,
-        # Redirects are not followed, so plain HTTP stays plain; to load all authorities takes a while.
+        # Redirects are not followed, so plain HTTP stays plain; loading all certificate authorities takes a while.
         "verify": False if httpx.URL(url).scheme == "http" else verify,
         "trust_env": False,
         "limits": httpx.Limits(max_connections=1024, max_keepalive_connections=1024),

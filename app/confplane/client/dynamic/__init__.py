@@ -3,12 +3,12 @@
 | file | content |
 |---|---|
 | ``names.py`` | the libraries: names and types of their settings |
-| ``rules.py`` | the dynamic values that a client takes over, and those that it drops |
+| ``rules.py`` | the dynamic values that a client applies, and those that it drops |
 | ``source.py`` | the source of updates, and the poll |
 | ``last_known_good.py`` | the file of last known good values |
 | ``config_follower.py`` | the settings of one client as updates arrive |
 | ``reconfigurable.py`` | objects that take changed settings over |
-| ``reports.py`` | the client's reports on what it has taken over |
+| ``reports.py`` | the client's reports on its applied configs |
 | ``config.py`` | all of it together, run by a thread or a task |
 | ``swap.py``, ``swap_async.py`` | a new client in place of the old one, with no record lost |
 | ``steps.py`` | the steps that both kinds of swaps share |

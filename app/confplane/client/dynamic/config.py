@@ -7,8 +7,8 @@ Example::
     with DynamicProducerConfig(own, library=CONFLUENT_KAFKA, service=service) as dynamic:
         producer = confluent_kafka.Producer(dynamic.settings)
 
-No Kafka client changes these settings while it runs. A :class:`Reconfigurable` that is added hears of each change, and
-makes a new client; :mod:`confplane.client.dynamic.swap` has such ones.
+No Kafka client changes these settings while it runs. An added :class:`Reconfigurable` is notified of each change, and
+makes a new client; :mod:`confplane.client.dynamic.swap` has implementations.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 FIRST_FETCH_S: Final = 2.0
-"""Seconds that a start waits for the first answer, at most."""
+"""Maximum seconds that a start waits for the first answer."""
 
 
 STOP_S: Final = 5.0
-"""Seconds that a stop waits for a swap that is under way, at most."""
+"""Maximum seconds that a stop waits for a swap in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Service:
 
     Args:
         url: Base URL, without ``/v1``.
-        user: The user as whom the client logs in to Kafka.
-        token: Bearer token, or the file or function that gives it, asked before each poll; None to send none.
+        user: The user name with which the client logs in to Kafka.
+        token: Bearer token, or the file or function that provides it, read before each poll; None to send none.
         cluster: Name of the cluster.
         verify: The TLS context; True for the authorities of the system.
     """
@@ -86,25 +86,26 @@ class Service:
     verify: ssl.SSLContext | bool = True
 
     def client(self) -> AsyncConfplane:
-        """Make a client of the service, which repeats nothing: the next poll or report does."""
+        """Make a client of the service without retries: the next poll or report is the retry."""
         return AsyncConfplane(self.url, token=self.token, cluster=self.cluster, verify=self.verify, tries=1)
 
 
 class DynamicConfig:
-    """A client's settings: its own, and what updates change in them. The part that both ways of running share.
+    """A client's settings: its own, as changed by updates. Shared by threads and tasks.
 
     Args:
         own: The user's own settings, as the library takes them.
         library: The library.
-        service: The service; not used where ``source`` is given.
+        service: The service; not used if ``source`` is given.
         last_known_good: A file to keep the last values in; None for none.
-        spread_s: Seconds over which clients spread a change: each waits a random part of them before it reconfigures.
-        instance: The name under which this client reports what it has taken over, 1 to 128 letters, digits and
+        spread_s: Seconds over which clients spread a change: each waits for a random part of this time before it
+            reconfigures.
+        instance: The name under which this client reports its applied configs, 1 to 128 letters, digits and
             ``._-``; a random one for each start, if not given.
         source: Another source of updates, without reports.
 
     Raises:
-        ValueError: ``instance`` is no such name, or the service's ``user`` is none that Kafka can have.
+        ValueError: ``instance`` is not such a name, or the service's ``user`` is not a valid user of Kafka.
     """
 
     kind: ConfigKind
@@ -150,11 +151,11 @@ class DynamicConfig:
 
     @property
     def decision(self) -> Decision:
-        """The dynamic values that are accepted, and those that are dropped."""
+        """The accepted dynamic values, and the dropped ones."""
         return self._follower.decision
 
     def add(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Offer each later change to an object, and return the settings that it begins with.
+        """Offer each later change to an object, and return its initial settings.
 
         Args:
             reconfigurable: The object.
@@ -165,12 +166,12 @@ class DynamicConfig:
         return begins
 
     def taken_over(self) -> None:
-        """Report that an object now runs with settings that it was given earlier. From any thread."""
+        """Report that an object now runs with settings that it was given earlier. Thread-safe."""
         if self._reporter is not None:
             self._reporter.wake()
 
     def _now_applied(self) -> ConfigsInUse:
-        """Return the last answer that all objects run with, or have refused."""
+        """Return the last answer that each object has applied or refused."""
         settings = self.settings
         if self._reconfigurables.settled(settings):
             refused = {dropped.key: dropped.reason for dropped in self.decision.dropped}
@@ -182,7 +183,7 @@ class DynamicConfig:
         return self._applied
 
     async def _follow(self, decided: Callable[[], None]) -> None:
-        """Follow the source until it has nothing to give; ``decided`` is called after each update."""
+        """Follow the source until it ends; ``decided`` is called after each update."""
         async with contextlib.AsyncExitStack() as stack:
             source = self._source
             if source is None:
@@ -212,7 +213,7 @@ class DynamicConfig:
     async def _begin(self, begun: Callable[[], object] = lambda: None) -> asyncio.Task[None]:
         """Follow the source in a task, and return it after the first answer or after two seconds.
 
-        ``begun`` is called as soon as the first settings are there: what takes them over may block the loop.
+        ``begun`` is called as soon as the first settings are available, because applying them may block the loop.
         """
         decided = asyncio.Event()
 
@@ -232,7 +233,7 @@ class DynamicConfig:
         task.add_done_callback(self._ended)
         if not decided.is_set():
             if task.done():
-                await task  # raises the defect that ended it
+                await task  # raises the error that ended it
             self._follower.take(SourceUnavailable(f"no answer in {FIRST_FETCH_S:g} s"))
             begun()
         return task
@@ -246,7 +247,7 @@ class DynamicConfig:
 
 
 def _entity(user: str, client_id: str | None, *, warn: bool) -> Entity:
-    """Return the entity of a client; that of its user for a client-id that no config can have.
+    """Return the entity of a client, or that of its user if the client-id can't have configs.
 
     Raises:
         ValueError: No user has such a name.
@@ -275,13 +276,13 @@ class _AsyncDynamicConfig(DynamicConfig):
     async def start(self) -> None:
         """Wait for the first answer, two seconds at most, and follow changes from then on.
 
-        Without an answer the settings are those of the last known good values, else the user's own.
+        Without an answer, the settings are the last known good values, or else the user's own.
         """
         if self._enabled and self._task is None:
             self._task = await self._begin()
 
     async def stop(self) -> None:
-        """Stop following. The settings stay as they are. A swap that does not end in five seconds ends by itself."""
+        """Stop following. The settings stay unchanged. A swap that takes more than five seconds is not awaited."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -300,7 +301,7 @@ class _AsyncDynamicConfig(DynamicConfig):
 
 
 class _ThreadedDynamicConfig(DynamicConfig):
-    """Runs in a thread of its own, which calls the reconfigurables."""
+    """Runs in its own thread, which calls the reconfigurables."""
 
     _thread: threading.Thread | None = None
     _end: Callable[[], object]
@@ -308,9 +309,9 @@ class _ThreadedDynamicConfig(DynamicConfig):
     def start(self) -> None:
         """Wait for the first answer, two seconds at most, and follow changes from then on.
 
-        Without an answer the settings are those of the last known good values, else the user's own.
+        Without an answer, the settings are the last known good values, or else the user's own.
         """
-        # The thread of a process that was forked is not alive in its child.
+        # After a fork, the thread does not run in the child process.
         if not self._enabled or (self._thread is not None and self._thread.is_alive()):
             return
         begun: Future[None] = Future()
@@ -324,7 +325,7 @@ class _ThreadedDynamicConfig(DynamicConfig):
             raise
 
     def stop(self) -> None:
-        """Stop following. The settings stay as they are. A swap that does not end in five seconds ends by itself."""
+        """Stop following. The settings stay unchanged. A swap that takes more than five seconds is not awaited."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

@@ -1,4 +1,4 @@
-"""The settings of one client as updates arrive: pure but for the log and the file of last known good values."""
+"""The settings of one client as updates arrive: pure except for the log and the file of last known good values."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ConfigFollower:
             self._stored, self._keeps = values, True
 
     def differing(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-        """Return the configs that a client of this kind takes over and that differ between settings of the library."""
+        """Return the configs that a client of this kind follows and that differ between two settings of the library."""
         before, after = self._library.in_java(one), self._library.in_java(other)
         return [key for key in SUPPORTED[self._kind] if before.get(key) != after.get(key)]
 

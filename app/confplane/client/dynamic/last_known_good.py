@@ -1,4 +1,4 @@
-"""The last known good values in a file, for a start while the service is away."""
+"""The last known good values in a file, for a start while the service is unavailable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LastKnownGoodFile:
         """Replace the file in one step, readable by its owner alone.
 
         Raises:
-            OSError: The file can't be written. The former one is as it was.
+            OSError: The file can't be written. The previous file is unchanged.
         """
         with atomic_write(self.path, mode=0o600) as file:
             json.dump({"boundTo": self.bound_to, "configs": dict(configs)}, file, indent=2)

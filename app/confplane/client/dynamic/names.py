@@ -1,7 +1,8 @@
 """Kafka's client libraries: the names and types of their settings, compared with those of the Java client.
 
-The rules of KIP-649 speak of Java's names and of texts. kafka-python and aiokafka have the same names with underscores,
-and take numbers; librdkafka, below confluent-kafka, has Java's names and takes texts, with some names of its own.
+The rules of KIP-649 speak of Java's names and of texts. kafka-python and aiokafka have the same names with underscores
+and accept numbers. librdkafka, which confluent-kafka uses, has Java's names and accepts texts, with some names of its
+own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Library:
 
     Args:
         name: Its name in package registries, under which its clients are registered.
-        underscores: Names have underscores for Java's dots, and numbers are numbers.
+        underscores: True if names have underscores instead of Java's dots, and numeric settings are numbers.
         aliases: Further names of the library for a setting, by Java's name.
         session_timeout_ms: Its default session timeout, milliseconds.
         heartbeat_interval_ms: Its default heartbeat interval, milliseconds.
@@ -56,7 +57,7 @@ class Library:
 
     @property
     def version(self) -> str:
-        """The installed version; "unknown" where none is installed."""
+        """The installed version, or "unknown" if none is installed."""
         try:
             return metadata.version(self.name)
         except metadata.PackageNotFoundError:
@@ -67,12 +68,12 @@ class Library:
         return name.replace(".", "_") if self.underscores else name
 
     def in_java(self, settings: Mapping[str, Any]) -> dict[str, str]:
-        """Return the settings that the rules check, as Java has them; None counts as not set."""
+        """Return the settings that the rules check, in Java's form; None counts as not set."""
         names = {self.spelled(name): name for name in _READ} | {alias: name for name, alias in self.aliases.items()}
         return {names[key]: _text(value) for key, value in settings.items() if key in names and value is not None}
 
     def merged(self, settings: Mapping[str, Any], accepted: Mapping[str, str]) -> dict[str, Any]:
-        """Return settings of the library with the accepted dynamic values, by Java's names, in place of their own."""
+        """Return settings of the library, overridden by the accepted dynamic values, which have Java's names."""
         replaced = {self.spelled(ENABLE_DYNAMIC_CONFIG)}
         for name in accepted:
             replaced |= {self.spelled(name), self.aliases.get(name, self.spelled(name))}

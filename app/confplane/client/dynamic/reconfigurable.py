@@ -1,4 +1,4 @@
-"""Objects that take changed settings over, in the two steps of Kafka's ``Reconfigurable``: validate, reconfigure."""
+"""Objects that apply changed settings, in the two steps of Kafka's ``Reconfigurable``: validate, reconfigure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Reconfigurable(Protocol):
-    """An object that takes changed settings over. Both methods may be coroutines.
+    """An object that applies changed settings. Both methods may be coroutines.
 
-    An object that runs with them only some time after :meth:`reconfigure` has an attribute ``waiting``, true until
-    then, and calls ``taken_over`` of its settings afterwards.
+    An object that applies them only some time after :meth:`reconfigure` has an attribute ``waiting``, which is true
+    until then. It calls ``taken_over`` of its settings afterwards.
     """
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> object:
-        """Refuse settings by ValueError; they are not offered again until they change.
+        """Refuse settings by raising ValueError; they are not offered again until they change.
 
         After another exception they are offered again after the next poll.
         """
         ...
 
     def reconfigure(self, settings: Mapping[str, Any]) -> object:
-        """Take settings over. After an exception they are offered again after the next poll."""
+        """Apply settings. After an exception they are offered again after the next poll."""
         ...
 
 
@@ -46,12 +46,12 @@ class ReconfigurableState:
         return settings not in (self.applied, self._refused)
 
     def refusal(self, settings: Mapping[str, Any]) -> str | None:
-        """Return the reason for which settings are not applied, and are not to be offered again; None without one."""
+        """Return the reason why settings are not applied and must not be offered again, or None."""
         return self._reason if settings == self._refused and settings != self.applied else None
 
     @property
     def waiting(self) -> bool:
-        """True while the object does not run with the settings that it was given last."""
+        """True while the object does not yet run with its latest settings."""
         return bool(getattr(self._reconfigurable, "waiting", False))
 
     async def offer(self, settings: Mapping[str, Any], label: str) -> None:
@@ -64,7 +64,7 @@ class ReconfigurableState:
                 self._refused, self._reason = settings, str(error)
                 return
             await _done(self._reconfigurable.reconfigure(dict(settings)))
-        except Exception:  # noqa: BLE001 - of the application; the former settings stay
+        except Exception:  # noqa: BLE001 - an error of the application; the previous settings remain
             _log.exception("%s: the new settings could not be applied, next try after the next poll", label)
             return
         self.applied, self._refused = settings, None
@@ -75,7 +75,7 @@ class ReconfigurableRegistry:
 
     Args:
         label: The client's name in the log.
-        spread_s: Seconds over which clients spread a change: each waits a random part of them.
+        spread_s: Seconds over which clients spread a change: each waits for a random part of this time.
         sleep: Waits for seconds.
     """
 
@@ -86,11 +86,11 @@ class ReconfigurableRegistry:
         self._all: list[ReconfigurableState] = []
 
     def add(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any]) -> None:
-        """Add an object that has some settings."""
+        """Add an object with its current settings."""
         self._all.append(ReconfigurableState(reconfigurable, settings))
 
     async def settle(self, settings: Mapping[str, Any]) -> None:
-        """Offer settings to all that neither have nor refused them."""
+        """Offer settings to all objects that have neither applied nor refused them."""
         behind = [state for state in self._all if state.needs_offer(settings)]
         if behind and self._spread_s:
             await self._sleep(random.uniform(0, self._spread_s))  # noqa: S311 - spreads load, hides nothing
@@ -98,11 +98,11 @@ class ReconfigurableRegistry:
             await state.offer(settings, self._label)
 
     def settled(self, settings: Mapping[str, Any]) -> bool:
-        """Say whether all run with settings, or have refused them."""
+        """Return True if all objects run with the settings or have refused them."""
         return not any(state.needs_offer(settings) or state.waiting for state in self._all)
 
     def refusals(self, settings: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
-        """Return the settings of each that has refused some, with the reason."""
+        """Return the refused settings of each object, with the reason."""
         for state in self._all:
             if (reason := state.refusal(settings)) is not None:
                 yield state.applied, reason

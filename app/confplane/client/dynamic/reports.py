@@ -1,7 +1,7 @@
-"""Reports of a client to the service: the answer whose configs it runs with, and the configs that it refuses.
+"""Reports of a client to the service: the revision of the configs that it uses, and the configs that it refuses.
 
-One follows each change that is taken over, and otherwise each poll that is answered four minutes after the last report
-or later. A client that polls seldom repeats its last report in between, since the service forgets it after fifteen
+A report is sent after each applied change, and after each successful poll that is at least four minutes later than the
+last report. A client that polls rarely repeats its last report in between, because the service forgets it after fifteen
 minutes.
 """
 
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 FRESH_S: Final = 240.0
-"""Seconds for which a report needs no other that has a new revision alone: the least interval between polls at the
-default ``metadata.max.age.ms``. So clients that poll often do not double their requests."""
+"""Seconds after a report during which a new revision alone causes no further report: the minimum interval between polls
+at the default ``metadata.max.age.ms``. So clients that poll often do not double their requests."""
 REPEATED_AFTER_S: Final = 400.0
 """Seconds without a poll after which the last report is repeated: more than one interval between polls at the default
-``metadata.max.age.ms``, and less than half of the time after which the service forgets."""
+``metadata.max.age.ms``, and less than half of the time after which the service forgets a report."""
 _MOST_REFUSED: Final = 32
 _LONGEST_TEXT: Final = 249
 _UNSAID: Final = "refused by the application, whose log has the reason"
 
 
 class ConfigsInUse(NamedTuple):
-    """The dynamic configs that a client reports to run with."""
+    """The dynamic configs that a client reports as in use."""
 
     revision: int = 0
-    """The revision of the answer that has them; 0 for the values of no answer."""
+    """The revision of the answer that has them; 0 if they come from no answer."""
     refused: tuple[tuple[str, str], ...] = ()
-    """The keys of that answer that the client did not take over, each with the reason."""
+    """The keys of that answer that the client refused, each with the reason."""
     accepted: tuple[tuple[str, str], ...] = ()
-    """The configs that it took over, with their values. Not sent: a change of them is worth a report."""
+    """The configs that it applied, with their values. They are not sent, but a change of them causes a report."""
 
 
 class Reporter:
-    """Sends reports in a task of its own, so that no poll waits for one. An async context manager.
+    """Sends reports in a separate task, so that no poll waits for one. An async context manager.
 
     Args:
         client: A client of the cluster.
         entity: ``<user>`` or ``<user, client-id>``.
         registration: The software.
         instance: The name of the running client.
-        applied: Returns what the client runs with now.
+        applied: Returns the configs that the client uses now.
         label: The client's name in the log.
     """
 
@@ -97,14 +97,14 @@ class Reporter:
         await asyncio.wait({self._task})
 
     def wake(self) -> None:
-        """Have a report sent soon, unless the last one is fresh and says the same but for the revision. Thread-safe."""
+        """Trigger a report, unless the last one is recent and differs only in the revision. Thread-safe."""
         with contextlib.suppress(RuntimeError):  # the loop has ended in the meantime
             self._loop.call_soon_threadsafe(self._due.set)
 
     async def _run(self) -> None:
         await self._due.wait()
         while await self._report():
-            # Not wait_for: up to Python 3.11 it loses a cancellation that comes as the event is set.
+            # Not wait_for: up to Python 3.11 it loses a cancellation that arrives while the event is set.
             woken = self._loop.create_task(self._due.wait())
             try:
                 await asyncio.wait({woken}, timeout=REPEATED_AFTER_S)
@@ -112,7 +112,7 @@ class Reporter:
                 woken.cancel()
 
     async def _report(self) -> bool:
-        """Send a report that is worth it; False where the service takes none."""
+        """Send a report if one is due. Returns False if the service does not support reports."""
         self._due.clear()
         try:
             applied = self._applied()
@@ -123,7 +123,7 @@ class Reporter:
                 return True
             self._sent = None
             await self._client.client_configs.report(self._entity, self._instance, self._body(applied))
-        except Exception as error:  # noqa: BLE001 - whatever something in between answers, the next report is sent
+        except Exception as error:  # noqa: BLE001 - after any answer of a proxy, the next report is sent
             if isinstance(error, ProblemError) and is_unsupported(error.status, error.kafka_error_code):
                 _log.warning("%s: the service takes no reports, they are off: %s", self._label, error)
                 return False
@@ -146,26 +146,26 @@ class Reporter:
 
 
 def is_report_due(*, changed: bool, since_s: float | None) -> bool:
-    """Return True if a report has to follow a successful poll.
+    """Return True if a report must follow a successful poll.
 
     Args:
-        changed: The values taken over, or the refusals, are others than those of the last report.
-        since_s: Seconds since the last report that the service took; None if it took none, or not the last one.
+        changed: True if the applied values or the refusals differ from those of the last report.
+        since_s: Seconds since the last report that the service accepted; None if it accepted none, or not the last one.
     """
     return changed or since_s is None or since_s >= FRESH_S
 
 
 def redact_reason(reason: str, own: Iterable[str]) -> str:
-    """Return an application's reason as others may read it: withheld if it quotes a value of its settings.
+    """Return an application's reason for other users: withheld if it quotes a value of its settings.
 
     Args:
         reason: The text of its exception.
-        own: The texts among its own settings, passwords among them.
+        own: The texts among its own settings, including passwords.
     """
     texts = {spelled for value in own for spelled in (value, repr(value)[1:-1]) if spelled}
     return _UNSAID if any(text in reason for text in texts) else reason
 
 
 def _sendable(text: str) -> str:
-    """Return a text as the service takes it: not too long, with no NUL and no lone surrogate."""
+    """Return a text in a form that the service accepts: not too long, with no NUL and no lone surrogate."""
     return text.replace("\0", "?").encode(errors="replace").decode()[:_LONGEST_TEXT]

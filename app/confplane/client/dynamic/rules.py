@@ -1,4 +1,4 @@
-"""The rules of KIP-649 for a client: which dynamic values it takes over, and which it drops.
+"""The rules of KIP-649 for a client: which dynamic values it applies, and which it drops.
 
 Pure functions over Java's names and texts. A dynamic value wins over the user's own. A key that is absent from the
 dynamic values keeps the user's own value, so a removed key goes back to it.
@@ -22,7 +22,7 @@ SUPPORTED: Final[Mapping[ConfigKind, tuple[str, ...]]] = {
     ConfigKind.PRODUCER: (ACKS,),
     ConfigKind.CONSUMER: (HEARTBEAT_INTERVAL, SESSION_TIMEOUT),
 }
-"""The configs that a client of each kind takes over, and registers as supported."""
+"""The configs that a client of each kind applies, and registers as supported."""
 DEFAULT_MAX_AGE_MS: Final = 300_000
 """Kafka's default of ``metadata.max.age.ms``."""
 
@@ -31,7 +31,7 @@ _IDS: Final = {key for keys in SUPPORTED.values() for key in keys}
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A dynamic value that a client does not take over."""
+    """A dynamic value that a client does not apply."""
 
     key: str
     value: str
@@ -40,19 +40,19 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The dynamic values that a client takes over, by Java's names, and those that it drops."""
+    """The dynamic values that a client applies, by Java's names, and those that it drops."""
 
     accepted: Mapping[str, str]
     dropped: tuple[Dropped, ...] = ()
 
 
 def enabled(own: Mapping[str, str]) -> bool:
-    """Return False where the user's settings turn dynamic configs off."""
+    """Return False if the user's settings turn dynamic configs off."""
     return own.get(names.ENABLE_DYNAMIC_CONFIG, "true").strip().lower() != "false"
 
 
 def max_age_s(own: Mapping[str, str]) -> float | None:
-    """Return the seconds between two polls, from ``metadata.max.age.ms``; None if it is no number above 0."""
+    """Return the seconds between two polls, from ``metadata.max.age.ms``, or None if it is not a number above 0."""
     try:
         found = float(own.get(names.METADATA_MAX_AGE, DEFAULT_MAX_AGE_MS)) / 1000
     except ValueError:
@@ -92,7 +92,7 @@ def decide(kind: ConfigKind, own: Mapping[str, str], dynamic: Mapping[str, str],
 
 
 def _refusal(own: Mapping[str, str], key: str, value: str) -> str | None:
-    """Return the reason against one value for its own sake, or None."""
+    """Return the reason for refusing one value by itself, or None."""
     if key == ACKS:
         if own.get(names.ENABLE_IDEMPOTENCE, "").strip().lower() == "true":
             return f"{names.ENABLE_IDEMPOTENCE} is set to true by the application, and needs its own acks"
@@ -110,7 +110,7 @@ def _refusal(own: Mapping[str, str], key: str, value: str) -> str | None:
 
 
 def _contradiction(own: Mapping[str, str], accepted: Mapping[str, str], library: names.Library) -> str | None:
-    """Return the reason against a consumer's dynamic timeouts, taken together with its own, or None."""
+    """Return the reason for refusing a consumer's dynamic timeouts in combination with its own, or None."""
     if not accepted:
         return None
     resulting = {**own, **accepted}

@@ -2,7 +2,7 @@
 
 A poll begins with KIP-649's describe, which registers the client's software and the configs that it supports. The polls
 after it are reads of the effective values with the ETag of the last answer, so an unchanged answer has no body. Once a
-day a poll registers again, since the service counts clients by the day on which they registered last.
+day a poll registers again, because the service counts clients by the day of their last registration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECONDS_PER_DAY: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DynamicValues:
-    """The dynamic values now in force at the service, by Java's names."""
+    """The current dynamic values of the service, by Java's names."""
 
     configs: Mapping[str, str]
     revision: int | None = None
@@ -91,8 +91,8 @@ def is_unsupported(status: int, code: int | None) -> bool:
 def pause_s(max_age_s: float, failures: int, retry_after_s: float | None, share: float) -> float:
     """Return the seconds before the next poll.
 
-    After an answer they are ``max_age_s`` within a fifth. After failures they double from a second up to ``max_age_s``,
-    shortened by up to half; ``Retry-After`` is the least, up to an hour.
+    After an answer, this is ``max_age_s`` varied by up to a fifth. After failures it doubles from one second up to
+    ``max_age_s``, shortened by up to half. ``Retry-After`` is the minimum, up to an hour.
 
     Args:
         max_age_s: ``metadata.max.age.ms``, in seconds.
@@ -110,13 +110,13 @@ class PollingSource:
     """Polls the service.
 
     Args:
-        client: A client of the cluster, whose event loop is the one of :meth:`next`.
+        client: A client of the cluster, in the event loop of :meth:`next`.
         entity: ``<user>`` or ``<user, client-id>``.
         registration: The facts to register.
         max_age_s: ``metadata.max.age.ms``, in seconds.
         sleep: Waits for seconds.
         share: Draws a random number from 0 to 1.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class PollingSource:
             return self._failed(error)
         except ClientError as error:
             return self._failed(error)
-        except Exception as error:  # noqa: BLE001 - an answer of something in between, whatever it made of it
+        except Exception as error:  # noqa: BLE001 - any answer of a proxy
             return self._failed(ClientError(f"{type(error).__name__}: {error}"))
         self._failures = 0
         self._pause_s = pause_s(self._max_age_s, 0, None, self._share())
@@ -206,7 +206,7 @@ def _pairs(holder: Any, member: str) -> dict[str, str]:
     """Return the keys and values of a list of ``{"key": ..., "value": ...}``.
 
     Raises:
-        ClientError: The answer has another form, so it is from a server between the client and the service.
+        ClientError: The answer has another form, so it comes from a proxy between the client and the service.
     """
     items = holder.get(member) if isinstance(holder, dict) else None
     if not isinstance(items, list):

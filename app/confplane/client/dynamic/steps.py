@@ -1,4 +1,4 @@
-"""The steps of swaps, in which threads and tasks do not differ.
+"""The steps of swaps that threads and tasks share.
 
 A generator yields each call of the library's client: its result, or an awaitable of it. :func:`run` and
 :func:`run_async` send the result back; a failure is raised inside.
@@ -23,12 +23,12 @@ Steps = Generator[Any, Any, None]
 _log: Final = logging.getLogger(__name__)
 
 MIN_SWAP_INTERVAL_S: Final = 30.0
-"""Seconds between two swaps of a consumer, at least: several times the join of a group with a slow broker. Polls
-at the default ``metadata.max.age.ms`` are four minutes apart."""
+"""Minimum seconds between two swaps of a consumer: several times as long as joining a group on a slow broker. Polls at
+the default ``metadata.max.age.ms`` are at least four minutes apart."""
 
 
 def run(steps: Steps) -> None:
-    """Do the steps, whose calls have returned their results."""
+    """Run the steps; their calls have returned results."""
     try:
         result = next(steps)
         while True:
@@ -38,13 +38,13 @@ def run(steps: Steps) -> None:
 
 
 async def run_async(steps: Steps) -> None:
-    """Do the steps, whose calls have returned awaitables."""
+    """Run the steps; their calls have returned awaitables."""
     try:
         step = next(steps)
         while True:
             try:
                 result = await step
-            except BaseException as error:  # noqa: BLE001 - cancellation included, which the steps clean up after
+            except BaseException as error:  # noqa: BLE001 - including cancellation, because the steps clean up after it
                 step = steps.throw(error)
             else:
                 step = steps.send(result)
@@ -53,10 +53,10 @@ async def run_async(steps: Steps) -> None:
 
 
 def _quietly(close: Callable[[C], Any], client: C) -> Steps:
-    """Close a client that nobody uses any more; a failure is logged, since another client has its place."""
+    """Close a client that is no longer used. A failure is only logged, because another client has replaced it."""
     try:
         yield close(client)
-    except Exception:  # noqa: BLE001 - of the library
+    except Exception:  # noqa: BLE001 - an error of the library
         _log.exception("a client that was swapped could not be closed")
 
 
@@ -81,18 +81,18 @@ class ProducerSteps(Generic[C]):
         self._closed = False
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
-        """Accept every setting; building the producer shows whether the library does."""
+        """Accept every setting, because building the producer checks them."""
 
     def reconfigure(self, settings: Mapping[str, Any]) -> object:
         """Swap."""
         raise NotImplementedError
 
     def _hold(self) -> Any:
-        """Have new uses wait, but for those of callbacks, and wait for the end of those that have begun."""
+        """Block new uses, except those of callbacks, and wait for the end of current uses."""
         raise NotImplementedError
 
     def _release(self) -> Any:
-        """Let uses begin, if this thread or task is the one that holds them up."""
+        """Unblock uses, if this thread or task blocks them."""
         raise NotImplementedError
 
     def _start(self) -> Steps:
@@ -114,7 +114,7 @@ class ProducerSteps(Generic[C]):
             yield from _quietly(self._close, unused)
 
     def _switch(self, made: C) -> C:
-        """Switch, unless the old producer has to be flushed again. Return the one that is unused."""
+        """Switch, unless the old producer must be flushed again. Return the producer that is no longer used."""
         old, self._current = self._current, made
         return old
 
@@ -132,7 +132,7 @@ class ConsumerSteps(Generic[C]):
     """A consumer's swap, and the start of the first consumer.
 
     Args:
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class ConsumerSteps(Generic[C]):
 
     @property
     def waiting(self) -> bool:
-        """True while a consumer is to take the place of the old one."""
+        """True while a consumer is ready to replace the old one."""
         return self._made is not None or self._current is None
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
-        """Accept every setting; building the consumer shows whether the library does."""
+        """Accept every setting, because building the consumer checks them."""
 
     def reconfigure(self, settings: Mapping[str, Any]) -> object:
         """Build the next consumer."""
@@ -186,14 +186,14 @@ class ConsumerSteps(Generic[C]):
             yield from _quietly(self._close, unused)
 
     def _swap(self) -> Steps:
-        """Put the next consumer in place of the old one, if it is time to."""
+        """Replace the old consumer by the next one, if it is time to."""
         if self._current is not None:
             if self._made is None or self._clock() < self._next_swap_at:
                 return
             if self._commit is not None:
                 try:
                     yield self._commit(self._current)
-                except Exception:  # noqa: BLE001 - a rebalance, for one; polls of the old consumer end it
+                except Exception:  # noqa: BLE001 - for example a rebalance; polls of the old consumer end it
                     _log.exception("the commit before a swap failed, the next try is in %g s", MIN_SWAP_INTERVAL_S)
                     self._next_swap_at = self._clock() + MIN_SWAP_INTERVAL_S
                     return
@@ -204,7 +204,7 @@ class ConsumerSteps(Generic[C]):
         self._dynamic.taken_over()
 
     def _joined(self) -> Steps:
-        """Have the consumer join that is made, or a new one after a failure; one that fails is closed."""
+        """Make the prepared consumer join, or a new one after a failure. A consumer that fails is closed."""
         with self._lock:
             made, self._made = self._made, None
             settings = self._settings

@@ -1,16 +1,16 @@
-"""Swaps: a new client in place of the old one whenever its settings change, with no record lost.
+"""Swaps: replace a client by a new one whenever its settings change, without losing records.
 
-The application borrows the producer for each use, and asks for the consumer before each poll. So there is a moment at
-which nobody uses the old client:
+The application borrows the producer for each use, and requests the consumer before each poll. So there is a moment at
+which the old client is not in use:
 
 1. build the new client, with the new settings; if this fails, the old one stays and the settings are offered again,
-2. producers: wait until nobody uses the old one, and flush it, so that records keep their order,
+2. producers: wait until the old one is not in use, and flush it, so that records keep their order,
 3. switch,
-4. close the old one. A consumer leaves its group here, after it has committed, and only then the new one joins:
-   members that rebalance at leisure see both as one rebalance.
+4. close the old one. A consumer commits and leaves its group here, and only then the new one joins: members that are
+   slow to rebalance see both as one rebalance.
 
-A consumer that took the place of another stays for some time: nothing is read while it joins its group, so consumers
-that follow each other faster than they join would read nothing at all.
+A consumer that replaced another stays for some time. Nothing is read while it joins its group, so consumers that are
+replaced faster than they join would read nothing at all.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class SwappedProducer(ProducerSteps[C]):
         with swapped.use() as producer:
             producer.produce("orders", value)
 
-    A transaction lies within one use. Callbacks of the producer may use it too.
+    A transaction must be within one use. Callbacks of the producer may use it too.
 
     Args:
         dynamic: The settings.
         build: Makes a producer.
         flush: Returns once each record was delivered, or reported as failed.
         close: Closes a producer.
-        calls_back_in: Returns the thread of a producer in which it calls callbacks, where this is no thread that
-            uses, flushes or closes it.
+        calls_back_in: Returns the thread in which a producer calls callbacks, unless that is a thread that uses,
+            flushes or closes it.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class SwappedProducer(ProducerSteps[C]):
         self._uses: Final = threading.local()
         self._holder: threading.Thread | None = None
         self._called_back = False
-        """True if a callback has used the producer in the library's thread since uses were held up."""
+        """True if a callback has used the producer in the library's thread since uses were blocked."""
         run(self._start())
 
     @contextmanager
     def use(self) -> Iterator[C]:
-        """Borrow the producer. Waits while it is swapped."""
+        """Borrow the producer. Waits during a swap."""
         held = self._held
         with self._free:
-            # A flush waits for callbacks, so these can't wait for the flush; nor can a thread wait for itself.
+            # A flush waits for callbacks, so callbacks can't wait for the flush. A thread can't wait for itself either.
             if threading.current_thread() is self._calls_back_in(self._current):
                 self._called_back = True
             elif not held:
@@ -91,7 +91,7 @@ class SwappedProducer(ProducerSteps[C]):
         run(self._swap(settings))
 
     def close(self) -> None:
-        """Flush and close the producer, after a swap that has begun. Stop its settings first."""
+        """Flush and close the producer, after any swap in progress. Stop its settings first."""
         run(self._end())
 
     @property
@@ -128,16 +128,16 @@ class SwappedConsumer(ConsumerSteps[C]):
         while running:
             message = swapped.current().poll(1.0)
 
-    Records that a poll returned count as processed when the consumer is asked for again. Under
-    ``enable.auto.commit`` the close commits them; an application that commits by itself gives ``commit``.
+    Records of a poll count as processed when the consumer is requested again. With ``enable.auto.commit``, the close
+    commits them; an application that commits by itself passes ``commit``.
 
     Args:
         dynamic: The settings.
         build: Makes a consumer that has not joined its group.
         join: Subscribes it.
-        close: Closes a consumer, which commits under ``enable.auto.commit``.
+        close: Closes a consumer, which commits with ``enable.auto.commit``.
         commit: Commits before a close.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -154,16 +154,16 @@ class SwappedConsumer(ConsumerSteps[C]):
         run(self._start())
 
     def current(self) -> C:
-        """Return the consumer, a new one where its settings have changed and the last change was some time ago.
+        """Return the consumer, a new one if its settings have changed and the last change was some time ago.
 
-        Where the new one can't subscribe, the failure is raised, and the next call makes another.
+        If the new one can't subscribe, the error is raised, and the next call makes another.
         """
         run(self._swap())
         assert self._current is not None  # noqa: S101 - after a swap, and before it
         return self._current
 
     def reconfigure(self, settings: Mapping[str, Any]) -> None:
-        """Build the next consumer, to be taken by :meth:`current`."""
+        """Build the next consumer, which :meth:`current` returns later."""
         run(self._prepare(settings))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Swaps for coroutines: :mod:`confplane.client.dynamic.swap` has their steps."""
+"""Swaps for coroutines: :mod:`confplane.client.dynamic.swap` describes their steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AsyncSwappedProducer(ProducerSteps[C]):
         async with swapped.use() as producer:
             await producer.send_and_wait("orders", value)
 
-    A use lies in no other use of the same task: it would wait for itself.
+    Uses must not be nested in one task: the inner one would wait for the outer one.
 
     Args:
         dynamic: The settings.
@@ -53,10 +53,10 @@ class AsyncSwappedProducer(ProducerSteps[C]):
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[C]:
-        """Borrow the producer. Waits while it is swapped."""
+        """Borrow the producer. Waits during a swap."""
         while self._holder is not None:
             await self._free.wait()
-        # From here on nothing waits: a cancellation in between would leave a use that never ends.
+        # No await from here on: a cancellation would leave a use that never ends.
         self._users += 1
         self._unused.clear()
         try:
@@ -71,7 +71,7 @@ class AsyncSwappedProducer(ProducerSteps[C]):
         await run_async(self._swap(settings))
 
     async def close(self) -> None:
-        """Flush and close the producer, after a swap that has begun. Stop its settings first."""
+        """Flush and close the producer, after any swap in progress. Stop its settings first."""
         await run_async(self._end())
 
     async def _hold(self) -> None:
@@ -96,16 +96,16 @@ class AsyncSwappedConsumer(ConsumerSteps[C]):
         while running:
             batch = await (await swapped.current()).getmany(timeout_ms=1000)
 
-    Records that a poll returned count as processed when the consumer is asked for again. Under
-    ``enable_auto_commit`` the close commits them; an application that commits by itself gives ``commit``.
+    Records of a poll count as processed when the consumer is requested again. With ``enable_auto_commit``, the close
+    commits them; an application that commits by itself passes ``commit``.
 
     Args:
         dynamic: The settings.
         build: Makes a consumer that has not joined its group.
         join: Starts it.
-        close: Closes a consumer, started or not; commits under ``enable_auto_commit``.
+        close: Closes a consumer, started or not; commits with ``enable_auto_commit``.
         commit: Commits before a close.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -125,16 +125,16 @@ class AsyncSwappedConsumer(ConsumerSteps[C]):
         await run_async(self._start())
 
     async def current(self) -> C:
-        """Return the consumer, a new one where its settings have changed and the last change was some time ago.
+        """Return the consumer, a new one if its settings have changed and the last change was some time ago.
 
-        Where the new one can't be started, the failure is raised, and the next call makes another.
+        If the new one can't be started, the error is raised, and the next call makes another.
         """
         await run_async(self._swap())
         assert self._current is not None  # noqa: S101 - after a swap, and before it
         return self._current
 
     async def reconfigure(self, settings: Mapping[str, Any]) -> None:
-        """Build the next consumer, to be taken by :meth:`current`."""
+        """Build the next consumer, which :meth:`current` returns later."""
         await run_async(self._prepare(settings))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Tokens and grants of the whole service, and the questions who may do what and who changed it."""
+"""Tokens and grants of the whole service, and queries about access and its changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GRANTS = "/v1/grants"
 
 
 class Tokens(Family[S]):
-    """Tokens of callers. A token that was made or rotated is in that answer alone."""
+    """API tokens. A new or rotated token is returned only in the response to that request."""
 
     @listing
     def list(
@@ -46,12 +46,12 @@ class Tokens(Family[S]):
 
     @operation
     def create(self, token: NewTokenBody, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[MadeToken]:
-        """Make a token. Not repeated after a lost answer: the token would be unknown to everybody."""
+        """Make a token. Not retried after a lost answer, because nobody would know the first token."""
         return call("POST", _TOKENS, terms, json=token)
 
     @operation
     def get(self, token_id: str) -> ApiCall[TokenData]:
-        """Read what is known of a token."""
+        """Read a token without its secret."""
         return call("GET", f"{_TOKENS}/{segment(token_id)}")
 
     @operation
@@ -63,12 +63,12 @@ class Tokens(Family[S]):
     def rotate(
         self, token_id: str, *, overlap_s: int, expires_at: str | None = None, **terms: Unpack[UnkeyedWriteOptions]
     ) -> ApiCall[MadeToken]:
-        """Make a token in the place of another. Not repeated after a lost answer.
+        """Replace a token by a new one. Not retried after a lost answer.
 
         Args:
             token_id: The id of the old token.
             overlap_s: Seconds for which the old token stays valid.
-            expires_at: The end of the new token, RFC 3339; None: after the time that the old one was made for.
+            expires_at: The expiry of the new token, RFC 3339; None for the same lifetime as that of the old token.
             **terms: The terms of the write.
         """
         body = {"overlapSeconds": overlap_s, "expiresAt": expires_at}
@@ -93,7 +93,7 @@ class Grants(Family[S]):
 
     @operation
     def create(self, grant: GrantBody, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[GrantData]:
-        """Make a grant; an equal grant is no error."""
+        """Make a grant; an existing equal grant is not an error."""
         return call("POST", _GRANTS, terms, json=grant, repeatable=True)
 
     @tagged
@@ -130,7 +130,7 @@ class AccessQueries(Family[S]):
 
         Args:
             principal: The user.
-            group: The group, by itself or with a user who is in it.
+            group: The group, alone or together with a user who is a member.
             resource: ``type:name``, such as ``topic:orders``; a type alone is the default entity.
             operation: The operation on the resource.
         """
@@ -163,7 +163,7 @@ class AccessQueries(Family[S]):
             since: At this time or later, RFC 3339.
             until: Before this time, RFC 3339.
             page_size: Rows of a page, 1000 at most.
-            page_token: The page at which a list is taken up again.
+            page_token: The page at which a list continues.
         """
         filters = {"kind": kind, "principal": principal, "subject": subject, "since": since, "until": until}
         return Paged(call("GET", "/v1/audit", params=filters | page_params(page_size, page_token)))

@@ -40,15 +40,15 @@ class Audit(Family[S]):
         """List changes, newest first.
 
         Args:
-            entity: Of this entity; ``cluster`` for freezes, thaws and layouts.
-            key: That altered this key.
-            principal: Of this principal.
-            request_id: Of this request.
-            since: At this time or later, RFC 3339.
-            until: Before this time, RFC 3339.
-            outcome: With this outcome; ``open`` is not known yet.
+            entity: Changes of this entity; ``cluster`` for freezes, thaws and layouts.
+            key: Changes of this key.
+            principal: Changes by this principal.
+            request_id: Changes of this request.
+            since: Changes at this time or later, RFC 3339.
+            until: Changes before this time, RFC 3339.
+            outcome: Changes with this outcome; ``open`` means not known yet.
             page_size: Changes of a page, 1000 at most.
-            page_token: The page at which a list is taken up again.
+            page_token: The page at which a list continues.
         """
         filters = {
             "entity": None if entity is None else id_of(entity),
@@ -75,13 +75,13 @@ class Audit(Family[S]):
         force: bool = False,
         **terms: Unpack[WriteOptions],
     ) -> ApiCall[RevertedChanges]:
-        """Set the keys that changes touched to their values before.
+        """Set the keys that changes touched to their previous values.
 
         Args:
             selection: One of ``{"changeId": …}``, ``{"requestId": …}``, and ``{"principal": …, "since": …}``, the
                 last with or without ``until``; times are RFC 3339.
             keys: Only these keys; None: all.
-            force: Also over later changes of the same keys.
+            force: Revert even if later changes touched the same keys.
             **terms: The terms of the write.
         """
         body = {**selection, **drop_none(keys=None if keys is None else list(keys)), "force": force}

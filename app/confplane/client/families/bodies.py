@@ -37,7 +37,7 @@ class ClientChange(NamedTuple):
 
 
 def components(entity: Entity | str) -> list[dict[str, str | None]]:
-    """Return an entity as the RPCs on clients name it."""
+    """Return an entity in the form of the RPCs on clients."""
     return [{"entityType": kind.value, "entityName": name} for kind, name in entity_of(entity).components]
 
 
@@ -84,6 +84,6 @@ def entity_of(entity: Entity | str) -> Entity:
     """Return an entity that may be given by its id.
 
     Raises:
-        InvalidEntityIdError: The text is no entity id.
+        InvalidEntityIdError: The text is not an entity id.
     """
     return entity if isinstance(entity, Entity) else Entity.from_id(entity)

@@ -52,7 +52,7 @@ class ClientConfigs(FacetResources[S, str, "ClientConfigsList", "ClientConfigsRe
         Args:
             components: The filter.
             strict: Only entities with exactly the types of the filter.
-            resolve_entity: Answer one entry: the configs effective for the client that the filter names.
+            resolve_entity: Return one entry: the configs effective for the client that the filter names.
             supported_configs: Register that the client supports these configs.
             client_information: Register this software.
             **fresh: How new the state must be.
@@ -84,7 +84,7 @@ class ClientConfigs(FacetResources[S, str, "ClientConfigsList", "ClientConfigsRe
 
     @operation
     def report(self, entity: Entity | str, instance: str, applied: AppliedConfigs) -> ApiCall[TakenReport]:
-        """Report the configs that a running client has taken over; ``instance`` is its own name for itself."""
+        """Report the configs that a running client has applied; ``instance`` is the client's name for itself."""
         path = f"{self._base}/client-configs/{path_of(entity)}/instances/{segment(instance)}"
         return call("PUT", path, json=applied, repeatable=True)
 

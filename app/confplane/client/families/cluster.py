@@ -72,8 +72,8 @@ class ClusterConfigDefinitions(Family[S]):
 
         Args:
             entity_type: A kind of config, or an entity type for what may be set on it.
-            search: Part of a name, in any case.
-            dynamic: Only configs that may be changed while the cluster runs, or only all others.
+            search: Part of a name, case-insensitive.
+            dynamic: Only configs that may (True) or may not (False) be changed while the cluster runs.
             release: A release of Kafka; None: the cluster's own, or the nearest one with definitions.
         """
         params = {
@@ -86,7 +86,7 @@ class ClusterConfigDefinitions(Family[S]):
 
 
 class Drift(Family[S]):
-    """Differences between a Kafka cluster without ZooKeeper and what callers wrote here."""
+    """Differences between a Kafka cluster without ZooKeeper and the values written through Confplane."""
 
     @listing
     def list(self, *, page_size: int | None = None, page_token: str | None = None) -> Paged[DriftPage, DriftedEntity]:
@@ -97,7 +97,7 @@ class Drift(Family[S]):
     def adopt(
         self, entities: Sequence[Entity | str], *, keys: Sequence[str] | None = None, **terms: Unpack[WriteOptions]
     ) -> ApiCall[AdoptedDrift]:
-        """Take over the values that the Kafka cluster has of entities.
+        """Adopt the values that entities have in the Kafka cluster.
 
         Args:
             entities: The entities.
@@ -114,7 +114,7 @@ class Drift(Family[S]):
         keys: Sequence[str] | None = None,
         **terms: Unpack[UnkeyedWriteOptions],
     ) -> ApiCall[ReappliedDrift]:
-        """Have what the Kafka cluster refused, and what is contested, sent again; arguments as of :meth:`adopt`."""
+        """Deliver refused and contested values to the Kafka cluster again; the arguments are those of :meth:`adopt`."""
         return call("POST", f"{self._base}/drift:reapply", terms, json=_chosen(entities, keys), repeatable=True)
 
 
@@ -124,7 +124,7 @@ def _chosen(entities: Sequence[Entity | str], keys: Sequence[str] | None) -> dic
 
 
 class Registrations(Family[S]):
-    """Software that asked for client configs, and what it supports."""
+    """Software that requested client configs, and the configs that it supports."""
 
     @listing
     def list(

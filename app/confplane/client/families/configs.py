@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Configs(FacetResources[S, "str | None", "ConfigsList", "ConfigsResource", "EffectiveConfigs"]):
-    """Configs of topics, brokers, groups and client metrics. A secret is read as None; to put None keeps it."""
+    """Configs of topics, brokers, groups and client metrics. A secret is read as None; writing None keeps it."""
 
     facet: ClassVar[str] = "configs"
     member: ClassVar[str] = "configs"
@@ -45,8 +45,8 @@ class Configs(FacetResources[S, "str | None", "ConfigsList", "ConfigsResource", 
 
         Args:
             resources: The resources, each with the names of its configs or all.
-            include_synonyms: With what else is set for each config, in order of precedence.
-            include_documentation: With a sentence on each config.
+            include_synonyms: Include the other values set for each config, in order of precedence.
+            include_documentation: Include a description of each config.
             **fresh: How new the state must be.
         """
         body = {

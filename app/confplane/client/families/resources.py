@@ -28,14 +28,14 @@ ResourceT = TypeVar("ResourceT")
 EffectiveT = TypeVar("EffectiveT")
 
 _UPDATES: Final = 5
-"""Tries of an update, while others change the entity again and again."""
+"""Maximum attempts of an update while other clients keep changing the entity."""
 
 
 class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
     """The entities of one facet. An entity is given as an :class:`~confplane.domain.entities.Entity` or by its id."""
 
     facet: ClassVar[str]
-    """The facet as it stands in paths."""
+    """The facet's name in paths."""
     member: ClassVar[str]
     """The member of a body that has the values."""
 
@@ -74,11 +74,11 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             key: Only entities with this key.
             kind: Only entities of exactly these types, e.g. ``user,client-id``.
             at: A revision or time (RFC 3339) of the past.
-            applied: Of client configs: only entities all of whose clients say that they run with the latest, or (False)
-                only those of which some do not.
-            full: With the name and the state of each entity.
+            applied: Of client configs: only entities whose clients all report that they use the latest configs, or
+                (False) only entities for which some clients do not.
+            full: Include the name and the state of each entity.
             page_size: Entities of a page, 1000 at most.
-            page_token: The page at which a list is taken up again.
+            page_token: The page at which a list continues.
             **fresh: How new the state must be.
         """
         filters = {
@@ -101,7 +101,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
     def create(
         self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[ConditionalWriteOptions]
     ) -> ApiCall[ResourceT]:
-        """Create an entity's content; equal existing content is no error."""
+        """Create an entity's content; equal existing content is not an error."""
         body = {"id": id_of(entity), self.member: dict(values)}
         return self._call("POST", "", terms, json=body, keyed=True)
 
@@ -163,17 +163,17 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
     ) -> Steps[Answer[ResourceT]]:
         """Read an entity, change its values, and write them unless the entity changed in the meantime.
 
-        After such a change by others all of it is done again, five times at most: after a growing pause with a random
-        part, on the state that ZooKeeper has then.
+        After such a concurrent change, the update is retried on the current state of ZooKeeper, with five attempts at
+        most. The pause between attempts grows and has a random part.
 
         Args:
             entity: The entity.
-            change: Returns the new values for the present ones, which are empty where nothing is set. Called once for
-                each try. Nothing is written where it returns equal values.
-            **terms: The terms of the write; an Idempotency-Key is that of the first try.
+            change: Returns the new values, given the current ones, which are empty if nothing is set. Called once for
+                each attempt. Nothing is written if it returns equal values.
+            **terms: The terms of the write; an Idempotency-Key is that of the first attempt.
 
         Raises:
-            PreconditionFailedError: Other writers kept changing the entity.
+            PreconditionFailedError: Other clients kept changing the entity.
             ResourceNotFoundError: Nothing is set, and ``change`` sets nothing.
             ClientError: A read or a write failed.
         """
@@ -182,8 +182,8 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             fresh: ReadOptions = {}
             if tries:
                 yield backoff_s(tries)
-                terms.pop("idempotency_key", None)  # it belongs to the body of the first try
-                fresh = {"strong": True}  # the replica that answers may not have the others' change yet
+                terms.pop("idempotency_key", None)  # it belongs to the body of the first attempt
+                fresh = {"strong": True}  # the replica that answers may not have the concurrent change yet
             read = describe_get(self, entity, **fresh)
             found: Answer[Any] | None = None
             absent: ResourceNotFoundError | None = None

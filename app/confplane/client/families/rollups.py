@@ -44,13 +44,13 @@ class RollupReadOptions(TypedDict, total=False):
     page_size: int
     """Rows of a page, 1000 at most."""
     page_token: str
-    """The page at which a list is taken up again."""
+    """The page at which a list continues."""
     if_none_match: str
-    """``etag`` of an earlier list: no row is read while its run is still the latest one."""
+    """``etag`` of an earlier list: no row is read while its run is still the latest."""
 
 
 class Rollups(Family[S]):
-    """The latest complete run of each rollup; ``where`` has values of columns, all of which a row has to have."""
+    """The latest complete run of each rollup; ``where`` has values of columns, and selects rows with all of them."""
 
     @operation
     def list(self) -> ApiCall[RollupList]:
@@ -73,14 +73,14 @@ class Rollups(Family[S]):
     def impact(
         self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
     ) -> Paged[ImpactRollup, ImpactRow]:
-        """List who would see a changed default."""
+        """List the entities that a changed default would affect."""
         return Paged(self._page("impact", where, reading))
 
     @listing
     def quotas(
         self, where: Where | None = None, **reading: Unpack[RollupReadOptions]
     ) -> Paged[QuotasRollup, QuotasRow]:
-        """List what all quotas come to."""
+        """List the totals of all quotas."""
         return Paged(self._page("quotas", where, reading))
 
     @listing
@@ -106,7 +106,7 @@ class Rollups(Family[S]):
 
     @listing
     def usage(self, where: Where | None = None, **reading: Unpack[RollupReadOptions]) -> Paged[UsageRollup, UsageRow]:
-        """List what clients used beside their quotas, with quotas to consider."""
+        """List the usage of clients next to their quotas, with suggested quotas."""
         return Paged(self._page("usage", where, reading))
 
     def _page(self, name: str, where: Where | None, reading: RollupReadOptions) -> ApiCall[Any]:

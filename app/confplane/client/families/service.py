@@ -17,12 +17,15 @@ class Process(Family[S]):
 
     @operation
     def livez(self) -> ApiCall[Liveness]:
-        """Ask whether the process is alive."""
+        """Check that the process is alive."""
         return call("GET", "/livez")
 
     @operation
     def readyz(self) -> ApiCall[ReadinessReport]:
-        """Read the readiness of the process. Status 503 with such a report raises a ProblemError, whose body it is."""
+        """Read the readiness of the process.
+
+        Status 503 with such a report raises a ProblemError with the report as its body.
+        """
         return call("GET", "/readyz", once=True)
 
     @operation

@@ -1,1 +1,1 @@
-"""The history in a lake: trail, registrations and znodes as Parquet by day, and readings of them for the jobs."""
+"""The history in a lake: trail, registrations and znodes as Parquet by day, and readings of this data for the jobs."""

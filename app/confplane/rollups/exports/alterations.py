@@ -19,7 +19,7 @@ LEAST_KEY_BYTES: Final = 16
 
 _PRINCIPAL: Final = "principal"
 _UNKNOWN: Final = "External:unknown"
-"""The principal of writes past the service, who is nobody."""
+"""The placeholder principal of external writes."""
 _DIGITS: Final = 16
 
 
@@ -29,7 +29,7 @@ class ExportAlterations:
 
     Attributes:
         without: Columns of :data:`REMOVABLE` that are left out, sorted.
-        key: The key that principals are replaced by; None to leave them in clear.
+        key: The key for the pseudonyms of principals; None to leave them in clear text.
     """
 
     without: tuple[str, ...] = ()
@@ -37,20 +37,20 @@ class ExportAlterations:
 
     @property
     def pseudonyms(self) -> str | None:
-        """The name of the key, to recognise the same key again."""
+        """A name that identifies the key."""
         return None if self.key is None else _digest(self.key, "the name of this key")
 
     def of(self, changes: DataFrame) -> DataFrame:
-        """Return the changes as they are exported."""
+        """Return the changes in the form of the export."""
         kept = changes.drop(*self.without)
         if self.key is None:
             return kept
-        # The key travels inside the serialized function, and stands in no plan.
+        # The key is part of the serialized function, and does not appear in plans.
         return kept.withColumn(_PRINCIPAL, F.udf(partial(pseudonym, self.key), "string", useArrow=False)(_PRINCIPAL))
 
 
 def pseudonym(key: bytes, principal: str) -> str:
-    """Return the name that stands for a principal: the same for the same key, and of no use without the key."""
+    """Return the pseudonym of a principal: the same for the same key, and not reversible without the key."""
     if principal == _UNKNOWN:
         return principal
     kind, colon, name = principal.partition(":")

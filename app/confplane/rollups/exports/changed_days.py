@@ -1,8 +1,8 @@
-"""The days whose changes are not in the lake as they are in Postgres, found by the horizon of commits.
+"""The days whose changes in the lake differ from those in Postgres, found by the horizon of commits.
 
-Rows commit in another order than that of their ids and times. An export notes the oldest transaction that was not
-ended by its snapshot. Each row that the snapshot did not see is of that transaction or a later one; so the next export
-checks the transaction of each row, which Postgres keeps with it (``xmin``), and at no time alone.
+Rows do not commit in the order of their ids and times. An export records the oldest transaction that was still open at
+its snapshot. Each row that the snapshot did not see belongs to that transaction or a later one. So the next export
+checks the transaction of each row, which Postgres stores with the row (``xmin``), and does not rely on times.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_OF_ID: Final = "('x' || left(change_id::text, 8) || substr(change_id::text, 10, 4))::bit(48)::bigint / 86400000"
-# A row keeps the low half of its transaction's number; the whole number is at most that of the snapshot.
+# A row has the low half of its transaction's number; the full number is at most that of the snapshot.
 _NEXT: Final = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 _BEHIND: Final = f"mod(mod({_NEXT} - xmin::text::bigint, 4294967296) + 4294967296, 4294967296)"
 _TRANSACTION: Final = f"{_NEXT} - {_BEHIND}"
 
 
 def lineage(postgres: ReadOnlyTransaction) -> str:
-    """Return the name of a history of Postgres: a failover, and a restore by its log or from a dump, begin another."""
-    # The switch of a timeline reaches the control file later; a standby has no other.
+    """Return the name of a history of Postgres: a failover, or a restore from the log or a dump, starts a new one."""
+    # A timeline switch reaches the control file later, but a standby has no other source.
     [(found,)] = postgres.rows(
         "SELECT system_identifier::text || '/' || CASE WHEN pg_is_in_recovery() THEN timeline_id"
         " ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END"
@@ -41,7 +41,7 @@ def lineage(postgres: ReadOnlyTransaction) -> str:
 
 
 def position(postgres: ReadOnlyTransaction, cluster: str) -> dict[str, Any]:
-    """Return the position of an export at a snapshot: its horizon, and the newest change, to be found again."""
+    """Return the position of an export at a snapshot: its horizon and the newest change."""
     [(horizon,)] = postgres.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
     newest = postgres.rows(
         f"SELECT change_id::text FROM intents WHERE cluster = {literal(cluster)} ORDER BY recorded_at DESC LIMIT 1"  # noqa: S608 - a literal, quoted
@@ -52,14 +52,14 @@ def position(postgres: ReadOnlyTransaction, cluster: str) -> dict[str, Any]:
 def changed_days(
     postgres: ReadOnlyTransaction, cluster: str, since: Mapping[str, Any], as_of: datetime, open_days: Iterable[date]
 ) -> set[date] | None:
-    """Return the days with changes that are new, or have an outcome and had none.
+    """Return the days with changes that are new, or that received their outcome.
 
     Args:
         postgres: A transaction at the snapshot of this export.
         cluster: The cluster.
         since: The :func:`position` of the last export.
         as_of: The moment of the last export.
-        open_days: Days with changes that had no outcome then; no other change gets one.
+        open_days: Days with changes that had no outcome then. Only these can receive one.
 
     Returns:
         The days, UTC; None if Postgres was restored to an earlier state, and all days have to be exported.

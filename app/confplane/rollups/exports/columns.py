@@ -1,4 +1,4 @@
-"""The columns of the exports' files, described as JSON Schema for readers that know nothing of this package."""
+"""The columns of the exports' files, described as JSON Schema for readers that do not know this package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TYPES: Final[dict[DataType, dict[str, Any]]] = {
 def export_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a dataset's rows; its properties are in the order of the columns.
 
-    The partition columns (``cluster``, ``day``, ``export_id``) stand in the paths, and not in the rows.
+    The partition columns (``cluster``, ``day``, ``export_id``) are in the paths and not in the rows.
     """
     frame, row = EXPORTED[name]
     properties = {field.name: _described(field) for field in frame.fields}

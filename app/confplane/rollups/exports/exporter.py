@@ -1,4 +1,4 @@
-"""Exports of one moment of a cluster to a lake: each row once, by day, and nothing visible before all of it is.
+"""Exports one moment of a cluster to a lake: each row once, by day, with all rows becoming visible together.
 
 ::
 
@@ -6,12 +6,12 @@
     OUTPUT/_exports/payments.json            the manifest, replaced last
     OUTPUT/_schemas/export=trail/1.json      the columns by version, as JSON Schema
 
-An export rewrites each changed day as a whole, in a directory of its own, so that a day is always one set of
-sorted files, however many exports wrote rows of it. The manifest then names the new directories in place of the old,
-which stay for a day for readers that found them before. Files of an export that was killed are removed by the next.
+An export rewrites each changed day completely, in a new directory, so that a day is always one set of sorted files,
+regardless of the number of exports with its rows. The manifest then names the new directories instead of the old ones,
+which remain for a day for readers that already use them. Files of a killed export are removed by the next export.
 
-Each task writes the rows that it reads: parts are ranges of the key that rows are sorted by, and so of days of the
-trail. No day is a single task.
+Each task writes the rows that it reads: parts are ranges of the sort key, and thus of days of the trail. A day is not
+limited to a single task.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from confplane.rollups.stores import StoreFrames
 
 NAMES: Final = ("trail", "registrations", "znodes")
-"""The exports, as a person names them. The recorder's states go with the trail."""
+"""The exports, by their names on the command line. The recorder's states belong to the trail."""
 
 KEPT: Final = timedelta(days=1)
-"""The time for which files that are superseded stay: longer than any job that reads them."""
+"""The time for which superseded files are kept: longer than any job that reads them."""
 _FILE_ROWS: Final = "2000000"
 _KEYS: Final = {
     "trail": ("change_id", "position"),
@@ -60,15 +60,15 @@ _KEYS: Final = {
 
 @contextmanager
 def exclusive_export(dsn: SecretStr, cluster: str) -> Iterator[None]:
-    """Hold the exports of a cluster for the length of a block.
+    """Lock the exports of a cluster during a block.
 
     Args:
-        dsn: The primary's, as the service's role.
+        dsn: The connection string of the primary, with the service's role.
         cluster: The cluster.
 
     Raises:
-        ConcurrentChangeError: Another process exports the cluster.
-        UnavailableError: Postgres is away.
+        ConcurrentChangeError: Another process is exporting the cluster.
+        UnavailableError: Postgres is unavailable.
     """
     held = uuid5(NAMESPACE_URL, f"urn:confplane:exports:{cluster}")
     with RollupRuns(dsn.get_secret_value(), cluster).held(held, "An export of this cluster is under way already"):
@@ -103,11 +103,11 @@ class Exporter:
         self._under_way = f"{self._root}/_exports/{reading.cluster}.under_way"
 
     def export(self, names: Sequence[str], *, full: bool = False) -> Manifest:
-        """Export what changed since the last exports, or everything, and return the new manifest.
+        """Export the changes since the last exports, or everything, and return the new manifest.
 
         Raises:
-            UnreadableLakeError: The lake was exported with other alterations, or by another release, or is of a later
-                moment than the reading.
+            UnreadableLakeError: The lake was exported with other alterations or by another release, or its moment is
+            later than that of the reading.
         """
         cluster = self._reading.cluster
         before = manifest.read(self._files, self._root, cluster) or Manifest(cluster)
@@ -115,7 +115,7 @@ class Exporter:
         self._check_moment([each for name, each in known.items() if name in names])
         if "trail" in names:
             self._check_alterations(known.get("trail"))
-        # Rows that are in the lake may be lost to another history of Postgres, with later rows in their place.
+        # In another history of Postgres, rows of the lake may be missing and replaced by later rows.
         lineage = changed_days.lineage(self._stores.postgres)
         earlier = {name: each for name, each in known.items() if each.position.get("lineage", lineage) == lineage}
         if self._files.exists(self._under_way):
@@ -132,7 +132,7 @@ class Exporter:
                 made["registrations"] = self._registrations(earlier.get(name))
             else:
                 made[name] = self._whole(name, schemas.ZNODES.names)
-        # By the clock of this process: a standby that is behind has an earlier moment.
+        # By the clock of this process, because a lagging standby has an earlier moment.
         now = datetime.now(UTC)
         after = before.with_exports(made, now, now - KEPT)
         for name in made:
@@ -159,7 +159,7 @@ class Exporter:
     def _registrations(self, before: Dataset | None) -> Dataset:
         columns = schemas.REGISTRATION_EVENTS.names
         last = 0 if before is None else int(before.position["registration_id"])
-        # A higher id than the highest is of a Postgres that was restored since.
+        # An id above the highest one means that Postgres was restored since then.
         if before is None or last > int(self._reading.position["registration_id"]):
             return self._dataset(self._write("registrations", self._reading.frame("registration_events", columns)))
         new = self._reading.frame("registration_events", columns, last + 1).persist()
@@ -176,7 +176,7 @@ class Exporter:
         return self._dataset(self._write(name, self._reading.frame(name, columns)))
 
     def _write(self, name: str, frame: DataFrame) -> tuple[Day, ...]:
-        """Write rows, and count them as they are in the files."""
+        """Write rows, and count them in the files."""
         place = f"{self._root}/export={name}/cluster={self._reading.cluster}"
         rows = self._altered.of(frame) if name == "trail" else frame
         (
@@ -211,7 +211,7 @@ class Exporter:
         )
 
     def _check_moment(self, before: Sequence[Dataset]) -> None:
-        """Check that the lake does not go back in time: a standby that is behind lacks rows that the lake has."""
+        """Check that the lake does not go back in time: a lagging standby lacks rows that the lake has."""
         newest = max((each.as_of for each in before), default=self._reading.as_of)
         if newest > self._reading.as_of:
             raise manifest.UnreadableLakeError(
@@ -234,7 +234,7 @@ class Exporter:
         return f"{self._root}/export={name}/cluster={self._reading.cluster}/day={day}/export_id={export_id}"
 
     def _remove_all_but(self, named: Manifest) -> None:
-        """Remove what an export left that was killed: all files that the manifest does not name."""
+        """Remove the files of killed exports: all files that the manifest does not name."""
         kept = {(each.name, str(each.day), each.export_id) for each in named.superseded}
         kept |= {(name, str(each.day), each.export_id) for name, found in named.datasets.items() for each in found.days}
         for name in _KEYS:
@@ -249,7 +249,7 @@ class Exporter:
 
 
 def _day_of(name: str, reading: Reading) -> Column:
-    """Return the UTC day of a row; of whole copies that of the export."""
+    """Return the UTC day of a row; for complete copies, that of the export."""
     match name:
         case "trail":
             return F.to_date("created_at")

@@ -1,7 +1,7 @@
 """The manifest of a cluster's exports: which files of the lake count, and where the next export continues.
 
-One small JSON file, replaced at once and last: files that it does not name are of an export that is under way or was
-killed, or are superseded.
+One small JSON file, replaced atomically as the last step. Files that it does not name belong to a running or killed
+export, or are superseded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 VERSION: Final = 1
-"""The version of the columns of the exports (rollups/schemas.py), higher with each release that alters them."""
+"""The version of the columns of the exports (rollups/schemas.py), increased by each release that changes them."""
 
 
 _PATTERNS: Final = "{}[]*?\\"
 
 
 class UnreadableLakeError(ValueError):
-    """A lake has no exports, or none that can be read here; the message says why."""
+    """A lake has no exports, or none that can be read here; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,23 @@ class Dataset:
     """One export of a cluster, as of a moment."""
 
     export_id: str
-    """The last export, which fixed the moment; days that did not change have an earlier one."""
+    """The last export, which determined the moment. Unchanged days have an earlier one."""
     as_of: datetime
     options: Mapping[str, Any]
-    """Options of jobs (rollups/job.py), besides ``as_of``."""
+    """Options of jobs (rollups/job.py), except ``as_of``."""
     position: Mapping[str, Any]
     """The position from which the next export continues."""
     without: tuple[str, ...]
-    """Columns that were left out."""
+    """Columns that were omitted."""
     pseudonyms: str | None
-    """The name of the key that principals are replaced by; None if they are in clear."""
+    """The name of the key for the pseudonyms of principals; None if they are in clear text."""
     days: tuple[Day, ...]
     version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class SupersededFiles:
-    """Files that no longer count, and are kept for readers that have found them before."""
+    """Files that are superseded, and kept for readers that already use them."""
 
     name: str
     day: date
@@ -93,7 +93,7 @@ def check_root(root: str) -> None:
     """Check that Spark can read files below a directory of this name.
 
     Raises:
-        UnreadableLakeError: It can't.
+        UnreadableLakeError: Spark can't read them.
     """
     found = [each for each in _PATTERNS if each in root]
     if found:
@@ -106,7 +106,7 @@ def path_of(root: str, cluster: str) -> str:
 
 
 def read(files: Files, root: str, cluster: str) -> Manifest | None:
-    """Return the manifest of a cluster; None if nothing was exported.
+    """Return the manifest of a cluster, or None if nothing was exported.
 
     Raises:
         UnreadableLakeError: Another release wrote it.

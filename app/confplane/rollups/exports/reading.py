@@ -1,4 +1,4 @@
-"""A reading of a lake's exports: jobs run on it as on the stores, and no store is asked."""
+"""A reading of a lake's exports: jobs run on it as on the stores, without any query to the stores."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _EXPORT_OF: Final = {"registrations": "registrations", **_EXPORTS}
 
 
 def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job]) -> Reading:
-    """Return the newest moment of a cluster in a lake.
+    """Return a reading of the newest moment of a cluster in a lake.
 
     Args:
         spark: The session.
         root: The directory of the lake.
         cluster: The cluster.
-        jobs: The jobs of the reading. Exports that none of them needs may be of another moment.
+        jobs: The jobs of the reading. Exports that no job needs may be of another moment.
 
     Raises:
         UnreadableLakeError: The lake has nothing of the cluster that these jobs need.

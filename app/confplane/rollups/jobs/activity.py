@@ -3,13 +3,13 @@
 One row per UTC day, principal, kind of change, entity type, config key and error code.
 
 ================ ======================================================================================================
-``day``          the UTC date of the time in the change's id: of its begin; of an external change, of its write
-``principal``    the principal of the change; ``External:unknown`` for writes past this service
+``day``          the UTC date of the time in the change's id: of its start; for an external change, of its write
+``principal``    the principal of the change; ``External:unknown`` for external writes
 ``kind``         ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``
 ``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
-``error_code``   Kafka's code of the refusal, -1 where the trail names none; 0 of changes that were not refused, or that
-                 found the config as they wanted it
+``error_code``   Kafka's code of the refusal, -1 if the trail names none; 0 for changes that were not refused, or that
+                 found the config already as requested
 ``team``         the team of the principal (:mod:`confplane.domain.teams`); null in a run without teams
 ``committed``    changes of that key that were applied; one change of two keys counts in two rows
 ``rejected``     changes that were not applied
@@ -20,12 +20,12 @@ One row per UTC day, principal, kind of change, entity type, config key and erro
 ================ ======================================================================================================
 
 Incremental: the days from ``since`` on are counted again from the changes of these days and of the window before them,
-and all earlier days are kept. So changes that are recorded late, or settled late, are counted on the right day. The
-teams of all days are those of this run.
+and all earlier days are kept. So changes that are recorded or settled late are counted on the right day. The teams of
+all days are those of this run.
 
 Costs one pass over the changes, one shuffle of two narrow rows per change and key and a few more, sorted by revision
-within the states of a key. No entity's history is held in memory, of any length. An entity that is changed all the time
-is no single task: a task has the changes of :data:`SPAN_DAYS` days, at most, that found or left a key in one state.
+within the states of a key. The history of an entity is never held in memory. The work for an entity with very many
+changes is divided: a task has at most the changes of :data:`SPAN_DAYS` days that found or left a key in one state.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ WINDOW_DAYS: Final = 7
 """Days after a change in which setting it back counts as a revert."""
 
 SPAN_DAYS: Final = 28
-"""The days of a span. A change can set back those of its own span and of the window before; so the ends of a span are
-looked at in the next one, too."""
+"""The days of a span. A change can set back those of its own span and of the window before; so the end of a span is
+also evaluated in the next one."""
 _SKEW_DAYS: Final = 1
-"""The longest time by which a change may have begun before another one and commit after it, with room to spare."""
+"""The longest time by which a change may begin before another one and commit after it, with a margin."""
 
 _KEY: Final = ("day", "principal", "kind", "entity_type", "config_key", "error_code")
 _COUNTS: Final = ("committed", "rejected", "open", "reverts")
@@ -99,8 +99,8 @@ def transform(
     is_committed = F.col("outcome") == COMMITTED
     created, day = F.col("created_at"), F.expr("INTERVAL 1 DAY")
     left = _side(_state("after"), _span(created), is_result=True)
-    # The states of a key before and after each change: of both, in the order of revisions, those of one state of one
-    # key are neighbours. So the last "before" above an "after" is the change that it sets back.
+    # The states of a key before and after each change. Ordered by revision, those of one state of one key are
+    # neighbours. So the last "before" above an "after" is the change that it sets back.
     spans = F.array_distinct(
         F.array(_span(created), _span(created + WINDOW_DAYS * day), _span(created - _SKEW_DAYS * day))
     )
@@ -136,13 +136,13 @@ def transform(
 
 
 def _refusal() -> Column:
-    """Return the error code of a rejected change, and NONE of all others."""
+    """Return the error code of a rejected change, and NONE for all other changes."""
     named = F.coalesce("error_code", F.lit(int(KafkaCode.UNKNOWN_SERVER_ERROR)))
     return F.when(F.col("outcome") == REJECTED, named).otherwise(F.lit(int(KafkaCode.NONE)))
 
 
 def _team(teams: Teams | None) -> Column:
-    """Return the team of a principal: by its exact name, by the first pattern that fits, or the default."""
+    """Return the team of a principal: by its exact name, by the first matching pattern, or the default."""
     if teams is None:
         return F.lit(None).cast("string")
     principal = F.col("principal")
@@ -168,7 +168,7 @@ def _side(state: Column, span: Column, *, is_result: bool) -> Column:
 
 
 def _state(config: str) -> Column:
-    """Return the state of a key in a map: ``=value``, ``-`` where it is absent, null where its value is not known."""
+    """Return the state of a key in a map: ``=value``, ``-`` if it is absent, null if its value is not known."""
     key = F.col("config_key")
     value = F.concat(F.lit("="), F.col(config)[key])
     return F.when(F.map_contains_key(config, key), value).when(key.isNotNull(), F.lit("-"))

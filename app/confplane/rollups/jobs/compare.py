@@ -1,7 +1,8 @@
-"""Two clusters, or one cluster at two times, key by key: the entries that are on one side only, and those that differ.
+"""Two clusters, or one cluster at two times, key by key: the entries that only one side has, and those that differ.
 
-One row per entity and config key with a difference; none where the sides are equal. This side is the run's cluster as
-it is; the other side is another cluster as it is, or the same cluster at an earlier time, by its trail.
+One row per entity and config key with a difference; none if the sides are equal. This side is the current state of the
+run's cluster. The other side is the current state of another cluster, or the same cluster at an earlier time, by its
+trail.
 
 ===================== =================================================================================================
 ``entity_id``         the entity; default entities and entities of any name are compared by their ids
@@ -9,18 +10,19 @@ it is; the other side is another cluster as it is, or the same cluster at an ear
 ``kind``              ``only_here``, ``only_there``; ``differs``; ``secret``: both sides have a secret, and the
                       fingerprints differ or one is not known; ``unknown``: the entity of one side can't be read or, of
                       an earlier time, does not follow from the trail: none of its keys is compared
-``value``             the stored string of this side; null where there is none, and where it is hidden
-``fingerprint``       of a secret of this side, keyed; null otherwise, and where it is not known
+``value``             the stored string of this side; null if there is none or it is hidden
+``fingerprint``       of a secret of this side, keyed; null otherwise, and if it is not known
 ``other_value``       and ``other_fingerprint``: the same of the other side
 ``same_effective``    of brokers and topics, whether the effective values are the same all the same, as where one side
                       sets what the other has from a default; null for all other entities, and where a secret decides
 ``other``             the other side: a cluster's name, or a time (ISO 8601, UTC)
 ===================== =================================================================================================
 
-Both trees of a cluster are one, so that clusters of different layouts can be compared; a client config that both trees
-have counts as it is in the separate tree. Hidden values without a fingerprint (SCRAM credentials, keys of no facet) are
-compared by their presence alone. Fingerprints of both clusters are made under the name of this one: equal fingerprints
-mean equal secrets, and different ones also come from different encoder secrets. Values are compared as they are stored.
+Both trees of a cluster are combined, so that clusters of different layouts can be compared. A client config that both
+trees have counts with its value in the separate tree. Hidden values without a fingerprint (SCRAM credentials, keys of
+no facet) are compared only by their presence. Fingerprints of both clusters are made under the name of this one: equal
+fingerprints mean equal secrets, and different ones also come from different encoder secrets. Values are compared as
+they are stored.
 
 The effective value is that of the job ``drift``, each side with its own default of all brokers.
 
@@ -106,7 +108,7 @@ def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str, release
 
 
 def _entries(znodes: DataFrame) -> DataFrame:
-    """Return a row per entity and key that is set, and one with an empty key for each topic.
+    """Return a row per entity and set key, and one with an empty key for each topic.
 
     ``entry`` is ``struct(value, fingerprint, has_fingerprint)``.
     """
@@ -136,7 +138,7 @@ def _unknown(znodes: DataFrame) -> DataFrame:
 
 
 def _kind() -> Column:
-    """Return the kind of a difference between the columns ``here`` and ``there``; null where there is none."""
+    """Return the kind of a difference between the columns ``here`` and ``there``; null if there is none."""
     here, there = F.col("here"), F.col("there")
     known = here["value"].isNotNull() & there["value"].isNotNull()
     both_hidden = here["value"].isNull() & there["value"].isNull()
@@ -168,9 +170,9 @@ def _type_with_effective() -> Column:
 
 
 def _beneath(default: str) -> Column:
-    """Return the default that an entity's own entries are above: the default of all brokers has only Kafka's.
+    """Return the default below an entity's own entries; below the default of all brokers there are only Kafka's.
 
-    Null where there are no effective values: Spark hands each row to Python, and a default has many entries.
+    Null if there are no effective values, because Spark passes each row to Python and a default has many entries.
     """
     own = F.when(F.col("entity_id") == _BROKER, empty_map()).otherwise(F.col(default))
     return F.when(F.col("type").isNotNull(), own)

@@ -1,4 +1,4 @@
-"""The configs that the software of each client supports, with the times of the registrations, and what it applied.
+"""The configs that the software of each client supports and has applied, with the times of the registrations.
 
 One row per entity, software and version that is registered and was not cleared (KIP-649).
 
@@ -9,14 +9,14 @@ One row per entity, software and version that is registered and was not cleared 
 ``supported_configs`` sorted; the configs that at least one of its clients supports
 ``common_configs``   sorted; those that all of them support: producer and consumer of one version differ
 ``first_seen``       and ``last_seen``: UTC, at a day's resolution between them: a client is recorded once a day
-``instances``        number of its running clients that report what they have taken over; clients say so of themselves
-``applied_revision`` the earliest revision whose configs one of these runs with; null where none reports
+``instances``        number of its running clients that report their applied configs; the reports are not verified
+``applied_revision`` the earliest revision whose configs one of these uses; null if none reports
 ``refused_configs``  sorted; the configs that at least one of these refuses
 ==================== ==================================================================================================
 
-Incremental and exact: ids of events are in the order of their commits, and first, last, union and intersection
-can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all. Reports are
-those of the moment: nothing of them is continued.
+Incremental and exact: ids of events are in the order of their commits, and first, last, union and intersection can be
+continued from the previous run. A clearing drops the earlier run's rows of its entity, or all. Reports are those of the
+moment and are not continued.
 
 Costs one pass over the new events, which stay in Spark's cache during the run, one over the earlier rows and one over
 the reports; and two shuffles by entity.
@@ -75,7 +75,7 @@ def transform(
 
 def _registered(registration_events: DataFrame, previous: DataFrame | None) -> DataFrame:
     """Return the rows with the columns of :data:`_REGISTERED`."""
-    # Used several times over, and reading them again would ask Postgres again.
+    # Used several times, and reading them again would query Postgres again.
     events = registration_events.persist()
     seen = events.where("event = 'seen'").select(
         "id",
@@ -105,7 +105,7 @@ def _registered(registration_events: DataFrame, previous: DataFrame | None) -> D
 
 
 def _reported(reports: DataFrame) -> DataFrame:
-    """Return what the running clients of each entity and software report."""
+    """Return the reports of the running clients of each entity and software."""
     return reports.groupBy(*_KEY).agg(
         F.count("*").alias("instances"),
         F.min("applied_revision").alias("applied_revision"),

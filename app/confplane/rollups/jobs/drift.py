@@ -7,22 +7,22 @@ default of all brokers; a key of one row has the same value everywhere.
 ``entity_type``  ``broker`` or ``topic``
 ``config_key``   the key
 ``rank``         1 for the value of most; all other values deviate
-``state``        ``value``; ``secret``, distinguished by its fingerprint; ``none`` where there is no value at all
+``state``        ``value``; ``secret``, distinguished by its fingerprint; ``none`` if there is no value at all
 ``value``        in the form of its type, so that ``compact, delete`` is ``compact,delete``; null unless ``value``
 ``fingerprint``  of a secret, keyed; null otherwise, and where the encoder's secret is not known: those are one row then
 ``entities``     number of brokers or topics with this effective value
-``own``          number of these that set it themselves; the others have it from a default
+``own``          number of these that set it themselves; the rest inherit it from a default
 ``total``        number of all brokers or topics
 ``examples``     ids of up to :data:`EXAMPLES` that deviate, the first in order; empty for rank 1
 ================ ======================================================================================================
 
 The effective value on a broker is its own, over the default of all brokers, over Kafka's (KIP-226). Entries that
 brokers ignore count as not set. The effective value on a topic is its own, over the default of all brokers for the
-config behind it, over Kafka's. Brokers' own files are not known here: a value that they set, below the dynamic levels,
-is taken for Kafka's default. Values of single brokers do not count for topics, since partitions move.
+corresponding broker config, over Kafka's. Brokers' own files are not known here: a value that they set, below the
+dynamic levels, is treated as Kafka's default. Values of single brokers do not count for topics, since partitions move.
 
-Brokers are those with an entry of their own; topics all with a znode, which brokers make with the topic. Znodes that
-can't be read are left out.
+Brokers are those with their own entry. Topics are all topics with a znode, which brokers create with the topic. Znodes
+that can't be read are omitted.
 
 Costs a row per topic and key, counted by value; a Python function runs once per broker, and once per different value.
 """
@@ -92,7 +92,7 @@ def transform(*, znodes: DataFrame, release: str) -> DataFrame:
     )
     entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
     found = _with_values(entities, default)
-    # For each text: the number of entities that set it, and the first; those that set none are one group.
+    # For each text: the number of entities that set it, and the first of them. Entities that set none are one group.
     texts = (*_KEY, "is_own", "stored", "fingerprint")
     of_texts = (
         found.groupBy(*texts)
@@ -118,7 +118,7 @@ def transform(*, znodes: DataFrame, release: str) -> DataFrame:
 
 
 def _with_values(entities: DataFrame, default: DataFrame) -> DataFrame:
-    """Return a row per entity and key: its own value, or else a broker's value from the default of all."""
+    """Return a row per entity and key: its own value, or for a broker the default of all brokers."""
     of_default = default.select(
         F.lit(_BROKER).alias("entity_type"), F.explode(F.map_keys("default_config")).alias("key")
     )

@@ -9,14 +9,14 @@ One row per default and config key.
                  ``user=x`` that sets the key, the default of that user's client-ids (KIP-649; default users and
                  default client-ids reach no client). Of configs: ``broker``, the default of all brokers (KIP-226)
 ``config_key``   the key
-``value``        the value set there now, as stored; null where none is, and for a secret
+``value``        the value set there now, as stored; null if none is set, and for a secret
 ``affected``     number of registered clients, or brokers, that would see another value after a change
 ``overridden``   number of those that would not, because an entry of higher precedence sets the key
 ``unsupported``  of client configs, number of the affected without registered support for the key: they ignore it
 ``examples``     ids of up to :data:`EXAMPLES` of the affected, the first in order
 ================ ======================================================================================================
 
-Brokers are those with an entry of their own. Values in their files are below the dynamic default, so they hide nothing.
+Brokers are those with their own entry. Values in their files are below the dynamic default, so they hide nothing.
 Topics that set nothing themselves follow their brokers; see ``drift``.
 
 Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and one row per client and default that applies to
@@ -69,13 +69,13 @@ _LEVEL_OF_USER: Final = 2
 _LEVEL_OF_CLIENT: Final = 4
 """The quota levels of the default client-id of one user, and of one client-id under the default user."""
 _NOWHERE: Final = 9
-"""The level of a quota that is set nowhere."""
+"""The level of a quota that is not set anywhere."""
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
     """Return the rows; see the module."""
-    # Both are used several times, and every read would ask ZooKeeper and Postgres again.
+    # Both are used several times, and every read would query ZooKeeper and Postgres again.
     readable = (
         znodes.where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
         .select("tree", "entity_id", "config", "undecodable", "forbidden")
@@ -105,11 +105,11 @@ def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
 
 
 def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
-    """Return the rows of the three defaults that all clients fall under, set or not, and without clients too.
+    """Return the rows of the three defaults that apply to all clients, set or not, even without clients.
 
-    The clients are only needed as counts by deciding level, so each is read once.
+    Only the counts of clients by deciding level are needed, so each client is read once.
     """
-    # By key and deciding level: the level of an unlimited quota is behind all others.
+    # By key and deciding level: the level of an unlimited quota is after all others.
     counts = decided.groupBy("config_key", "decider").agg(
         F.count("*").alias("clients"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples")
     )

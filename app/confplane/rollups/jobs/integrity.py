@@ -1,20 +1,20 @@
 """Mismatches between the folded trail and ZooKeeper's znodes.
 
-One row per mismatch; none where all is well.
+One row per mismatch; no rows if everything matches.
 
 ================== ====================================================================================================
 ``tree``           ``/config`` or ``/confplane/client-configs``
 ``entity_id``      the entity of the znode
 ``kind``           the mismatch, as below
 ``config_key``     of ``content`` the key; empty otherwise
-``trail_revision`` of the last change that counts, of ``gap`` of the change behind it, of ``rewound`` the highest that
-                   the trail or the recorder has; 0 where there is none
+``trail_revision`` of the last change that counts, of ``gap`` of the change after it, of ``rewound`` the highest that
+                   the trail or the recorder has; 0 if there is none
 ``change_id``      of that change
-``expected``       of ``content``: the value by the trail; null where it is not known, or the key absent
-``found``          of ``content``: the value in ZooKeeper; null where it is a secret, or absent
-``trail_version``  the znode's version by the trail (of ``gap``: before the gap); null where it should be absent
-``version``        the znode's version as it is (of ``gap``: as the change behind it read it); null where it is absent
-``znode_revision`` the znode's mzxid; null where it is absent
+``expected``       of ``content``: the value by the trail; null if it is not known, or the key absent
+``found``          of ``content``: the value in ZooKeeper; null if it is a secret, or absent
+``trail_version``  the znode's version by the trail (of ``gap``: before the gap); null if it should be absent
+``version``        the znode's version as it is (of ``gap``: as the change after it read it); null if it is absent
+``znode_revision`` the znode's mzxid; null if it is absent
 ``pending``        the mismatch may go away by itself: a change of this entity has no outcome yet, or the recorder has
                    not reached the revision of the znode; or, where the znode is absent, that of the run, and its state
                    still has the znode. A standby that is behind has not reached what the znodes show: there each
@@ -37,31 +37,31 @@ One row per mismatch; none where all is well.
 ===================== =================================================================================================
 
 The folding: each change has the whole map of its znode, and the (czxid, version) that it was made on, so the last
-change gives the expected state. Of secrets and keys of no facet only the presence is compared. Where the recorder keeps
-states, a state later than the last change counts, if its content is the same: others wrote the node without a
-difference. For an entity without changes its state alone counts.
+change gives the expected state. Secrets and keys of no facet are compared only by their presence. If the recorder has
+states, a state later than the last change counts if its content is the same: an external write did not change the
+content. For an entity without changes, only its state counts.
 
-Not reported: znodes without content that the trail does not know, which are parents of others; znodes from before the
-trail began, of which nothing is known; forbidden znodes, and paths that are no entity's. Where others' writes are not
-recorded, they are reported here: as ``content`` and ``version``, and as ``gap`` for ever.
+Not reported: znodes without content that the trail does not know, which are parents of other znodes; znodes from before
+the start of the trail, about which nothing is known; forbidden znodes, and paths that do not belong to an entity. If
+external writes are not recorded, they are reported here: as ``content`` and ``version``, and permanently as ``gap``.
 
-Writers need not stop meanwhile. A znode is compared with the changes up to its own mzxid, and at least with those up to
-the option ``floor``, which every read has seen. Later commits are left aside.
+Writers need not stop during the run. A znode is compared with the changes up to its own mzxid, and at least with those
+up to the option ``floor``, which every read includes. Later commits are ignored.
 
-Revisions above the option ``ceiling`` are of a ZooKeeper that no longer exists: their states are compared with nothing.
-Once the new zxids have passed them, they can't be distinguished, and show as other mismatches.
+Revisions above the option ``ceiling`` belong to a ZooKeeper that no longer exists: their states are not compared. Once
+the new zxids have passed them, they can't be distinguished, and show as other mismatches.
 
-A missing row is found by the change behind it, and the last one by the recorder's state. If all rows of an entity are
-missing, its state shows the loss by the znode's czxid, where that is above the option ``recorded_since``; an older
-znode looks like one that nobody ever wrote. In the reverse case, where others deleted such a znode and made it again
-with the very same content before the recorder read it, there is no row: it shows as ``state``, and the next change as
-one behind a ``gap``.
+A missing row is found by the change after it, and the last one by the recorder's state. If all rows of an entity are
+missing, its state shows the loss by the znode's czxid, if that is above the option ``recorded_since``. An older znode
+cannot be distinguished from one that was never written. If an external writer deleted such a znode and created it again
+with the same content before the recorder read it, there is no row: it shows as ``state``, and the next change as one
+after a ``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
-joined with the znodes and the states. Where a znode was written very often, the changes are folded up in ranges first,
-so that no entity is a single task (:mod:`confplane.rollups.folding`). A run that builds on the fold of the run before
-reads later changes only, and comes to the same rows: all of them but the mismatches that rows show which were altered
-or removed after they were folded up. A run from the beginning shows these too.
+joined with the znodes and the states. If a znode was written very often, the changes are first folded in ranges, so
+that the work for an entity is divided into several tasks (:mod:`confplane.rollups.folding`). A run that builds on the
+fold of the previous run reads only later changes, and returns the same rows, with one exception: it does not find rows
+that were altered or removed after they were folded. A run from the beginning finds these too.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
         written = F.exists("tail", lambda each: each["revision"].between(reached + 1, ceiling))
         unseen |= F.col("node").isNull() & (_sure(F.col("state.present")) | _sure(written))
     if horizon < floor:
-        # A standby that is behind: an absent znode may have been deleted by a change that it lacks.
+        # A lagging standby: an absent znode may have been deleted by a change that it lacks.
         unseen |= F.col("node").isNull()
     pending = _sure(F.size("open") > 0) | unseen
 
@@ -180,7 +180,7 @@ def _counted_revision(floor: int, ceiling: int) -> Column:
 
 
 def _lost(change: Column, state: Column, ceiling: int) -> Column:
-    """Return the change or state above all revisions of ZooKeeper; null where there is none.
+    """Return the change or state above all revisions of ZooKeeper; null if there is none.
 
     Args:
         change: The last such change, or null.
@@ -201,7 +201,7 @@ def _lost(change: Column, state: Column, ceiling: int) -> Column:
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
     """Return an expression in which a value is computed once, for any number of uses.
 
-    For a value written out at each place Spark's planner makes a tree that takes it minutes.
+    If the value were repeated at each place, Spark's planner would need minutes for the resulting tree.
     """
     return F.get(F.transform(F.array(value), body), F.lit(0))
 
@@ -227,7 +227,7 @@ def _expected(entity: Column, recorded_since: int | None) -> Column:
         ).alias("state_counts"),
     )
 
-    # The content of a znode that was made while others' writes were recorded must be from a row.
+    # The content of a znode that was created while external writes were recorded must come from a row.
     made_since = F.expr("false")
     if recorded_since is not None:
         made_since = _sure(state["present"] & (state["czxid"] > recorded_since))
@@ -343,7 +343,7 @@ def _gap(gap: Column) -> Column:
 
 
 def _sure(condition: Column) -> Column:
-    """Take unknown for false."""
+    """Treat unknown as false."""
     return F.coalesce(condition, F.expr("false"))
 
 

@@ -1,22 +1,21 @@
 """The quotas of each registered client, and their totals.
 
 One row per registered client and quota key, and one per quota key for the whole cluster. Each broker counts quotas by
-itself (KIP-13, KIP-55), so the totals are the load that one broker may be asked for, and a capacity is that of one
-broker.
+itself (KIP-13, KIP-55), so the totals are the maximum load of one broker, and a capacity is that of one broker.
 
 ================ ======================================================================================================
 ``config_key``   ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent of
                  one thread's time), ``controller_mutation_rate`` (partition mutations per second)
 ``entity_id``    the client; empty in the row of the cluster
-``value``        of a client its quota, null where it is unlimited; of the cluster the sum over all budgets
-``level``        of a client, the level of its quota's entry, 1 to 8 as KIP-55 counts them; null where it is unlimited
+``value``        of a client its quota, null if it is unlimited; of the cluster the sum over all budgets
+``level``        of a client, the level of its quota's entry, 1 to 8 as numbered in KIP-55; null if it is unlimited
 ``source``       of a client, the id of that entry
 ``budget``       of a client, the id of those that share the quota: the pair itself, its user, or its client-id
 ``clients``      number of clients: 1, or all
 ``unlimited``    number of clients without a quota
 ``unreadable``   number of clients whose stored quota is not a number; brokers keep the quota from before, or none
 ``budgets``      number of quotas in the sum: clients that share a quota count once
-``capacity``     capacity of a broker, as given to the run; null where none was given
+``capacity``     capacity of a broker, as given to the run; null if none was given
 ``share``        ``value / capacity``; above 1 the quotas exceed the capacity
 ================ ======================================================================================================
 
@@ -83,7 +82,8 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[
         (F.col("level").isNotNull() & number_of(F.col("stored")).isNull()).cast("long").alias("unreadable"),
         number_of(F.col("stored")).isNotNull().cast("long").alias("budgets"),
     )
-    # A budget has one quota for all its clients: they have the same source. Clients without any are one group per key.
+    # A budget has one quota for all its clients, so they have the same source. Clients without a quota are one group
+    # per key.
     budgets = clients.groupBy("config_key", "source", F.when(F.col("value").isNotNull(), F.col("budget"))).agg(
         F.first("value").alias("value"),
         F.sum("clients").alias("clients"),

@@ -1,8 +1,8 @@
-"""The use of quotas by clients, as monitoring measured it: who is throttled, and who never comes near.
+"""The use of quotas by clients, as measured by monitoring: which clients are throttled or far below their quota.
 
-One row per quota key and budget, the clients that share a quota, of which there is any measurement; and one per quota
-key for all of them. Brokers count quotas by themselves, so a measurement is that of one broker: of several rows of one
-time and client, as of several brokers, the largest counts.
+One row per quota key and measured budget (the clients that share a quota), and one per quota key for all of them. Each
+broker counts quotas by itself, so a measurement is that of one broker: of several rows of one time and client, for
+example from several brokers, the largest counts.
 
 =================== ===================================================================================================
 ``config_key``      ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent
@@ -12,21 +12,21 @@ time and client, as of several brokers, the largest counts.
 ``state``           ``throttled``: at the quota in :data:`OFTEN` of the time or more; ``distant``: never above
                     :data:`DISTANT` of it; ``within``; ``unlimited``; ``unreadable``: the stored quota is not a number;
                     ``total`` in the row of all
-``quota``           the quota; null where there is none; in the row of all the sum over the budgets
-``level, source``   the level of the quota's entry, 1 to 8 as KIP-55 counts them, and its id; null where there is none
+``quota``           the quota; null if there is none; in the row of all the sum over the budgets
+``level, source``   the level of the quota's entry, 1 to 8 as numbered in KIP-55, and its id; null if there is none
 ``clients``         number of clients measured
 ``samples``         number of times at which any of them was measured
 ``mean, p95, peak`` of their use at these times, all clients of the budget together; the percentile is interpolated
 ``throttled_share`` part of the times with a use of :data:`AT` of the quota or more: a throttled client's rate is held
-                    about the quota; null where there is no quota
-``capacity``        capacity of a broker, as given to the run; null where none was given
-``share``           ``quota / capacity``; above 1 more is promised than there is
+                    about the quota; null if there is no quota
+``capacity``        capacity of a broker, as given to the run; null if none was given
+``share``           ``quota / capacity``; above 1 the quotas exceed the capacity
 ``proposed``        a quota to consider, in whole units of byte rates and in hundredths of the others: of ``throttled``
                     :data:`RAISE` times the quota; of ``distant`` and ``unlimited`` :data:`ROOM` times the peak
 ``proposal``        the body of a POST to ``client-quotas:alter`` that sets it for this budget alone, as JSON
 =================== ===================================================================================================
 
-Clients of one budget are added up where they were measured at the same times, as by one exporter.
+Clients of one budget are added up if they were measured at the same times, for example by one exporter.
 
 Costs two shuffles of the measurements, the joins of :func:`confplane.rollups.levels.deciding_entries` for the measured
 clients, and memory for the distinct values of one budget at a time, for its percentile.
@@ -133,7 +133,7 @@ def transform(*, usage: DataFrame, znodes: DataFrame, capacity: Mapping[str, flo
 
 
 def _summed(used: DataFrame, *of: str) -> DataFrame:
-    """Return the use of each group of clients, added up at each time, in figures over all times."""
+    """Return statistics over all times of the use of each group of clients, added up at each time."""
     key = ("config_key", *of)
     quota = F.col("quota") if "quota" in of else F.lit(None).cast("double")
     clients = used.groupBy(*key).agg(F.count_distinct("entity_id").alias("clients"))

@@ -1,4 +1,4 @@
-"""Files on any file system that Hadoop knows, as Spark itself reaches it: PySpark has no calls of its own."""
+"""Files on any file system that Hadoop supports, accessed through Spark's Java, because PySpark has no calls for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _LOCAL: Final = "file"
 _RENAMING: Final = frozenset({"hdfs", "viewfs"})
-"""File systems that show a file while it is written, and replace a file by a rename at once."""
+"""File systems that show a file while it is written, and replace a file atomically by a rename."""
 
 
 class Files:
@@ -39,7 +39,7 @@ class Files:
         return bool(self._system.exists(self._path(path)))
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted; none where there is no directory."""
+        """Return the names in a directory, sorted; empty if there is no directory."""
         try:
             found = self._system.listStatus(self._path(path))
         except Py4JJavaError as error:
@@ -52,10 +52,10 @@ class Files:
         """Move a directory; a move by copies that was interrupted is completed.
 
         Raises:
-            OSError: The file system refused.
+            OSError: The file system refused the operation.
         """
         if self.exists(to):
-            # All files are of one directory, so each may be copied again.
+            # All files belong to one directory, so each may be copied again.
             for name in self.names(path):
                 self.delete(f"{to}/{name}")
                 self._rename(f"{path}/{name}", f"{to}/{name}")
@@ -72,16 +72,16 @@ class Files:
         self._write(path, "")
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a directory with all that is in it, where there is any."""
+        """Remove a file, or a directory with its content, if it exists."""
         self._system.delete(self._path(path), True)  # noqa: FBT003 - Java's: recursive
 
     def delete_empty(self, path: str) -> None:
-        """Remove a directory, unless there is something in it."""
+        """Remove a directory if it is empty."""
         if not self.names(path):
             self.delete(path)
 
     def read(self, path: str) -> str | None:
-        """Return the text of a small file; None if there is no file."""
+        """Return the text of a small file, or None if there is no file."""
         try:
             stream = self._system.open(self._path(path))
         except Py4JJavaError as error:
@@ -95,13 +95,13 @@ class Files:
         return bytes(content).decode()
 
     def replace(self, path: str, text: str) -> None:
-        """Write a small file, so that a reader sees the text before or the new one, whole."""
+        """Write a small file, so that a reader sees either the complete old text or the complete new text."""
         if self._scheme == _LOCAL:
             self._replace_local(Path(self._path(path).toUri().getPath()), text)
         elif self._scheme in _RENAMING:
             self._replace_by_rename(path, text)
         else:
-            # Object stores show a file once it is whole.
+            # Object stores show a file once it is complete.
             self._write(path, text)
 
     def update(self, path: str, text: str) -> None:
@@ -110,7 +110,7 @@ class Files:
             self.replace(path, text)
 
     def _replace_local(self, path: Path, text: str) -> None:
-        # Hadoop's local file system removes the old file first, and keeps checksums, which would be those of the old.
+        # Hadoop's local file system removes the old file first, and keeps the checksums of the old file.
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(_beside(path.name))
         beside.write_text(text, encoding="utf-8")

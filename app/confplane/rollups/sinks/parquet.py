@@ -1,16 +1,16 @@
-"""A lake of the runs' rows: Parquet on any file system that Hadoop knows, laid out for readers that have only that.
+"""A lake of the runs' rows: Parquet on any file system that Hadoop supports, laid out for readers with nothing else.
 
 ::
 
-    OUTPUT/job=drift/as_of_date=2026-01-31/run_id=UUID/   the rows of a run; _run.json; _SUCCESS, once they are whole
+    OUTPUT/job=drift/as_of_date=2026-01-31/run_id=UUID/   the rows of a run; _run.json; _SUCCESS, once they are complete
     OUTPUT/_current/drift/payments.json                   the current run of a cluster
     OUTPUT/_schemas/drift/1.json                          the columns, as JSON Schema, by version
-    OUTPUT/_incomplete/payments/drift/UUID/rows/          the rows of a run under way
+    OUTPUT/_incomplete/payments/drift/UUID/rows/          the rows of a run in progress
 
-The files of a run are written aside, below ``_incomplete``. Once the run is complete in Postgres, one rename puts them
-in place; ``_run.json`` and ``_SUCCESS`` follow, and last the pointer to the current run. Where a rename is atomic
-(local disks, HDFS), a directory in place is whole. Object stores copy file by file instead, and there only ``_SUCCESS``
-and the pointer show that a directory is whole. No run replaces the files of another run, whichever way it ends.
+The files of a run are written below ``_incomplete``. Once the run is complete in Postgres, one rename moves them into
+place; ``_run.json`` and ``_SUCCESS`` follow, and finally the pointer to the current run. If a rename is atomic (local
+disks, HDFS), a directory in place is complete. Object stores copy file by file instead, and there only ``_SUCCESS`` and
+the pointer show that a directory is complete. A run never replaces the files of another run, regardless of its outcome.
 
 Times are UTC. The rows are in the order of the job's key, file by file.
 """
@@ -49,7 +49,7 @@ _SCHEMAS: Final = "_schemas"
 _ROWS: Final = "rows"
 _FORGOTTEN: Final = timedelta(days=7)
 UNMARKED: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-"""Options of a write without Spark's mark: it would mark files that do not count yet."""
+"""Options of a write without Spark's marker, which would mark files that are not published yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,19 @@ class Output:
         self._schema = f"{_SCHEMAS}/{job}/{self._rollup.version}.json"
 
     def write(self, frame: DataFrame, run_id: UUID, as_of: datetime) -> None:
-        """Write a run's rows aside; an earlier attempt at the same run is replaced."""
+        """Write a run's rows below ``_incomplete``; an earlier attempt at the same run is replaced."""
         of_the_run = {"cluster": F.lit(self._cluster), "run_id": F.lit(str(run_id)), "as_of": F.lit(as_of)}
         rows = frame.select(*[value.alias(name) for name, value in of_the_run.items()], *frame.columns)
         rows.write.mode("overwrite").options(**UNMARKED).parquet(f"{self._aside}/{run_id}/{_ROWS}")
 
     def publish(self, run: RollupRun) -> str:
-        """Put the files of a complete run in place, as far as this is not done, and return their directory.
+        """Move the files of a complete run into place, unless this was already done, and return their directory.
 
-        The pointer follows the newest run, and old runs are removed, by the rule that removes them from Postgres.
+        The pointer is set to the newest run. Old runs are removed by the rule that removes them from Postgres.
 
         Raises:
-            SparkFailedError: The file system refused. The files stay aside, and the next call continues.
+            SparkFailedError: The file system refused the operation. The files remain below ``_incomplete``, and the
+            next call continues.
         """
         path = f"job={run.job}/as_of_date={run.as_of.astimezone(UTC).date()}/run_id={run.id}"
         rows, place = f"{self._aside}/{run.id}/{_ROWS}", f"{self._root}/{path}"
@@ -122,11 +123,11 @@ class Output:
         return place
 
     def drop(self, run_id: UUID) -> None:
-        """Remove the files of a run that are aside."""
+        """Remove the unpublished files of a run."""
         self._files.delete(f"{self._aside}/{run_id}")
 
     def aside(self) -> list[UUID]:
-        """Return the runs with files aside: those under way, and those whose process ended too early."""
+        """Return the runs with unpublished files: those in progress, and those whose process ended too early."""
         found = []
         for name in self._files.names(self._aside):
             try:
@@ -137,7 +138,7 @@ class Output:
 
     @staticmethod
     def is_forgotten(run_id: UUID) -> bool:
-        """Say whether a run that Postgres does not know began so long ago that no database is making it."""
+        """Return True if a run that Postgres does not know began too long ago to be still running on any database."""
         return time_of(str(run_id)) < datetime.now(UTC) - _FORGOTTEN
 
     def _about(self, run: RollupRun) -> dict[str, Any]:
@@ -158,9 +159,10 @@ class Output:
         self._files.update(f"{self._root}/{self._schema}", _json(row_schema(self._rollup)))
 
     def _point(self) -> None:
-        """Make the pointer name the newest run, also where several processes do so at once.
+        """Make the pointer name the newest run, even if several processes do so concurrently.
 
-        The process that writes last finds its own run to be the newest, or another in the lake and writes again.
+        The process that writes last finds that its own run is the newest, or finds a newer one in the lake and writes
+        again.
         """
         while runs := self._kept(whole=True):
             newest = max(runs, key=lambda run: run.order)
@@ -182,7 +184,7 @@ class Output:
                 self._files.delete_empty(place.rpartition("/")[0])
 
     def _kept(self, *, whole: bool) -> list[_LakeRun]:
-        """Return the runs of this cluster in the lake, those without the marker too, unless only whole ones count."""
+        """Return the runs of this cluster in the lake, without a marker too unless only complete ones count."""
         found = []
         days = f"job={self._rollup.name}"
         for day in self._files.names(f"{self._root}/{days}"):

@@ -1,7 +1,7 @@
 """The rows of runs in Postgres: written by the executors, part by part, and read back by them.
 
-A row is one JSON object, its members named as the job's columns. Parts are ranges of the job's key, so that part and
-number in the part give the order of the key over all rows.
+A row is one JSON object, its members named as the job's columns. Parts are ranges of the job's key, so that the part
+and the number in the part give the order of the key over all rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ITEM: Final = "item"
 
 
 def sort_rows(frame: DataFrame, job: Job, most_parts: int | None = None) -> DataFrame:
-    """Return the rows in the order of the job's key, over all partitions, of which there are so many at most."""
+    """Return the rows in the order of the job's key over all partitions, with a maximum number of partitions."""
     if most_parts is None:
         return frame.orderBy(*job.key)
     return frame.repartitionByRange(most_parts, *job.key).sortWithinPartitions(*job.key)
@@ -56,8 +56,8 @@ class RunStore:
 
     Args:
         spark: The session.
-        dsn: ``postgresql://...`` of the service's role.
-        most_parts: The most tasks that read a run's rows at a time; None for one a part.
+        dsn: ``postgresql://...`` with the service's role.
+        most_parts: The maximum number of tasks that read a run's rows concurrently; None for one per part.
     """
 
     def __init__(self, spark: SparkSession, dsn: SecretStr, most_parts: int | None = None) -> None:
@@ -78,7 +78,7 @@ class RunStore:
         self._write(frame, job.output, entity, _options(run_id, attempt, under=run_id))
 
     def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: RunAttempt) -> None:
-        """Write the fold of a run, in any order; as :meth:`publish`."""
+        """Write the fold of a run, in any order, like :meth:`publish`."""
         few = frame if self._most_parts is None else frame.coalesce(self._most_parts)
         self._write(few, fold.schema, None, _options(run_id, attempt, under=fold_id(run_id)))
 
@@ -103,9 +103,9 @@ class RunStore:
 class RunSource(DataSource):
     """The rows of one run, or of its fold: written as ``entity_id`` and ``item``, read as ``item``.
 
-    Its class has ``dsn``, a connection string (rollups/source_binding.py). Options: ``under``, the id of the rows;
-    to write, ``run``, ``attempt`` and ``partition``; to read, ``parts``, a JSON array of arrays: the parts that a task
-    reads in turn.
+    Its class has ``dsn``, a connection string (rollups/source_binding.py). Options: ``under``, the id of the rows; to
+    write, ``run``, ``attempt`` and ``partition``; to read, ``parts``, a JSON array of arrays: the parts that a task
+    reads one after the other.
     """
 
     dsn: SecretStr
@@ -172,7 +172,7 @@ class _RunReader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> list[InputPartition]:
-        """Return the parts; for a run without rows one of nothing."""
+        """Return the parts; for a run without rows, one empty part."""
         return [_RunPartition(numbers) for numbers in self._parts or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -184,13 +184,13 @@ class _RunReader(DataSourceReader):
 
 
 def _options(run_id: UUID, attempt: RunAttempt, *, under: UUID) -> dict[str, str]:
-    """Return the options to write by."""
+    """Return the options for writing."""
     attempted = {"attempt": str(attempt.number), "partition": str(attempt.partition)}
     return {"run": str(run_id), "under": str(under), **attempted}
 
 
 def encode_copy(place: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
-    """Return rows in COPY's text format, a piece for each batch, with their number.
+    """Return rows in COPY's text format, one chunk per batch, with their number.
 
     Args:
         place: The columns before the number in the part, the same for all rows.

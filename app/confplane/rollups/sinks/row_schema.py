@@ -1,4 +1,4 @@
-"""The columns of a rollup's rows in a lake, described as JSON Schema for readers that know nothing of this package."""
+"""The columns of a rollup's rows in a lake, described as JSON Schema for readers that do not know this package."""
 
 from __future__ import annotations
 

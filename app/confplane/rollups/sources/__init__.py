@@ -1,1 +1,1 @@
-"""Spark data sources: the trail and the registrations out of Postgres, the znodes out of ZooKeeper."""
+"""Spark data sources: the trail and the registrations from Postgres, the znodes from ZooKeeper."""

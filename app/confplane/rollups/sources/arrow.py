@@ -20,7 +20,7 @@ _BITS_BEHIND_THE_TIME: Final = 16
 def convert(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column of the type that a field has.
 
-    Maps arrive as JSON texts, times as themselves or as the bytes of a UUIDv7, all else as itself.
+    Maps arrive as JSON texts, times unchanged or as the bytes of a UUIDv7, and everything else unchanged.
     """
     kind = field.type
     if pa.types.is_map(kind):
@@ -28,7 +28,7 @@ def convert(column: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_timestamp(kind) and pa.types.is_binary(column.type):
         return times_of(column).cast(kind)
     if pa.types.is_list(kind):
-        # Arrow refuses to promise by a cast that no element is null; Postgres's arrays of names have no nulls.
+        # Arrow can't cast to non-null elements, but Postgres's arrays of names have no nulls.
         return _list(column, kind)
     return column.cast(kind)
 

@@ -1,4 +1,4 @@
-"""Groups of parts, so that fewer tasks read them, each several in turn."""
+"""Groups of parts, so that fewer tasks read them, each task several parts one after the other."""
 
 from __future__ import annotations
 

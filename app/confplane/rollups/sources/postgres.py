@@ -4,7 +4,7 @@ The driver keeps a read-only transaction open and exports its snapshot; each tas
 agree with each other, and a task that runs twice reads the same. During a run, vacuum can't remove rows that are
 deleted in the meantime, which are few in these tables.
 
-All tasks must reach one and the same server, without a pooler in between that hands out connections per transaction.
+All tasks must reach the same server, without a pooler that assigns connections per transaction.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S: Final = "10"
 _SETTINGS: Final = {
-    # A run may take any time; the role's own settings are meant for requests.
+    # A run may take any time, but the role's own settings are meant for requests.
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    # Whole ranges are read: the planner underestimates them, and would probe an index for each row.
+    # Whole ranges are read. The planner underestimates them and would probe an index for each row.
     "enable_nestloop": "off",
     "work_mem": "'64MB'",
     "jit": "off",
@@ -63,12 +63,12 @@ class ReadOnlyTransaction:
 
 @contextmanager
 def open_transaction(dsn: SecretStr, snapshot: str | None = None) -> Iterator[ReadOnlyTransaction]:
-    """Open a read-only transaction: at an exported snapshot, or at a moment of its own.
+    """Open a read-only transaction, at an exported snapshot or at the current moment.
 
     Raises:
-        UnavailableError: Postgres is away, or the transaction of the snapshot has ended.
+        UnavailableError: Postgres is unavailable, or the transaction of the snapshot has ended.
     """
-    # libpq takes these where the connection string has none. Connection strings have two forms; neither is edited.
+    # libpq uses these if the connection string has none. Connection strings have two forms; neither is edited.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _CONNECT_TIMEOUT_S)
     os.environ.setdefault("PGAPPNAME", "confplane-rollups")
     try:
@@ -99,7 +99,7 @@ def literal(value: object) -> str:
     """Return a value as SQL. Queries with parameters can't be read by COPY, which is twice as fast.
 
     Raises:
-        ValueError: Postgres has no such value.
+        ValueError: Postgres can't store the value.
     """
     match value:
         case bool():

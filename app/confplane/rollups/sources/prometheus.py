@@ -1,4 +1,4 @@
-"""Measurements out of Prometheus, by ``GET /api/v1/query_range`` of its HTTP API.
+"""Measurements from Prometheus, by ``GET /api/v1/query_range`` of its HTTP API.
 
 A YAML file names the queries, since the names of metrics and labels depend on the exporter::
 
@@ -11,7 +11,7 @@ A YAML file names the queries, since the names of metrics and labels depend on t
       producer_byte_rate: max by (user, client_id) (kafka_server_produce_byte_rate)
     token_file: /etc/confplane/prometheus # optional: a bearer token
 
-Source of the form of answers and of the limit: https://prometheus.io/docs/prometheus/latest/querying/api/.
+Source of the response format and of the limit: https://prometheus.io/docs/prometheus/latest/querying/api/.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 POINTS: Final = 11_000
-"""The most points of one series that Prometheus answers."""
+"""Maximum number of points of one series in a response of Prometheus."""
 _TIMEOUT_S: Final = 60.0
 _REFUSED: Final = (400, 422)
 """Statuses with which Prometheus refuses a query."""
@@ -50,7 +50,7 @@ class RangeQueries:
     end: datetime
     step_s: float
     labels: Mapping[str, str]
-    """``user`` and ``client-id``, at least one of them -> the label of the series that has the name."""
+    """``user`` and ``client-id``, at least one of them -> the label of the series with the name."""
     queries: Mapping[str, str]
     """Quota key -> PromQL."""
     token: str | None = field(default=None, repr=False)
@@ -73,7 +73,7 @@ class _Success(BaseModel):
 
 _ALL_SERIES: Final = TypeAdapter(list[_Series])
 _RANGE: Final = "matrix"
-"""The type of an answer to a query over a range."""
+"""The type of the response to a query over a range."""
 
 Sample = tuple[datetime, str, str, str, float]
 """A row of the schema ``USAGE``."""
@@ -88,7 +88,7 @@ def read_range_queries(path: str) -> RangeQueries:
     try:
         given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         if not isinstance(given, dict):
-            raise ValueError("this must be a map")  # noqa: TRY301, TRY004 - it is a person's input
+            raise ValueError("this must be a map")  # noqa: TRY301, TRY004 - it is user input
         return _ranges(given)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
@@ -115,7 +115,7 @@ def _ranges(given: Mapping[str, Any]) -> RangeQueries:
 
 
 def _time(name: str, given: object) -> datetime:
-    # YAML reads times itself, in UTC where they have no offset.
+    # YAML parses times itself, in UTC if they have no offset.
     found = given if isinstance(given, datetime) else None
     if isinstance(given, str):
         found = datetime.fromisoformat(given)
@@ -134,13 +134,13 @@ def _texts(name: str, given: object, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def samples(ranges: RangeQueries) -> Iterator[Sample]:
-    """Yield the measurements of all queries, in pieces of at most :data:`POINTS` times each.
+    """Yield the measurements of all queries, in chunks of at most :data:`POINTS` times each.
 
-    Series without a user and without a client-id, and points that are not finite, are left out.
+    Series without a user and without a client-id, and points that are not finite, are omitted.
 
     Raises:
         ValueError: Prometheus refused a query; the message is its own.
-        UnavailableError: Prometheus is away, or does not answer in its form.
+        UnavailableError: Prometheus is unavailable, or its response does not have the expected form.
     """
     piece = timedelta(seconds=ranges.step_s) * (POINTS - 1)
     for metric, query in ranges.queries.items():
@@ -171,7 +171,7 @@ def _range(ranges: RangeQueries, query: str, start: datetime, end: datetime) -> 
     }
     headers = {} if ranges.token is None else {"Authorization": f"Bearer {ranges.token}"}
     try:
-        # Redirects are not followed: they would take the token to another server.
+        # Redirects are not followed: they would send the token to another server.
         response = httpx.get(
             f"{ranges.url}/api/v1/query_range",
             params=params,
@@ -198,7 +198,7 @@ def _range(ranges: RangeQueries, query: str, start: datetime, end: datetime) -> 
 
 
 def _json(response: httpx.Response) -> object:
-    """Return the JSON of an answer; None for an answer that is none."""
+    """Return the JSON of a response, or None if the response is not JSON."""
     try:
         return response.json()
     except ValueError:

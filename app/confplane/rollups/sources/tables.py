@@ -29,7 +29,7 @@ class TableScope:
 
     cluster: str
     as_of: datetime | None
-    """The moment after which rows are left out; None if the snapshot alone decides."""
+    """The moment after which rows are omitted; None if only the snapshot decides."""
     last_registration: int
     """The id of the last event that is read."""
     reported_since: datetime
@@ -38,7 +38,7 @@ class TableScope:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Keys from ``low`` on and below ``high``, each None for no bound, as texts."""
+    """Keys from ``low`` up to but not including ``high``, as texts; None for no bound."""
 
     low: str | None = None
     high: str | None = None
@@ -57,8 +57,8 @@ class Table:
     Attributes:
         schema: The schema of the frame.
         columns: Column -> SQL.
-        rows: (cut, range) -> the text behind SELECT and the columns, ending with a condition.
-        sampled: The table whose keys are sampled, to part the frame evenly; and the key as SQL, in its own order.
+        rows: (cut, range) -> the text after SELECT and the columns, ending with a condition.
+        sampled: The table whose keys are sampled to divide the frame evenly, and the key as SQL, in its own order.
         key: A key as a text -> SQL.
         order: Keys as texts -> their sort keys.
     """
@@ -79,7 +79,7 @@ class Table:
         """Return the query of the keys on pages of the table, as an array for each page that has any."""
         table, key = self.sampled
         given = ",".join(map(str, numbers))
-        # A range of TIDs reads its page and no other.
+        # A range of TIDs reads only its page.
         return f"""
 SELECT page.keys FROM unnest('{{{given}}}'::bigint[]) AS number CROSS JOIN LATERAL (
   SELECT array_agg({key}) AS keys FROM {table}
@@ -88,7 +88,7 @@ SELECT page.keys FROM unnest('{{{given}}}'::bigint[]) AS number CROSS JOIN LATER
 ) AS page WHERE page.keys IS NOT NULL"""  # noqa: S608
 
     def every(self, count: int, keys: KeyRange) -> str:
-        """Return the query of each so-many-th key of a range, in order, of all clusters together."""
+        """Return the query of every n-th key of a range, in order, for all clusters together."""
         table, key = self.sampled
         column = key.partition("::")[0]
         return f"""
@@ -104,7 +104,7 @@ SELECT {key} FROM (
 
 
 def first_id_at(moment: datetime) -> str:
-    """Return the lowest change id of a moment or later."""
+    """Return the lowest change id at or after a moment."""
     milliseconds = ceil((moment - _EPOCH) / timedelta(milliseconds=1))
     return str(UUID(int=min(max(milliseconds, 0), (1 << _TIME_BITS) - 1) << _OTHER_BITS))
 
@@ -163,7 +163,7 @@ TABLES: Final[Mapping[str, Table]] = {
         schema=schemas.CHANGES,
         columns={
             "change_id": "intent.change_id::text",
-            "created_at": "uuid_send(intent.change_id)",  # taken apart on the worker
+            "created_at": "uuid_send(intent.change_id)",  # parsed on the worker
             **_prefixed(
                 "intent", "attempt", "kind", "recorded_at", "principal", "source", "request_id", "reason", "ticket",
                 "writes",

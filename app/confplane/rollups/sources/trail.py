@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 NAME: Final = "confplane_trail"
 
 ROWS: Final = 100_000
-"""Rows of a part of a large frame: seconds of work, so that the loss of a task costs little."""
+"""Rows of a part of a large frame: seconds of work, so that losing a task costs little."""
 FEWEST_ROWS: Final = 10_000
-"""The least number of rows of a part: fewer are not worth a task of their own."""
+"""The minimum number of rows of a part: fewer are not worth a separate task."""
 MOST_PARTS: Final = 1_000
-"""The greatest number of parts, unless more tasks run at a time; a larger frame has larger parts. Each part costs
+"""The maximum number of parts, unless more tasks run concurrently; a larger frame has larger parts. Each part costs
 sampled pages."""
 PAGES: Final = 64
-"""Pages sampled for each part. With so many, parts are even also where pages are in an order of their own."""
+"""Pages sampled for each part. With this number, parts are even regardless of the order of pages."""
 STRETCH_SAMPLE: Final = 256
 """Pages to sample first in each stretch of a table, if only rows from a key on are read."""
 _ROWS_OF_A_PAGE: Final = 100
@@ -79,7 +79,7 @@ class PostgresSnapshot:
 
 
 class TablePages:
-    """The pages of a table, as a run sees it.
+    """The pages of a table, at the snapshot of a run.
 
     Args:
         connection: A connection at the run's snapshot.
@@ -102,15 +102,16 @@ class TablePages:
 
 
 def bounds(pages: KeyPages, parallelism: int, low: str | None = None) -> list[str]:
-    """Return the keys at which a frame's parts begin, except the first part's, so that parts are of even size.
+    """Return the keys at which a frame's parts begin, except the first part's, so that parts have even sizes.
 
-    Rows of one page have neighbouring keys, so a sample is worth its number of pages: :data:`PAGES` for each part, one
-    of each run of pages, at random. Where rows are in the order of their keys, as they mostly are, fewer would suffice.
+    Rows of one page have neighbouring keys, so the precision of a sample depends on its number of pages: :data:`PAGES`
+    for each part, one of each run of pages, at random. If rows are in the order of their keys, as they usually are,
+    fewer would suffice.
 
     Args:
         pages: The pages of the frame's table.
-        parallelism: The number of tasks that run at a time.
-        low: The least key to read, or None for all. Rows from this key on are mostly at the end of the table: a small
+        parallelism: The number of concurrent tasks.
+        low: The lowest key to read, or None for all. Rows from this key on are mostly at the end of the table: a small
             sample of each stretch shows where to sample more pages. Stretches nearer to the end are shorter.
     """
     if low is None:
@@ -155,12 +156,12 @@ class _Sample:
 
     @property
     def weight(self) -> float:
-        """The pages that each page of the sample stands for."""
+        """The number of pages that each page of the sample represents."""
         return len(self.numbers) / max(1, len(self.sampled))
 
     @property
     def rows(self) -> float:
-        """The rows of the stretch, as estimated."""
+        """The estimated number of rows of the stretch."""
         return len(self.keys) * self.weight
 
 
@@ -184,15 +185,15 @@ def _stretches(count: int) -> list[range]:
 
 
 def _parts(rows: float, parallelism: int) -> int:
-    """Return the number of parts of a frame with so many rows."""
+    """Return the number of parts of a frame with a number of rows."""
     return int(max(1, min(MOST_PARTS, rows / ROWS), min(parallelism, rows / FEWEST_ROWS)))
 
 
 def _one_of_each_run(count: int, runs: int) -> list[int]:
-    """Cut the numbers below ``count`` into so many runs, and return one of each; or all where they are fewer."""
+    """Divide the numbers below ``count`` into runs, and return one of each run; or all numbers if there are fewer."""
     if count <= runs:
         return list(range(count))
-    choose = random.Random(count)  # noqa: S311 - the same for the same table, and of no use to an attacker
+    choose = random.Random(count)  # noqa: S311 - deterministic for a table, and not security-relevant
     return [choose.randrange(count * run // runs, count * (run + 1) // runs) for run in range(runs)]
 
 
@@ -205,8 +206,8 @@ class TrailSource(DataSource):
     - ``bounds`` and ``ranges``, JSON arrays: the keys at which parts begin, and the ranges of keys to read, in order;
     - ``most_parts``: the number of parts into which neighbouring ranges are grouped, or empty.
 
-    Filters are not pushed down. Spark 4.3 keeps the reader that took the filters at the table and not at the scan: in a
-    query that uses one frame twice, with different filters, both scans may get the filters of one.
+    Filters are not pushed down. Spark 4.3 stores the reader with the filters at the table and not at the scan: in a
+    query that uses one frame twice with different filters, both scans may get the same filters.
     """
 
     origin: Origin
@@ -233,7 +234,7 @@ class TrailSource(DataSource):
 @dataclass
 class _TrailPartition(InputPartition):
     keys: list[KeyRange]
-    """Read one after the other, over one connection."""
+    """The ranges of keys, read one after the other over one connection."""
 
 
 class _TrailReader(DataSourceReader):

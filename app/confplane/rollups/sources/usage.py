@@ -1,4 +1,4 @@
-"""The frame ``usage``: measurements out of a CSV or Parquet file, or out of Prometheus."""
+"""The frame ``usage``: measurements from a CSV or Parquet file, or from Prometheus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS: Final = tuple(_FILE_NAMES.get(name, name) for name in USAGE.names)
 
 
 def read_usage(spark: SparkSession, path: str) -> DataFrame:
-    """Return measurements as rows of the schema ``USAGE``.
+    """Return measurements as rows with the schema ``USAGE``.
 
     Args:
         spark: The session.
@@ -30,8 +30,8 @@ def read_usage(spark: SparkSession, path: str) -> DataFrame:
             (:mod:`confplane.rollups.sources.prometheus`), which are sent now.
 
     Raises:
-        ValueError: The file is not of this form, or has no row of a quota; Prometheus refused a query.
-        UnavailableError: Prometheus is away.
+        ValueError: The file does not have this form, or has no row of a quota; or Prometheus refused a query.
+        UnavailableError: Prometheus is unavailable.
     """
     if path.endswith(_QUERIES):
         columns: list[list[object]] = [list(column) for column in zip(*samples(read_range_queries(path)), strict=True)]
@@ -53,7 +53,7 @@ def _raw(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _checked(raw: DataFrame, path: str) -> DataFrame:
-    """Return the rows about quotas, after one pass over them that looks for rows that can't be used."""
+    """Return the rows about quotas, after one pass over them that finds unusable rows."""
     missing = [name for name in _COLUMNS if name not in raw.columns]
     if missing:
         raise ValueError(f"{path} has no column {missing[0]!r}; it needs {', '.join(_COLUMNS)}")

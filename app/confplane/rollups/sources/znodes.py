@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 NAME: Final = "confplane_znodes"
 
 ENTITIES: Final = 20_000
-"""Entities of a part of a large tree, pairs of a user and a client-id not counted: some four seconds of reading."""
+"""Entities of a part of a large tree, without pairs of a user and a client-id: about four seconds of reading."""
 FEWEST_ENTITIES: Final = 1_000
-"""The least number of entities of a part: fewer are not worth a session of their own."""
+"""The minimum number of entities of a part: fewer are not worth a separate session."""
 _BATCH: Final = 10_000
 
 _MICROSECONDS: Final = 1_000
@@ -51,15 +51,14 @@ _UNKNOWN: Final = -1
 class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
-    Its class has ``origin`` (rollups/source_binding.py). Options: ``floor``, a zxid that all servers read from must
-    have reached; ``parallelism``, the number of tasks that run at a time; ``release``, that of the cluster's Kafka,
-    whose catalog says which values are secrets; ``fingerprinted_as``, the name of the cluster whose fingerprints can be
+    Its class has ``origin`` (rollups/source_binding.py). Options: ``floor``, a zxid that each server must have reached
+    before it is read; ``parallelism``, the number of concurrent tasks; ``release``, that of the cluster's Kafka, whose
+    catalog determines which values are secrets; ``fingerprinted_as``, the name of the cluster whose fingerprints can be
     compared with those of the frame.
 
-    A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are distinguished by
-    fingerprints, made where they are read. The files for this, the encoders' secrets and ZooKeeper's credentials, must
-    be on each worker under the path that the settings name; the former only where ``fingerprints`` are among the
-    columns.
+    A task has its own ZooKeeper session, which creates nothing. Values of secrets are distinguished by fingerprints,
+    made where they are read. The files for this, the encoders' secrets and ZooKeeper's credentials, must be on each
+    worker under the path that the settings name; the encoders' secrets only if ``fingerprints`` are among the columns.
     """
 
     origin: Origin
@@ -128,7 +127,7 @@ class _ZnodeReader(DataSourceReader):
 def split_paths(
     names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int
 ) -> list[list[tuple[Tree, list[str]]]]:
-    """Divide the children of several nodes into runs of even size, each given as paths by tree."""
+    """Divide the children of several nodes into runs of even size. Each run has paths by tree."""
     paths = [(tree, f"{kind}/{name}") for (tree, kind), below in names.items() for name in below]
     count = len(paths)
     parts = int(max(1, count / ENTITIES, min(parallelism, count / FEWEST_ENTITIES)))

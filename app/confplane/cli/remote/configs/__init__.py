@@ -2,7 +2,7 @@
 
 A command line is read in three steps: ``options`` splits words into options, ``arguments`` checks their combination,
 ``pairs`` reads keys and values; ``changes`` sorts those of clients. ``describe`` and ``alter`` send the requests,
-``lines`` has what is printed.
+``lines`` formats the output.
 
 Source: core/src/main/scala/kafka/admin/ConfigCommand.scala of Kafka 3.9, KIP-21, KIP-649.
 """

@@ -1,4 +1,4 @@
-"""Changes of ``confplane configs``: those of a command line are one request with one Idempotency-Key."""
+"""Changes of ``confplane configs``: all changes of a command line are one request with one Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any, int]]:
-    """Return what makes a change, prints the line of its success, and returns the exit code.
+    """Return a function that makes a change, prints its success message, and returns the exit code.
 
     Raises:
-        InvalidRequestError: A key is none of the entity's, or a value is not a number. What is returned raises it where
-            a key to delete is not set.
+        InvalidRequestError: A key is not valid for the entity, or a value is not a number. The returned function raises
+        it if a key to delete is not set.
     """
     change = EntityUpdate.of(command.entity, {**command.added, **dict.fromkeys(command.deleted)})
 
@@ -39,7 +39,7 @@ def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any,
 
 
 async def _alter_clients(client: AsyncConfplane, command: Command, change: EntityUpdate) -> dict[str, Any]:
-    """Make the change, and return its result; an empty one where nothing but registrations is altered."""
+    """Make the change, and return its result, which is empty if only registrations are altered."""
     removes = {
         FacetName.CLIENT_QUOTAS: None in change.quotas.values(),
         FacetName.CLIENT_CONFIGS: None in change.configs.values(),
@@ -56,8 +56,8 @@ async def _alter_clients(client: AsyncConfplane, command: Command, change: Entit
     altered = change.quotas or change.configs
     result = await change.send(client, ChangeOptions(wait_applied_ms=command.wait_applied_ms)) if altered else {}
     if registrations:
-        # Registrations are no configs, and in another store. Their endpoint takes no Idempotency-Key: to clear them
-        # twice is to clear them once.
+        # Registrations are not configs, and are in another store. Their endpoint accepts no Idempotency-Key, because
+        # clearing is idempotent.
         await client.registrations.clear(command.entity)
     return result
 

@@ -1,6 +1,7 @@
 """Commands of ``confplane configs``: the checks of options against each other, in the terms of Kafka's tool.
 
-Types are plurals as in ``/config``; ``broker-loggers`` and SCRAM credentials are refused with the tool that has them.
+Types are plurals as in ``/config``; ``broker-loggers`` and SCRAM credentials are refused with the name of the tool that
+supports them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SINGULARS: Final = {kind.value: kind.plural for kind in EntityType} | {"client"
 _WITH_DEFAULT: Final = ("users", "clients", "brokers", "ips")
 _PAIR: Final = {"users", "clients"}
 _LONGEST_WAIT_MS: Final = 60_000
-"""As the service takes it."""
+"""Maximum that the service accepts."""
 _QUOTAS: Final = {"users", "clients", "ips"}
 
 _NAMED: Final = {
@@ -41,7 +42,7 @@ _NAMED: Final = {
     "client-metrics": "client-metrics",
     "group": "groups",
 }
-"""Options that give a type and a name, in the order in which Kafka's tool lists what they give."""
+"""Options that give a type and a name, in the order of the output of Kafka's tool."""
 _DEFAULTS: Final = {
     "client-defaults": "clients",
     "user-defaults": "users",
@@ -52,7 +53,7 @@ _DEFAULTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line that is sound in itself."""
+    """A valid command line."""
 
     alter: bool
     types: tuple[str, ...]
@@ -65,7 +66,7 @@ class Command:
     profile: str | None
     cluster: str | None
     wait_applied_ms: int | None = None
-    """The longest wait for a Kafka 4 cluster to take an alter; None: no wait."""
+    """Maximum wait until an alter is applied to a Kafka 4 cluster; None for no wait."""
 
     @property
     def quotas(self) -> bool:
@@ -79,7 +80,7 @@ class Command:
 
     @property
     def entity(self) -> Entity:
-        """The one entity of an alter."""
+        """The only entity of an alter."""
         return Entity.from_components(self.components)
 
 

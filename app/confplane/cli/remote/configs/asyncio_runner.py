@@ -19,7 +19,7 @@ if sys.version_info >= (3, 11):
 else:
 
     class AsyncioRunner:
-        """One event loop for several coroutines, one after the other."""
+        """One event loop for several coroutines, run one after the other."""
 
         def __enter__(self) -> Self:
             self._loop = asyncio.new_event_loop()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command line on a connection of its own, and return the exit code."""
+    """Run a command line on its own connection, and return the exit code."""
     return code_of(words, lambda command: session.run_with_client(command.profile, command.cluster, work_of(command)))
 
 
 def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:
-    """Read a command line, have it carried out, and return the exit code: that of Kafka's tool, 0 or 1, or 3.
+    """Read and execute a command line, and return the exit code: that of Kafka's tool, 0 or 1, or 3.
 
     Help and version are printed here. Errors are printed on standard error.
     """
@@ -49,7 +49,7 @@ def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:
 
 
 def work_of(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any, int]]:
-    """Return what a command does with a client.
+    """Return the function that executes a command with a client.
 
     Raises:
         InvalidRequestError: The keys or values of a change are not valid.

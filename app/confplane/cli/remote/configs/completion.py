@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DELIMITERS: Final = " ,="
-"""Characters between the words that are completed: a key stands behind a blank or a comma."""
+"""Characters between the words that are completed: a key follows a blank or a comma."""
 _KEY_OPTIONS: Final = {f"--{name}" for name in ("add-config", "added-config", "delete-config", "deleted-config")}
 _TYPE: Final = "--entity-type"
 
 
 class Completion:
-    """Completions of one shell; each kind of keys is asked for once.
+    """Completions of one shell; each kind of keys is requested once.
 
     Args:
-        keys: Returns the keys that entities of a type can have, by its name in the API; none where they are not known.
-        commands: Words that stand alone on a line.
+        keys: Returns the valid keys of an entity type, given by its name in the API. Empty if they are not known.
+        commands: Words that are complete lines.
     """
 
     def __init__(self, keys: Callable[[str], list[str]], commands: tuple[str, ...]) -> None:
@@ -48,6 +48,6 @@ class Completion:
 
 
 def _kind(words: list[str]) -> str:
-    """Return the type of a line's entity; with a user there are the keys of client configs besides quotas."""
+    """Return the type of a line's entity; a user has keys of client configs in addition to quotas."""
     kinds = arguments.types_of(words)
     return "user" if "user" in kinds else next(iter(kinds), "topic")

@@ -1,4 +1,4 @@
-"""Describes of ``confplane configs``: their requests, and what is printed of the answers."""
+"""Describes of ``confplane configs``: their requests and their output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Type = Literal["TOPIC", "BROKER", "GROUP", "CLIENT_METRICS"]
 _RESOURCES: Final = 100
-"""Resources of one request: their answer has all configs of each."""
+"""Resources of one request, because the response has all configs of each."""
 _PAGE: Final = 1000
 RESOURCE_TYPES: Final[dict[str, _Type]] = {
     "topics": "TOPIC",
@@ -41,7 +41,7 @@ _DEFAULT_SOURCE: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
 async def describe(client: AsyncConfplane, command: Command) -> int:
-    """Print what a command asks for, and return the exit code: 1 where a part can't be read."""
+    """Print the result of a describe, and return the exit code: 1 if a part can't be read."""
     if command.quotas:
         return await _describe_clients(client, command)
     return await _describe_resources(client, command)

@@ -1,4 +1,4 @@
-"""Lines that ``confplane configs`` prints on standard output: to the letter those of Kafka's tool, and KIP-649's."""
+"""Lines that ``confplane configs`` prints on standard output: exactly those of Kafka's tool and of KIP-649."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALL: Final = ("producer_byte_rate", "consumer_byte_rate", "controller_mutation_
 
 
 def altered(command: Command) -> str:
-    """Return the line of a change; of a user and a client-id it names the one that comes first."""
+    """Return the line of a change; of a user and a client-id, it names the first."""
     kind, name = command.types[0], command.names[0]
     if name:
         return f"Completed updating config for {kind[:-1]} {name}."
@@ -27,7 +27,7 @@ def altered(command: Command) -> str:
 
 
 def quotas(entry: Mapping[str, Any]) -> str:
-    """Return the line of an entity's quotas; ``entry`` is of the answer to a describe, as in the next two functions."""
+    """Return the line of an entity's quotas; ``entry`` is from a describe's response, as in the next two functions."""
     values = {each["key"]: java_double(float(each["value"])) for each in entry["values"]}
     ordered = {key: values[key] for key in (*(_ALL if len(values) == len(_ALL) else _FEW), *values) if key in values}
     return f"Quota configs for {_entity(entry)} are {_joined(ordered)}"

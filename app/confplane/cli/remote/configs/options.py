@@ -1,8 +1,8 @@
-"""Options of ``kafka-configs.sh``, read as its parser (joptsimple) reads them.
+"""Options of ``kafka-configs.sh``, parsed like its parser (joptsimple) does.
 
-The words are read here and not by typer or argparse, because scripts depend on rules that neither has: an option takes
-the next word whatever that begins with, one hyphen serves as well as two, names are never abbreviated, and the order
-of ``--entity-name`` and ``--entity-default`` among each other counts.
+The words are read here and not by typer or argparse, because scripts depend on rules that neither supports: an option
+takes the next word regardless of its first character, one hyphen is the same as two, names are never abbreviated, and
+the relative order of ``--entity-name`` and ``--entity-default`` is significant.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ GROUPS: Final = (
     ),
 )
 REPLACED: Final = ("bootstrap-server", "bootstrap-controller", "broker-list", "zookeeper", "zk-tls-config-file")
-"""Options with a value that name servers, whose place the profile takes."""
+"""Options that name servers; the profile replaces them."""
 
 _SPELLINGS: Final = {
     "alter-config": "alter",
@@ -108,7 +108,7 @@ class ParsedOptions:
         """Names, and values or ''."""
 
     def has(self, *names: str) -> bool:
-        """Say whether any of these options is given."""
+        """Return True if any of these options is given."""
         return any(name in names for name, _ in self.options)
 
     def values(self, name: str) -> list[str]:
@@ -137,7 +137,7 @@ def split(words: Sequence[str]) -> ParsedOptions:
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
-            # Kafka's tool ignores such words, and so a config behind a blank: `--add-config a=1, b=2`. The word itself
+            # Kafka's tool ignores such words, and so a config after a blank: `--add-config a=1, b=2`. The word itself
             # may be a secret.
             place = f" behind --{found[-1][0]}" if found else ""
             raise InvalidRequestError(f"A word{place} belongs to no option; a value with blanks needs quotes")

@@ -1,4 +1,4 @@
-"""Keys and values of ``--add-config``, ``--add-config-file``, ``--delete-config``, as Kafka's tool reads them."""
+"""Keys and values of ``--add-config``, ``--add-config-file``, ``--delete-config``, parsed like Kafka's tool does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _OUTSIDE: Final = r"(?=[^\]]*(?:\[|$))"
-"""Followed by an opening bracket or by no closing one: Kafka's test for a place that no brackets enclose."""
+"""Followed by an opening bracket or by no closing one: Kafka's test for a place outside brackets."""
 _COMMA: Final = re.compile(f",{_OUTSIDE}")
 _EQUALS: Final = re.compile(rf"\s*=\s*{_OUTSIDE}", re.ASCII)
 _NO_KEY: Final = re.compile(r"[^a-zA-Z0-9._-]")
@@ -23,11 +23,11 @@ _BRACKETS: Final = str.maketrans("", "", "[]")
 
 
 def of_text(text: str) -> dict[str, str]:
-    """Read ``k1=v1,k2=[v2,v3]``; of a key given twice the last value counts.
+    """Read ``k1=v1,k2=[v2,v3]``; if a key is given twice, the last value counts.
 
     Raises:
-        InvalidRequestError: A part is no key and value, or a key has a character that no key has. The text shows
-            nothing of either: a comma in a password without brackets makes a key of the password's rest.
+        InvalidRequestError: A part is not a key and a value, or a key has an invalid character. The text shows neither:
+        after a comma in a password without brackets, the rest of the password looks like a key.
     """
     parts = _COMMA.split(text)
     while text and parts and not parts[-1]:  # commas at the end separate nothing
@@ -48,7 +48,7 @@ def of_file(path: str) -> dict[str, str]:
     """Read a properties file, in which brackets have no meaning.
 
     Raises:
-        InvalidRequestError: The file can't be read, or a key has a character that no key has.
+        InvalidRequestError: The file can't be read, or a key has an invalid character.
     """
     try:
         found = javaproperties.loads(Path(path).read_bytes())

@@ -1,7 +1,7 @@
 """``confplane shell``: KIP-21's interactive shell for command lines of ``confplane configs``, on one connection.
 
-The standard library's ``readline`` edits, recalls and completes lines on a terminal; Python without it (on Windows)
-runs the shell with plain input. The history ends with the shell: a file of it would keep passwords that were set.
+On a terminal, the standard library's ``readline`` edits, recalls and completes lines. Python without it (on Windows)
+runs the shell with plain input. The history is not stored in a file, because it may have passwords that were set.
 """
 
 from __future__ import annotations

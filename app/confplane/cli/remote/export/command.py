@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def form_of(name: str, command: str | None) -> Form:
-    """Return a form by its name; ``command`` has other words for those of Kafka's tool."""
+    """Return a form by its name; ``command`` replaces the words of Kafka's tool."""
     forms: dict[str, Form] = {
         "yaml": yaml_form.render,
         "kafka-configs": partial(kafka_configs.render, command=command or kafka_configs.COMMAND),
@@ -39,7 +39,7 @@ async def export(client: AsyncConfplane, form: Form, selection: EntitySelection,
 
     Raises:
         InvalidRequestError: No entity can be of the selected types.
-        ClientError: The service refused, or did not answer.
+        ClientError: The service refused the request, or did not answer.
     """
     reader = EntityReader(client, selection)
     try:
@@ -49,7 +49,7 @@ async def export(client: AsyncConfplane, form: Form, selection: EntitySelection,
             for path in reader.unreadable:
                 stream.write(reader.leave_out(f"the znode {json.dumps(path)}: the service can't read it"))
     except BrokenPipeError:
-        raise  # the reader has seen enough
+        raise  # the reader has closed the pipe
     except OSError as error:
         typer.echo(f"Not exported: {output or 'standard output'} can't be written: {error.strerror}", err=True)
         return FAILED

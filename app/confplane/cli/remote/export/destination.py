@@ -1,4 +1,4 @@
-"""The destination of an export: standard output, or a file that is under its name once it is complete."""
+"""The destination of an export: standard output, or a file that gets its name once it is complete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_destination(path: Path | None) -> Iterator[TextIO]:
-    """Open a file, or standard output for None; after a failure an existing file is as it was.
+    """Open a file, or standard output for None; after a failure, an existing file is unchanged.
 
     Raises:
         OSError: The file can't be written.
     """
     if path is None:
         yield sys.stdout
-        sys.stdout.flush()  # a reader that has gone is noticed here at the latest
+        sys.stdout.flush()  # a closed pipe is noticed here at the latest
         return
     if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
         with path.open("w", encoding="utf-8", newline="\n") as stream:

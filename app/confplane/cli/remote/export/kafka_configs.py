@@ -1,8 +1,8 @@
 r"""The form ``kafka-configs``: a shell script with a command of Kafka's ``kafka-configs.sh`` for each entity.
 
-Values of letters, digits and a few marks stand in ``--add-config``. For other values the tool has no quoting: it splits
-at commas, and drops brackets and outer blanks. An entity with such a value has a here-document, for the option
-``--add-config-file``, in Java's ``.properties`` format: ASCII lines, in which a line break is ``\n``.
+Values of letters, digits and a few marks are passed in ``--add-config``. For other values the tool has no quoting: it
+splits at commas, and drops brackets and outer blanks. An entity with such a value gets a here-document for the option
+``--add-config-file``, in Java's ``.properties`` format: ASCII lines in which a line break is ``\n``.
 
 Source: core/src/main/scala/kafka/admin/ConfigCommand.scala (``parseConfigsToBeAdded``), as of Kafka 3.9.
 """
@@ -36,9 +36,9 @@ export LC_ALL
 """
 _PLAIN_VALUE: Final = re.compile(r"[A-Za-z0-9._:/*+-]+")
 _KEY: Final = re.compile(r"[A-Za-z0-9._-]+")
-"""The keys that the tool takes."""
+"""The keys that the tool accepts."""
 _END: Final = "END"
-"""The end of a here-document, whose lines all have an equals sign."""
+"""The end of a here-document. All of its other lines have an equals sign."""
 
 
 async def render(reader: EntityReader, command: str) -> AsyncIterator[str]:
@@ -69,7 +69,7 @@ def _lines(reader: EntityReader, each: ListedEntity, command: str) -> Iterator[s
 
 
 def _reason(facet: FacetName, key: str, value: Value) -> str | None:
-    """Return the reason for which Kafka's tool can't set a value; None if it can."""
+    """Return the reason why Kafka's tool can't set a value, or None if it can."""
     if facet is FacetName.CLIENT_CONFIGS:
         return "Kafka's tool has no client configs"
     if not _KEY.fullmatch(key):

@@ -1,4 +1,4 @@
-"""The form ``terraform``: a configuration for the module of ``deploy/terraform`` that imports what it has.
+"""The form ``terraform``: a configuration for the module of ``deploy/terraform`` that imports its resources.
 
 Source: https://github.com/hashicorp/hcl/blob/main/hclsyntax/spec.md (templates, quoted strings).
 """
@@ -59,7 +59,7 @@ locals {{
   {name} = {{
 """
 _MANAGED: Final = frozenset(set(EntityType) - {EntityType.GROUP, EntityType.CLIENT_METRICS})
-"""The types that the module takes: the others are of clusters that Confplane only observes."""
+"""The types that the module supports. The other types belong to clusters that Confplane only observes."""
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ONE_UNIT: Final = 0xFFFF
 """The greatest code point that four digits can name."""
@@ -81,7 +81,7 @@ def _lines(reader: EntityReader, each: ListedEntity, values: dict[str, Value]) -
     if not _MANAGED.issuperset(each.entity.types):
         yield reader.leave_out(f"{each.id}: the module has no such entities")
     elif not unicodedata.is_normalized("NFC", json.dumps(values, ensure_ascii=False)):
-        # A part of an entity would be a plan to remove the rest.
+        # With only a part of an entity, the plan would remove the rest.
         yield reader.leave_out(f"{each.id}: Terraform would change a text that is not in Unicode's form NFC")
     else:
         pairs = ", ".join(f"{quoted(key)} = {_literal(value)}" for key, value in values.items())
@@ -89,7 +89,7 @@ def _lines(reader: EntityReader, each: ListedEntity, values: dict[str, Value]) -
 
 
 def quoted(text: str) -> str:
-    """Return a quoted string of HCL, in which no template begins."""
+    """Return a quoted string of HCL without templates."""
     escaped = "".join(_ESCAPES.get(each) or (each if each.isprintable() else _numbered(ord(each))) for each in text)
     return f'"{escaped.replace("${", "$${").replace("%{", "%%{")}"'
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from confplane.cli.remote.selection import EntityReader
 
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The one in C, many times as fast, where PyYAML is built with it."""
+"""The dumper in C, which is many times as fast, if PyYAML is built with it."""
 _UNFOLDED: Final = 2**31 - 1
-"""Characters of the longest line: a folded value is hard to search for."""
+"""Maximum line length, large enough to avoid folding: a folded value is hard to search for."""
 
 
 async def render(reader: EntityReader) -> AsyncIterator[str]:

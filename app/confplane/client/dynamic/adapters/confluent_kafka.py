@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def swapped_producer(dynamic: DynamicProducerConfig) -> SwappedProducer[Producer]:
     """Return a producer that follows its dynamic configs."""
-    # Earlier versions have no close: a producer ends once nobody refers to it.
+    # Earlier versions have no close: a producer ends once it is no longer referenced.
     return SwappedProducer(dynamic, build=Producer, flush=_flush, close=getattr(Producer, "close", lambda _: None))
 
 
@@ -34,7 +34,7 @@ def swapped_consumer(
 
 
 def _commit(consumer: Consumer, commit: Callable[[Consumer], object]) -> None:
-    """Commit; librdkafka reports an error where nothing was read since the last commit."""
+    """Commit. librdkafka reports an error if nothing was read since the last commit."""
     try:
         commit(consumer)
     except KafkaException as error:
@@ -43,6 +43,6 @@ def _commit(consumer: Consumer, commit: Callable[[Consumer], object]) -> None:
 
 
 def _flush(producer: Producer) -> None:
-    """Wait for each record; one that can't be delivered ends after ``message.timeout.ms``."""
+    """Wait for each record. A record that can't be delivered fails after ``message.timeout.ms``."""
     while producer.flush(1.0):
         pass

@@ -70,6 +70,8 @@ async def test_nothing_commits_under_another_layout_than_was_read(open_store: Op
 async def test_the_old_tree_is_watched_until_a_move_is_complete(open_store: Opener) -> None:
     one, two = await open_store(facets=BOTH), await open_store(facets=BOTH)
     await set_layout(one, Layout(Tree.CONFIG, APART))
+    for store in (one, two):  # a store that reads the node only after the move sees no move
+        await until(lambda: store.place().moving)  # noqa: B023 - in this round
     ended = await set_layout(one, Layout(Tree.CONFIG))
     for store in (one, two):
         await until(lambda: store.place() == Place(Tree.CONFIG, settled=True, version=2))  # noqa: B023 - in this round

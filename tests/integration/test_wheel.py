@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import confplane
-from tests.support.service import ROOT, Service
+from tests.support.processes import build_wheel
+from tests.support.service import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.support.servers import Database
 
 _PROGRAM: Final = """\
@@ -37,8 +40,7 @@ class Installed:
     """An environment with the wheel, and a project beside it whose directory every program is started in."""
 
     def __init__(self, directory: Path) -> None:
-        _check(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory), cwd=ROOT)
-        [wheel] = directory.glob("*.whl")
+        wheel = build_wheel(directory)
         self.project = directory / "project"
         package = self.project / "app"
         package.mkdir(parents=True)
@@ -68,7 +70,7 @@ class InstalledService(Service):
     def __init__(self, installed: Installed, directory: Path, **settings: Any) -> None:
         super().__init__(directory, **settings)
         self._installed = installed
-        self.environment = _without_paths(self._environment)
+        self.environment = _without_path(self._environment)
 
     def start(self, *, wait_ready: bool = True) -> None:
         """Start ``confplane serve`` in the project's directory."""
@@ -115,8 +117,8 @@ def test_command_line_client_and_service_run_beside_a_package_named_app(
         service.stop()
 
 
-def _without_paths(environment: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name not in {"PYTHONPATH", "MYPYPATH"}}
+def _without_path(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name != "PYTHONPATH"}
 
 
 def _check(*command: str, cwd: Path, environment: dict[str, str] | None = None) -> str:
@@ -124,7 +126,7 @@ def _check(*command: str, cwd: Path, environment: dict[str, str] | None = None) 
     done = subprocess.run(
         command,
         cwd=cwd,
-        env=_without_paths(dict(os.environ)) if environment is None else environment,
+        env=_without_path(os.environ) if environment is None else environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

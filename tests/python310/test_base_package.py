@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.support import tools
+from tests.support.processes import build_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +39,7 @@ def python() -> str:
 @pytest.fixture(scope="module")
 def installed(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder into which the wheel was installed, by the pip of Python 3.10."""
-    built, folder = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("installed")
-    _run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(built), cwd=tools.ROOT)
-    [wheel] = built.glob("*.whl")
+    wheel, folder = build_wheel(tmp_path_factory.mktemp("wheel")), tmp_path_factory.mktemp("installed")
     options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--target", str(folder))
     _run(python, "-m", "pip", "install", *options, str(wheel), cwd=folder)
     return folder

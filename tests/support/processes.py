@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+def build_wheel(directory: Path) -> Path:
+    """Build the project's wheel in a directory without other wheels; return its path."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [wheel] = directory.glob("*.whl")
+    return wheel
+
+
 class Program:
     """A started program whose output is read as it arrives."""
 

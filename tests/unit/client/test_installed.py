@@ -9,7 +9,7 @@ import venv
 import zipfile
 from typing import TYPE_CHECKING, Final
 
-from tests.support.processes import ROOT
+from tests.support.processes import build_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +24,9 @@ with Confplane("http://confplane.test", token=None) as client:
 
 
 def test_a_type_checker_sees_the_types_of_the_installed_library(tmp_path: Path) -> None:
-    _run("hatchling", "build", "--target", "wheel", "--directory", str(tmp_path), cwd=ROOT)
+    wheel = build_wheel(tmp_path)
     venv.create(tmp_path / "venv", symlinks=True)
-    [wheel], [packages] = tmp_path.glob("*.whl"), (tmp_path / "venv").glob("lib/python*/site-packages")
+    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
     zipfile.ZipFile(wheel).extractall(packages)
     (tmp_path / "program.py").write_text(_PROGRAM)
     python = str(tmp_path / "venv" / "bin" / "python")

@@ -392,7 +392,7 @@ public final class DynamicConfigs implements AutoCloseable {
         return made;
     }
 
-    /** Has Ctrl-C and SIGTERM, which containers get, end the loop of the main thread, and waits for its end. */
+    /** On Ctrl-C and SIGTERM (from container runtimes), ends the loop of the main thread and waits for that thread. */
     private static final class Stop {
         volatile boolean requested;
 

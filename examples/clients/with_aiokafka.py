@@ -22,7 +22,7 @@ from confplane.client.dynamic.adapters.aiokafka import swapped_consumer, swapped
 
 async def main(user: str, topic: str) -> None:
     """Send and read."""
-    # SIGTERM, which containers get, cancels the task as Ctrl-C does, also if the process ignores SIGINT.
+    # SIGTERM, which container runtimes send, cancels the task as Ctrl-C does, also if the process ignores SIGINT.
     if (task := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])

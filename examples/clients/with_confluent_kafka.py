@@ -20,7 +20,7 @@ from confplane.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, Dyn
 from confplane.client.dynamic.adapters.confluent_kafka import swapped_consumer, swapped_producer
 
 logging.basicConfig(level=logging.INFO)
-# SIGTERM, which containers get, raises KeyboardInterrupt as Ctrl-C does, also if the process ignores SIGINT.
+# SIGTERM, which container runtimes send, raises KeyboardInterrupt as Ctrl-C does, also if the process ignores SIGINT.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 user, topic = sys.argv[1:]
 service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])

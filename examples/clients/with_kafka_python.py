@@ -21,7 +21,7 @@ from confplane.client.dynamic.adapters.kafka_python import swapped_consumer, swa
 
 logging.basicConfig(level=logging.WARNING)
 logging.getLogger("confplane.client.dynamic").setLevel(logging.INFO)
-# SIGTERM, which containers get, raises KeyboardInterrupt as Ctrl-C does, also if the process ignores SIGINT.
+# SIGTERM, which container runtimes send, raises KeyboardInterrupt as Ctrl-C does, also if the process ignores SIGINT.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 user, topic = sys.argv[1:]
 service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])

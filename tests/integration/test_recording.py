@@ -545,7 +545,7 @@ class Ailing:
 
 
 @pytest.mark.parametrize("last", ["we write it", "others write it", "others delete it", "others make it anew"])
-async def test_a_sight_that_waits_through_a_load_gives_way_to_what_was_loaded(world: World, last: str) -> None:
+async def test_a_node_that_waits_through_a_load_gives_way_to_what_was_loaded(world: World, last: str) -> None:
     one = await world.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()

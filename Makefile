@@ -4,6 +4,8 @@ PORT ?= 8080
 KRAFT ?=
 DATA_DIR ?= $(if $(KRAFT),.confplane-kraft,.confplane)
 PYTEST_ARGS ?=
+T ?=
+N ?= 30
 BENCH_ARGS ?=
 FAULTS_ARGS ?=
 
@@ -12,8 +14,8 @@ PYTEST := $(PYTHON) -m pytest
 # Each process has its own servers; much of a test is waiting for these, so "auto" is more than the processors.
 # tests/conftest.py says how many, and hands out the files.
 PARALLEL := --numprocesses auto --maxprocesses 4
-# For the inner loop: neither services that are killed nor Spark, Kafka, Helm, or made-up requests.
-CHECKED := tests/unit tests/store tests/audit tests/contract --ignore tests/contract/test_fuzzing.py
+# The folders of the gate; tests/suites.py has them as well.
+GATE := tests/unit tests/store tests/audit tests/contract tests/integration
 
 # Files that one process has compiled need not be compiled again by the many others of a run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,14 +25,16 @@ STYLE := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && \
 TYPES := $(PYTHON) -m mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-long bench faults lint format lock audit openapi clean
+.PHONY: help install run test suites test-all test-long stress bench faults lint format lock audit openapi clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  make run PORT=8081 DATA_DIR=/tmp/other     another port, another directory for the data"
 	@echo "  make run KRAFT=localhost:9092              see a Kafka 4 cluster of your own; nothing is written to it"
-	@echo "  make test PYTEST_ARGS='-k quotas -x'       some of the tests"
+	@echo "  make test PYTEST_ARGS='-k quotas -x'       some of the tests of the gate"
+	@echo "  make suites PYTEST_ARGS=tests/kraft        one of the other suites"
+	@echo "  make stress T=tests/unit/test_ci.py N=30   is a test stable?"
 	@echo "  make bench BENCH_ARGS='reads --rounds 9'   some of the figures"
 	@echo "  make faults FAULTS_ARGS='--seed 7 --rounds 50'   which faults, and how many; --help tells more"
 
@@ -41,21 +45,28 @@ run: ## Start everything on this machine and serve on http://127.0.0.1:8080
 	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m confplane dev --port '$(PORT)' --data-dir '$(DATA_DIR)' \
 		$(if $(KRAFT),--kraft '$(KRAFT)')
 
-check: lint ## Run the linters, the type checker and the tests of one part each: for the inner loop
-	@$(PYTEST) -m "not long" $(PARALLEL) $(CHECKED) $(PYTEST_ARGS)
-
-test: install ## Run the linters, the type checker and all tests but the long ones
-	@mkdir -p .tools; $(PYTHON) -m tests.support.tools >.tools/fetch.log 2>&1 & \
+test: install ## Run the gate: the linters, the type checker, and the tests that every change must pass
+	@mkdir -p .tools; $(PYTHON) -m tests.support.tools kafka >.tools/fetch.log 2>&1 & \
 	fetching=$$!; \
 	$(TYPES) >.tools/types.log 2>&1 & \
 	checking=$$!; \
 	trap 'kill "$$fetching" "$$checking" 2>/dev/null; wait' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	tested=1; \
-	{ $(STYLE); } && { $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS); tested=$$?; echo "$$tested" >.tools/pytest.status; }; \
-	wait "$$checking"; checked=$$?; echo "$$checked" >.tools/types.status; cat .tools/types.log; exit "$$((tested ? tested : checked))"
+	tested=1; { $(STYLE); } && { $(PYTEST) -m "not long" $(PARALLEL) $(GATE) $(PYTEST_ARGS); tested=$$?; }; \
+	wait "$$checking"; checked=$$?; cat .tools/types.log; exit "$$((tested ? tested : checked))"
+
+suites: install ## Run all other tests except for the long ones: Kafka, Spark, faults, browsers, whole processes
+	@$(PYTHON) -m tests.support.tools >.tools/fetch.log 2>&1 & \
+	fetching=$$!; \
+	trap 'kill "$$fetching" 2>/dev/null; wait' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	$(PYTHON) -m tests.suites $(PARALLEL) $(PYTEST_ARGS)
+
+test-all: test suites ## Run the gate, and then the other suites
 
 test-long: install ## Run the tests of full size, minutes each
 	@$(PYTEST) -m long $(PYTEST_ARGS)
+
+stress: install ## Run one test, T, N times beside busy processes
+	@$(PYTHON) -m tests.stress '$(T)' '$(N)'
 
 bench: install ## Print the figures of performance, each beside its reference
 	@$(PYTHON) -m tests.bench $(BENCH_ARGS)

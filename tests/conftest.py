@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
+import pytest_asyncio
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+from confplane.audit.migrate import upgrade
+from confplane.devstack.postgres import OWNER, SERVICE
 from tests.support import fork_server, servers, spark_classes, tools
+from tests.support.forgetful import Forgetful
 from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
 from tests.support.sampling import FULL_SIZE
+from tests.support.service import Service
 from tests.support.signals import start_children_with_defaults
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -33,11 +39,14 @@ if TYPE_CHECKING:
 
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
-# How long an example takes says something of the machine, and nothing of what is tested.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
+# How long an example takes says something of the machine, and nothing of what is tested. The gate's examples are always
+# the same; tests/suites.py repeats its property tests with new ones.
+settings.register_profile("new-seeds", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("gate", settings.get_profile("new-seeds"), derandomize=True)
+settings.load_profile("gate")
 
 SPARK_OPTIONS: Final = os.environ.get("SPARK_SUBMIT_OPTS")
 """The caller's own options of Spark's drivers, which stay."""
@@ -52,18 +61,20 @@ ONE_PROCESS: Final = ("tests/rollups/test_parts.py", "tests/rollups/", "tests/in
 # What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
 # fetches what interop needs while the linters run, and the rest during the first tests.
 FIRST: Final = (
+    "tests/integration/test_scenarios.py",
     "tests/rollups/",
     "tests/interop/",
     "tests/kraft/",
     "tests/faults/test_faults.py",
-    "tests/contract/test_fuzzing.py",
-    "tests/integration/test_settling.py",
-    "tests/integration/test_rotate.py",
-    "tests/integration/test_idempotency_faults.py",
-    "tests/integration/test_leaks.py",
-    "tests/integration/test_session_states.py",
+    "tests/system/test_fuzzing.py",
+    "tests/system/test_settling.py",
+    "tests/system/test_rotate.py",
+    "tests/system/test_idempotency_faults.py",
+    "tests/system/test_leaks.py",
+    "tests/system/test_session_states.py",
     "tests/faults/",
     "tests/devstack/",
+    "tests/system/",
     "tests/integration/",
 )
 
@@ -305,3 +316,77 @@ def migrated(postgres: Postgres) -> Iterator[servers.Database]:
 def database(postgres: Postgres) -> Iterator[servers.Database]:
     """A fresh, empty database with ``owner_dsn`` and ``service_dsn``."""
     yield from servers.lent(postgres, servers.make_database(postgres))
+
+
+@pytest.fixture(scope="session")
+def migrated_server(tmp_path_factory: pytest.TempPathFactory) -> Forgetful:
+    """A server with a migrated database ``trail``, stopped, to be copied."""
+    with Forgetful(tmp_path_factory.mktemp("migrated")) as server:
+        server.create_database("trail")
+        upgrade(server.dsn(OWNER, "trail"), SERVICE)
+    return server
+
+
+@pytest.fixture
+def own_postgres(migrated_server: Forgetful, tmp_path: Path) -> Iterator[Postgres]:
+    """A server of the test's own, to be stopped and started, with a migrated database ``trail``."""
+    with migrated_server.copy(tmp_path / "postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def module_chroot(zookeeper: ZooKeeper) -> str:
+    """One chroot for the tests of a module, which keep apart by their entities' names."""
+    return servers.make_chroot(zookeeper.hosts)
+
+
+@pytest.fixture(scope="module")
+def module_database(postgres: Postgres) -> Iterator[servers.Database]:
+    """One migrated database for the tests of a module."""
+    yield from servers.lent(postgres, servers.make_migrated(postgres))
+
+
+@pytest.fixture(scope="module")
+def service(
+    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """One service for the tests of a module."""
+    with Service(tmp_path_factory.mktemp("service"), connect=module_chroot, dsn=module_database.service_dsn) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(service: Service) -> AsyncIterator[ConfplaneClient]:
+    """A client of that service."""
+    async with service.client() as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def zk(module_chroot: str) -> Iterator[KazooClient]:
+    """A plain kazoo client on the service's chroot: what a broker sees."""
+    yield from servers.raw_client(module_chroot)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    """The directory for the files of a test's own processes."""
+    return tmp_path
+
+
+@pytest.fixture
+async def world(tmp_path: Path, chroot: str, migrated: servers.Database, raw_zk: KazooClient) -> AsyncIterator[World]:
+    """Services and replicas on stores of the test's own."""
+    async with World(tmp_path, chroot, migrated, raw_zk) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def pair(
+    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Service, Service]]:
+    """Two services for the tests of a module."""
+    directory = tmp_path_factory.mktemp("pair")
+    options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
+    with Service(directory, **options) as one, Service(directory, **options) as two:
+        yield one, two

@@ -12,7 +12,7 @@ import psutil
 from kazoo.client import KazooClient
 
 from tests.interop.admin import JavaCalls
-from tests.interop.broker import Broker
+from tests.support.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,14 +26,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from confplane.api import patterns
+from tests.support import servers
+from tests.support.published import publish_all
+from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import requests
     from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-    from tests.support.service import Service
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
 
     Case = schemathesis.Case[Any]
 
@@ -347,3 +351,16 @@ def _excluded(operation_id: str, status: int, target: str) -> list[Any]:
         # Its page has a form, and a browser sends the fields of a form with nothing in them: as if they were not there.
         excluded.append(negative_data_rejection)
     return excluded
+
+
+def run_service(zookeeper: ZooKeeper, postgres: Postgres, directory: Path) -> Iterator[Service]:
+    """Yield a running service that has a result of each rollup."""
+    database = servers.make_migrated(postgres)
+    publish_all(database.service_dsn)
+    settings = {
+        "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "3000",
+        "CONFPLANE_HTTP__PUBLIC_URL": "https://confplane.example.com",
+    }
+    connect = servers.make_chroot(zookeeper.hosts)
+    with Service(directory, connect=connect, dsn=database.service_dsn, settings=settings) as running:
+        yield running

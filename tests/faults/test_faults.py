@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tests.faults.history import NodeEvent
 
+pytestmark = pytest.mark.proof
 SEED = 20
 ROUNDS = 20
 CLIENTS = 16

@@ -12,10 +12,10 @@ import pytest_asyncio
 from confplane.devstack.java import find_java
 from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.admin import Admin
-from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.compare import our_alter, same_configs
 from tests.interop.notifications import few_notifications
 from tests.support import servers, tools
+from tests.support.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.support.java import java_environment
 from tests.support.service import ROOT, Service
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.interop.admin import Admin
-    from tests.interop.broker import Broker
+    from tests.support.broker import Broker
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 

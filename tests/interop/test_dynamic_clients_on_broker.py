@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.interop.admin import Admin
-    from tests.interop.broker import Broker
+    from tests.support.broker import Broker
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.domain.entities import Entity
-from tests.interop.broker import BROKER_ID
 from tests.interop.compare import new_topics, our_alter, same_configs
+from tests.support.broker import BROKER_ID
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.interop.admin import Admin
-    from tests.interop.broker import Broker
+    from tests.support.broker import Broker
     from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]

@@ -11,9 +11,9 @@ from confplane.cli.remote.export.command import export, form_of
 from confplane.cli.remote.selection import EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
-from tests.interop.broker import BROKER_ID
 from tests.interop.entities import CLIENT_QUOTAS, IP_QUOTAS
 from tests.interop.values import AS_DEFAULT, ON_TOPIC
+from tests.support.broker import BROKER_ID
 from tests.support.odd_configs import NAMES
 from tests.support.scripts import calls
 

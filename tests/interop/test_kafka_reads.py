@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.domain.entities import Entity
-from tests.interop.broker import BROKER_ID, make_keystore
 from tests.interop.compare import (
     BOUND_S,
     exactly,
@@ -23,13 +22,14 @@ from tests.interop.compare import (
 )
 from tests.interop.entities import entities, label, quotas_of
 from tests.interop.values import AS_DEFAULT, ON_BROKER, ON_TOPIC
+from tests.support.broker import BROKER_ID, make_keystore
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.interop.admin import Admin
-    from tests.interop.broker import Broker
     from tests.interop.entities import Names
+    from tests.support.broker import Broker
     from tests.support.facets import ConfplaneClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.interop.admin import Admin
-    from tests.interop.broker import Broker
     from tests.interop.entities import Names
+    from tests.support.broker import Broker
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 

@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.interop.admin import Admin
-    from tests.interop.broker import Broker
+    from tests.support.broker import Broker
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.domain.entities import Entity
-from tests.interop.broker import BROKER_ID
 from tests.interop.compare import exactly, new_topics, our_alter, our_configs, our_quotas, same_configs, until_equal
 from tests.interop.entities import CLIENT_QUOTAS, ODD_NAMES, label, quotas_of
 from tests.interop.values import AS_DEFAULT, ON_BROKER, ON_TOPIC
+from tests.support.broker import BROKER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

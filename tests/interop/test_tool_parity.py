@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from confplane.cli.remote.configs import command
-from tests.interop.broker import BROKER_ID
 from tests.interop.entities import ODD_NAMES
+from tests.support.broker import BROKER_ID
 from tests.unit.cli.configs_lines_refused import REFUSED
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.domain.entities import Entity
-from tests.interop.broker import BROKER_ID
 from tests.interop.compare import BOUND_S, new_topics
 from tests.interop.entities import entities, quotas_of
 from tests.interop.values import ON_BROKER, ON_TOPIC
+from tests.support.broker import BROKER_ID
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

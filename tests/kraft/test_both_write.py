@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
 
+pytestmark = pytest.mark.proof
 _CLUSTER = "/v1/clusters/default"
 SOON = {
     "confplane.services.kraft.entity_types.QUOTAS_S": 0.5,

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tests.kraft.outside.log import Mark
     from tests.support.kraft import KraftCluster
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.mark.timeout(600)
 def test_every_external_write_is_in_the_trail(

@@ -63,7 +63,7 @@ def listed(files: Iterable[Path]) -> list[str]:
 def _bootstrap(directory: Path, class_path: str, java: Sequence[str]) -> Iterator[str]:
     """Run a broker, in ZooKeeper mode if its class path has ZooKeeper; the value is its address."""
     from confplane.devstack.zookeeper import ZooKeeper  # noqa: PLC0415
-    from tests.interop.broker import Broker  # noqa: PLC0415
+    from tests.support.broker import Broker  # noqa: PLC0415
     from tests.support.kraft import kraft_cluster  # noqa: PLC0415
 
     if "zookeeper" not in class_path:

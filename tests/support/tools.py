@@ -452,13 +452,23 @@ def _run(command: Sequence[str], *, timeout_s: float, cwd: Path, environment: Ma
         raise ToolMissingError(f"{what} failed, which it does without network: {last}")
 
 
-def main() -> None:
-    """Get all tools; those that are not available are reported, and are not an error."""
+def main(only_kafka: bool) -> None:  # noqa: FBT001 - the one argument of the program
+    """Get all tools, or Kafka alone; those that are not available are reported, and are not an error."""
     # SIGTERM, for example at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    awaited = (*kafka, spark_classes, oidc_provider, typescript, python310, chromium, helm, manifestcheck)
-    for tool in (*awaited, kraft_archive, kafka_archive):
+    others = (
+        spark_classes,
+        oidc_provider,
+        typescript,
+        python310,
+        chromium,
+        helm,
+        manifestcheck,
+        kraft_archive,
+        kafka_archive,
+    )
+    for tool in kafka if only_kafka else (*kafka, *others):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:
@@ -467,4 +477,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] == ["kafka"])

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from kazoo.client import KazooClient
 
 from tests.interop.admin import Admin, JavaCalls
-from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.differential.runner import Runner
 from tests.interop.differential.sides import SOURCE, Confplane, Kafka
 from tests.interop.differential.vocabulary import TOPICS
 from tests.support import kafka_classes
+from tests.support.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.support.servers import make_chroot, make_migrated
 from tests.support.service import Service
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
-    from tests.interop.broker import Broker
+    from tests.support.broker import Broker
 
 
 @pytest.fixture(scope="session")

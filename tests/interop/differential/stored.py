@@ -7,7 +7,7 @@ from typing import Final
 
 from confplane.crypto.password_encoder import PasswordEncoder
 from confplane.domain.broker_keys import is_password
-from tests.interop.broker import ENCODER_SECRET
+from tests.support.broker import ENCODER_SECRET
 
 EMPTY: Final = b'{"version":1,"config":{}}'
 _ENCODER: Final = PasswordEncoder(ENCODER_SECRET)

@@ -16,18 +16,27 @@ import psutil
 import pytest
 
 from confplane.api.routing.strict_json import MAX_ITEMS
+from tests.contract.api import run_service
 from tests.support.honest import BASE, honest
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.service import Service
 
 CONNECTIONS = 64
 MAX_BODY = 8 * 1024 * 1024
 ATTACK_CPU_S = 0.2
 """The processor time of the service that each attack takes, however busy the machine is."""
+
+
+@pytest.fixture(scope="module")
+def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A running service for the tests of this file."""
+    yield from run_service(zookeeper, postgres, tmp_path_factory.mktemp("service"))
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
     from tests.support.service import Service
 
+pytestmark = pytest.mark.proof
 ENTITIES = ("users/a", "users/b", "users/b/clients/x", "users/b/clients/y", "clients/c", "users/<default>", "users/d")
 PATIENCE_S = 120.0
 

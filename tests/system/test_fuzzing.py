@@ -12,11 +12,13 @@ import pytest
 import pytest_asyncio
 import requests
 
-from tests.contract.api import OPERATION_IDS, Sender, try_cases
+from tests.contract.api import OPERATION_IDS, Sender, run_service, try_cases
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.service import Service
 
 QUICK: Final = 0
@@ -34,6 +36,12 @@ SELDOM = ("create", "getRollup", "rotateToken", "putGrant", "getGrant", "getAcce
 """Operations, by the begin of their names, that random requests seldom succeed with."""
 BY_CHANCE: Final = ("deleteGrant", "listGrants")
 """Operations that succeed with a random request, and with no systematic one."""
+
+
+@pytest.fixture(scope="module")
+def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A running service for the tests of this file."""
+    yield from run_service(zookeeper, postgres, tmp_path_factory.mktemp("service"))
 
 
 @pytest_asyncio.fixture(scope="module")

@@ -44,7 +44,7 @@ _RANKS: Final = ("passed", "skipped", "failed")
 
 @dataclass(slots=True)
 class Outcome:
-    """How a test ended. ``environment`` says that it failed because its servers did not start."""
+    """The end of a test. ``environment`` says that it failed because its servers did not start."""
 
     test: str
     outcome: str
@@ -91,7 +91,7 @@ def refusal(run: Run, flaky: frozenset[str]) -> str | None:
 
 @dataclass(slots=True)
 class Summary:
-    """What the second attempts came to."""
+    """The results of the second attempts."""
 
     flaky: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)

@@ -70,6 +70,12 @@ async def until_thread(what: Callable[[], Any], seconds: float = PATIENCE_S, *, 
     return await until(lambda: asyncio.to_thread(what), seconds, why=why, pause_s=0.05)
 
 
+async def run_ready_tasks() -> None:
+    """Let all tasks continue until each of them waits: for another task, not for a timer, a thread or a connection."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 def wait_for(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: object = "", pause_s: float = 0.05) -> Any:
     """Like :func:`until`, without a loop."""
     deadline = time.monotonic() + seconds

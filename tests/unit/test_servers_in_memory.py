@@ -36,7 +36,7 @@ def test_files_are_removed_and_logs_are_kept_also_after_a_failure(memory: Path, 
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(memory: Path, tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
+    gone = subprocess.Popen(["true"], start_new_session=True)
     gone.wait()
     for name in (f"confplane-tests-{gone.pid}-a", f"confplane-tests-{os.getpid()}-b", "of-others"):
         (memory / name / "data").mkdir(parents=True)

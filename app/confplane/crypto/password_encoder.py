@@ -98,6 +98,7 @@ class PasswordEncoder:
         parameters: EncoderParameters | None = None,
         *,
         random: Callable[[int], bytes] = os.urandom,
+        cached_keys: int = _CACHED_KEYS,
     ) -> None:
         """Initialize with a secret.
 
@@ -105,6 +106,7 @@ class PasswordEncoder:
             secret: Not empty; Java's strings and Python's agree in all secrets without unpaired surrogates.
             parameters: The parameters of new values; Kafka's defaults if None.
             random: Returns the given number of random bytes; called for the salt, then for the initialization vector.
+            cached_keys: Number of derived keys that are kept.
 
         Raises:
             ValueError: The secret is empty or not Unicode text.
@@ -114,7 +116,7 @@ class PasswordEncoder:
             raise ValueError("The secret is empty or holds unpaired surrogates")
         self.parameters = parameters or EncoderParameters()
         self._random = random
-        self._derive = _deriver(encoded)
+        self._derive = _deriver(encoded, cached_keys)
 
     def encode(self, password: str) -> str:
         """Return the stored form of a password, which differs at each call.
@@ -207,9 +209,9 @@ def _refuse(reason: str) -> NoReturn:
     raise _RefusedError(reason)
 
 
-def _deriver(secret: bytes) -> Callable[[str, bytes, int, int], bytes]:
+def _deriver(secret: bytes, cached_keys: int) -> Callable[[str, bytes, int, int], bytes]:
     # A closure: the representation of a partial or a bound method would show the secret.
-    @lru_cache(maxsize=_CACHED_KEYS)
+    @lru_cache(maxsize=cached_keys)
     def derive(name_of_hash: str, salt: bytes, iterations: int, size: int) -> bytes:
         return hashlib.pbkdf2_hmac(name_of_hash, secret, salt, iterations, size)
 

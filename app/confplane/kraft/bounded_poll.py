@@ -38,6 +38,8 @@ async def poll_bounded(
     by: Callable[[], float],
     *,
     settled: bool = False,
+    settled_s: float = _SETTLED_S,
+    pause_s: float = _PAUSE_S,
 ) -> Snapshot:
     """Poll between two offsets of the same brokers. A poll during a change of brokers is repeated.
 
@@ -47,6 +49,8 @@ async def poll_bounded(
         brokers: Brokers that are polled for their own configs.
         by: Returns the deadline of one request.
         settled: Begin after the next offset, at most half a second later.
+        settled_s: Seconds after which an offset is settled even without a next one.
+        pause_s: The pause between two requests for the next offset.
 
     Raises:
         KraftError: The broker that serves all other requests is unavailable, or refuses the login.
@@ -56,7 +60,7 @@ async def poll_bounded(
         at_ms = int(time.time() * 1000)
         before = await _offsets(client, brokers, by)
         if settled:
-            await _settle(client, before, by)
+            await _settle(client, before, by, settled_s, pause_s)
         found, sources = await take_snapshot()
         after = await _offsets(client, brokers, by)
         # The offsets of a broker that disappeared or returned during the poll are ignored.
@@ -91,9 +95,15 @@ async def _offsets(
     return {broker: offset for broker, offset in found if offset is not None}
 
 
-async def _settle(client: KraftClient, offsets: dict[int | None, tuple[Address, int]], by: Callable[[], float]) -> None:
+async def _settle(
+    client: KraftClient,
+    offsets: dict[int | None, tuple[Address, int]],
+    by: Callable[[], float],
+    settled_s: float,
+    pause_s: float,
+) -> None:
     """Wait until each broker has passed its offset, or has been replaced by another one."""
-    end, waiting = time.monotonic() + _SETTLED_S, dict(offsets)
+    end, waiting = time.monotonic() + settled_s, dict(offsets)
     while waiting and time.monotonic() < end:
         now = await _offsets(client, {broker for broker in waiting if broker is not None}, by)
         waiting = {
@@ -102,4 +112,4 @@ async def _settle(client: KraftClient, offsets: dict[int | None, tuple[Address, 
             if broker in now and now[broker][0] == offset[0] and now[broker][1] <= offset[1]
         }
         if waiting:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s)

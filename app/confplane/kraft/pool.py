@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
     from confplane.kraft.wire.options import Options
 
-_CONNECT_S: Final = 10.0
-"""The time limit for a connection with its login, so that a node that hangs leaves time for another one."""
-_HUNG_S: Final = 0.5
-"""The time that callers wait for a connection to a node that hung before. The connection is opened in any case."""
 _CLOSED: Final = "The connections of this cluster were closed."
 _BACK_OFF_S: Final = (0.1, 10.0)
 _CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
@@ -77,11 +73,24 @@ class ConnectionPool:
         options: Options of all connections.
         cluster_id: The id that every node must report right after the login. None means that of the first node.
         controllers: True if the addresses are those of controllers.
+        connect_s: The time limit for a connection with its login, so that a node that hangs leaves time for another
+            one.
+        hung_s: The time that callers wait for a connection to a node that hung before. The connection is opened in any
+            case.
     """
 
     def __init__(
-        self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None, controllers: bool = False
+        self,
+        bootstrap: Sequence[Address],
+        options: Options,
+        *,
+        cluster_id: str | None,
+        controllers: bool = False,
+        connect_s: float = 10.0,
+        hung_s: float = 0.5,
     ) -> None:
+        self.connect_s = connect_s
+        self._hung_s = hung_s
         self.cluster_id = cluster_id
         self.brokers: tuple[Broker, ...] = ()
         """The brokers according to the newest metadata. Empty for controllers."""
@@ -151,7 +160,7 @@ class ConnectionPool:
             slot.opening = asyncio.create_task(self._open(slot, address), name=f"kafka-connect-{address}")
             slot.opening.add_done_callback(_retrieve_error)
         opening = slot.opening
-        until = min(deadline, slot.began + _HUNG_S) if slot.hung else deadline
+        until = min(deadline, slot.began + self._hung_s) if slot.hung else deadline
         await asyncio.wait({opening}, timeout=max(0.0, until - time.monotonic()))
         if not opening.done():
             raise UnreachableError(f"{address} did not answer in time (connecting).")
@@ -163,7 +172,7 @@ class ConnectionPool:
         return opening.result()
 
     async def _open(self, slot: _Slot, address: Address) -> KraftConnection:
-        deadline = slot.began + _CONNECT_S
+        deadline = slot.began + self.connect_s
         try:
             if slot.connection is not None:
                 await slot.connection.close()

@@ -24,7 +24,7 @@ from confplane.services.metrics import Sample
 from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.access.grants import Grant
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _PREFIX: Final = api_tokens.PREFIX.encode()
-INTERVAL_S: Final = 0.5
-"""Seconds between two polls of the version."""
-USES_S: Final = 30.0
-"""Seconds between two updates of the tokens' last use."""
 _STALE_WARNING_S: Final = 10.0
 """Age in seconds above which the cache reports a warning."""
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
@@ -48,11 +44,28 @@ class TokenCache(BackgroundService):
     Args:
         store: The tables.
         max_age_s: Seconds for which the cache may be used without a successful refresh.
+        clock: A monotonic clock, for the age of the cache.
+        now: Seconds since 1970, for the expiry of tokens.
+        interval_s: Seconds between two polls of the version.
+        uses_s: Seconds between two updates of the tokens' last use.
     """
 
-    def __init__(self, store: AccessStore, max_age_s: float) -> None:
+    def __init__(
+        self,
+        store: AccessStore,
+        max_age_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        interval_s: float = 0.5,
+        uses_s: float = 30.0,
+    ) -> None:
         self._store = store
         self._max_age_s = max_age_s
+        self._clock = clock
+        self._now = now
+        self._interval_s = interval_s
+        self._uses_s = uses_s
         self._version: int | None = None
         self._identities: dict[bytes, Identity] = {}
         """By the SHA-256 of the token's text."""
@@ -85,10 +98,10 @@ class TokenCache(BackgroundService):
         """Refuse a credential that is no longer valid: see :class:`confplane.services.ports.access.AccessCopy`."""
         if identity.is_admin:
             return
-        if time.monotonic() > self._valid_until:
+        if self._clock() > self._valid_until:
             raise self._too_old()
         if identity.token_id is not None:
-            now = time.time()
+            now = self._now()
             if self._expiry_times.get(identity.token_id, 0) <= now:
                 raise UnauthenticatedError(_REVOKED)
             self._unrecorded_uses[identity.token_id] = now
@@ -105,12 +118,12 @@ class TokenCache(BackgroundService):
         # Whether the token is still valid is checked with its access, as for every credential.
         identity = self._identities.get(hashlib.sha256(given).digest())
         if identity is None:
-            raise self._too_old() if time.monotonic() > self._valid_until else UnauthenticatedError(_REVOKED)
+            raise self._too_old() if self._clock() > self._valid_until else UnauthenticatedError(_REVOKED)
         return identity
 
     def age_s(self) -> float | None:
         """Return the seconds since the last successful refresh, or None before the first."""
-        return None if self._confirmed_at is None else time.monotonic() - self._confirmed_at
+        return None if self._confirmed_at is None else self._clock() - self._confirmed_at
 
     def _too_old(self) -> UnavailableError:
         age = self.age_s()
@@ -129,7 +142,7 @@ class TokenCache(BackgroundService):
             UnavailableError: Postgres is unavailable.
         """
         async with self._refresh_lock:
-            asked_at = time.monotonic()
+            asked_at = self._clock()
             try:
                 loaded = await self._store.load(None if self._needs_full_load else self._version)
             except UnavailableError:
@@ -166,7 +179,7 @@ class TokenCache(BackgroundService):
                 del self._by_principal[grant.principal]
 
     async def _run(self) -> None:
-        noted_at = time.monotonic()
+        noted_at = self._clock()
         while True:
             try:
                 await self.refresh()
@@ -174,10 +187,10 @@ class TokenCache(BackgroundService):
                 _log.debug("%s; tokens and grants stay as they are", error.detail)
             except Exception:  # noqa: BLE001 - a failed refresh must not be the last
                 _log.exception("Tokens and grants could not be read; they stay as they are")
-            if time.monotonic() - noted_at >= USES_S:
-                noted_at = time.monotonic()
+            if self._clock() - noted_at >= self._uses_s:
+                noted_at = self._clock()
                 await self._record_uses()
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(self._interval_s)
 
     async def _record_uses(self) -> None:
         used, self._unrecorded_uses = self._unrecorded_uses, {}

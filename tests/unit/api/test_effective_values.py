@@ -119,11 +119,12 @@ def test_the_same_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert (polled(), polled("another")) == (0, 2)
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored, resolutions = Stored(), EffectiveValueRenderer(DESCRIBE)
-    length = len(resolutions.resolved(stored.collection(), client("u0")))
+def test_what_is_kept_is_bounded() -> None:
+    stored = Stored()
+    length = len(EffectiveValueRenderer(DESCRIBE).resolved(stored.collection(), client("u0")))
     # Room for three answers, and some.
-    monkeypatch.setattr(module, "_MOST_BYTES", 3 * (length + len("user=u0,client-id=b") + module._OVERHEAD_BYTES) + 100)
+    room = 3 * (length + len("user=u0,client-id=b") + module._OVERHEAD_BYTES) + 100
+    resolutions = EffectiveValueRenderer(DESCRIBE, most_bytes=room)
     for number in range(9):
         resolutions.resolved(stored.collection(), client(f"u{number}"))
 

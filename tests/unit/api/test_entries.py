@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from confplane.api.rendering import entries as module
 from confplane.api.rendering.entries import EntryRenderer
 from confplane.domain.changes import Node
 from confplane.domain.client_configs import ClientConfigsFacet
@@ -131,10 +130,8 @@ async def test_each_facet_keeps_its_own(entries: EntryRenderer) -> None:
     assert b"acks" in (await render(entries, CONFIGS, both.id, both) or b"")
 
 
-async def test_entries_of_absent_entities_are_forgotten(
-    entries: EntryRenderer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_SLACK", 2)
+async def test_entries_of_absent_entities_are_forgotten() -> None:
+    entries = EntryRenderer(DescribeService(cast("RegistrationLog", None)), slack=2)
     nodes = [node(f"user={name}", 1, producer_byte_rate="1") for name in "abcdef"]
     selected: list[Selected] = [(each.id, each, ()) for each in nodes]
     rendered = (await entries.render(QUOTAS, slices(*selected))).entries

@@ -6,7 +6,6 @@ import io
 
 import pytest
 
-from confplane.cli.remote import load_file
 from confplane.cli.remote.load_file import pieces
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -30,11 +29,10 @@ def test_a_file_may_have_no_entity(text: bytes) -> None:
     assert list(pieces(io.BytesIO(text))) == []
 
 
-def test_a_piece_has_a_bounded_number_of_entities_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_has_a_bounded_number_of_entities_and_bytes() -> None:
     stream = io.BytesIO(b"".join(b"- id: user=u%d\n" % number for number in range(1_201)))
     assert [len(piece) for piece in pieces(stream)] == [500, 500, 201]
-    monkeypatch.setattr(load_file, "_MOST_BYTES", 40)
-    assert [len(piece) for piece in pieces(stream)][:2] == [3, 3]
+    assert [len(piece) for piece in pieces(stream, most_bytes=40)][:2] == [3, 3]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from confplane.cli.remote.credentials import token_of
 from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.profiles import Profile, ProfileError
 from confplane.client.device import LoginTokens
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,15 +68,20 @@ def _never(*_: object) -> LoginTokens:
 
 def test_a_token_near_its_end_is_renewed_once_by_all_who_want_it() -> None:
     logins.write(PROFILE, login(5))
+    begun: list[None] = []
     asked: list[str] = []
+    found: list[str] = []
 
     def renew(_: StoredLogin, refresh: str) -> LoginTokens:
         asked.append(refresh)
-        time.sleep(0.2)
+        wait_for(lambda: len(begun) == 8)
         return LoginTokens("second", time.time() + 300, "r2")
 
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(logins.access_token(PROFILE, renew))) for _ in range(8)]
+    def use() -> None:
+        begun.append(None)
+        found.append(logins.access_token(PROFILE, renew))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

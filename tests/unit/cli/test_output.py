@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.cli.remote import output, progress
+from tests.support.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -77,16 +77,13 @@ def test_sides_of_a_change(capsys: pytest.CaptureFixture[str]) -> None:
 
 async def test_progress_is_shown_from_the_patience_on(monkeypatch: pytest.MonkeyPatch, terminal: _Terminal) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "_PATIENCE_S", 0.05)
-    shown = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.2, shown.set)
 
     async def items() -> AsyncIterator[int]:
         yield 1
-        await shown.wait()
+        await run_ready_tasks()
         yield 2
 
-    assert [item async for item in progress.show_count(items(), "entities")] == [1, 2]
+    assert [item async for item in progress.show_count(items(), "entities", patience_s=0)] == [1, 2]
     assert "entities" in terminal.getvalue()
 
 

@@ -259,8 +259,7 @@ def test_a_key_is_derived_once_and_not_all_are_kept(monkeypatch: pytest.MonkeyPa
         return salt[:size]
 
     monkeypatch.setattr("confplane.crypto.password_encoder.hashlib.pbkdf2_hmac", derive)
-    monkeypatch.setattr("confplane.crypto.password_encoder._CACHED_KEYS", 2)
-    encoder = PasswordEncoder("x")
+    encoder = PasswordEncoder("x", cached_keys=2)
     stored = [encoder.encode(password) for password in "abc"]
     assert len(derived) == 3
     assert [encoder.decode(value) for value in reversed(stored[1:])] == ["c", "b"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from confplane.domain.errors import UnavailableError
-from confplane.kraft import bounded_poll
 from confplane.kraft.bounded_poll import poll_bounded
 from confplane.kraft.views import Features
 from confplane.kraft.wire.options import Address
@@ -35,13 +34,13 @@ class Broker:
         self.asked += 1
         return Features(source, offset, {}, {})
 
-    async def snapshot(self, *, settled: bool, told: Callable[[], None] = lambda: None) -> Snapshot:
+    async def snapshot(self, *, told: Callable[[], None] = lambda: None, **options: Any) -> Snapshot:
         async def snapshot() -> tuple[Snapshot, set[Address | None]]:
             told()
             return Snapshot((), (), 0, 0, 0), {HERE}
 
         client = cast("KraftClient", self)
-        return await poll_bounded(client, snapshot, frozenset(), lambda: time.monotonic() + 60, settled=settled)
+        return await poll_bounded(client, snapshot, frozenset(), lambda: time.monotonic() + 60, **options)
 
 
 async def test_a_snapshot_has_the_offsets_around_it() -> None:
@@ -49,19 +48,16 @@ async def test_a_snapshot_has_the_offsets_around_it() -> None:
     assert (found.after, found.until) == (5, 7)
 
 
-async def test_a_settled_snapshot_begins_after_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_poll, "_PAUSE_S", 0)
+async def test_a_settled_snapshot_begins_after_the_next_offset() -> None:
     broker = Broker((HERE, 5), (HERE, 5), (HERE, 5), (HERE, 6), (HERE, 8))
     at: list[int] = []
-    found = await broker.snapshot(settled=True, told=lambda: at.append(broker.asked))
+    found = await broker.snapshot(settled=True, settled_s=60, pause_s=0, told=lambda: at.append(broker.asked))
     assert (found.after, found.until) == (5, 8)
     assert at == [4], "the look begins once the broker has passed the offset 5"
 
 
-async def test_offsets_that_stand_still_count_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_poll, "_SETTLED_S", 0.05)
-    monkeypatch.setattr(bounded_poll, "_PAUSE_S", 0.01)
-    found = await Broker((HERE, 5)).snapshot(settled=True)
+async def test_offsets_that_stand_still_count_after_a_while() -> None:
+    found = await Broker((HERE, 5)).snapshot(settled=True, settled_s=0.05, pause_s=0.01)
     assert (found.after, found.until) == (5, 5)
 
 

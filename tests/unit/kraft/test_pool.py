@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.kraft import pool as pools
 from confplane.kraft.pool import ConnectionPartition, ConnectionPool
 from confplane.kraft.wire.errors import UnreachableError
 from confplane.kraft.wire.options import Address, Options
@@ -52,8 +51,8 @@ async def silent_node() -> AsyncIterator[Silent]:
 
 
 @asynccontextmanager
-async def pool_of(node: Silent) -> AsyncIterator[ConnectionPool]:
-    made = ConnectionPool([node.address], Options(), cluster_id=None)
+async def pool_of(node: Silent, **limits: Any) -> AsyncIterator[ConnectionPool]:
+    made = ConnectionPool([node.address], Options(), cluster_id=None, **limits)
     try:
         yield made
     finally:
@@ -74,13 +73,11 @@ async def test_nobody_waits_for_a_connection_longer_than_until_the_own_deadline(
             await patient
 
 
-async def test_a_node_that_hung_holds_its_callers_up_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with silent_node() as node, pool_of(node) as pool:
-        monkeypatch.setattr(pools, "_CONNECT_S", 0.05)
+async def test_a_node_that_hung_holds_its_callers_up_no_more() -> None:
+    async with silent_node() as node, pool_of(node, connect_s=0.05, hung_s=0.05) as pool:
         with pytest.raises(UnreachableError):
             await pool.any(soon())
-        monkeypatch.setattr(pools, "_CONNECT_S", 3600)
-        monkeypatch.setattr(pools, "_HUNG_S", 0.05)
+        pool.connect_s = 3600
         (slot,) = pool._slots.values()
         slot.not_before = 0.0
         for _ in range(2):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
@@ -16,7 +13,7 @@ from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
-from confplane.security import api_tokens, token_cache
+from confplane.security import api_tokens
 from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.ports.access import AccessDelta, StoredGrant, Token
@@ -25,7 +22,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from confplane.services.ports.access import AccessStore
 
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
 ALICE = Identity("User:alice", Authentication.OIDC)
 ROOT = Identity(ADMIN, Authentication.ADMIN_TOKEN)
 
@@ -57,9 +54,27 @@ def tables() -> Tables:
     return Tables()
 
 
+class Clock:
+    """A monotonic clock and the time of day, which a test advances."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def monotonic(self) -> float:
+        return 1000 + self.passed_s
+
+    def time(self) -> float:
+        return NOW.timestamp() + self.passed_s
+
+
 @pytest.fixture
-def made(tables: Tables) -> TokenCache:
-    return TokenCache(cast("AccessStore", tables), 60)
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def made(tables: Tables, clock: Clock) -> TokenCache:
+    return TokenCache(cast("AccessStore", tables), 60, clock=clock.monotonic, now=clock.time)
 
 
 def token(**more: Any) -> tuple[bytes, bytes, Token]:
@@ -132,11 +147,12 @@ async def test_a_token_that_ended_is_refused_also_where_it_was_admitted_before(
         access.allowed("payments", Operation.RESOLVE)
 
 
-async def test_a_token_expires_by_the_clock_alone(made: TokenCache, tables: Tables) -> None:
-    text, digest, one = token(expires_at=datetime.now(UTC) + timedelta(seconds=0.3))
+async def test_a_token_expires_by_the_clock_alone(made: TokenCache, tables: Tables, clock: Clock) -> None:
+    text, digest, one = token(expires_at=NOW + timedelta(seconds=30))
     await loaded(made, tables, tokens={digest: one})
+    clock.passed_s = 29.9
     identity = admitted(made, text)
-    await asyncio.sleep(0.35)
+    clock.passed_s = 30
     with pytest.raises(UnauthenticatedError):
         admitted(made, text)
     with pytest.raises(UnauthenticatedError):
@@ -183,45 +199,44 @@ async def test_a_whole_load_leaves_nothing_of_before(made: TokenCache, tables: T
     assert made._grants == {}
 
 
-async def test_while_postgres_is_away_the_cache_is_used_until_it_is_too_old(tables: Tables) -> None:
-    short = TokenCache(cast("AccessStore", tables), 0.4)
+async def test_while_postgres_is_away_the_cache_is_used_until_it_is_too_old(
+    made: TokenCache, tables: Tables, clock: Clock
+) -> None:
     text, digest, one = token()
-    await loaded(short, tables, tokens={digest: one})
+    await loaded(made, tables, tokens={digest: one})
     tables.away = True
+    clock.passed_s = 60
     with pytest.raises(UnavailableError):
-        await short.refresh()
-    admitted(short, text)
-    await asyncio.sleep(0.5)
+        await made.refresh()
+    admitted(made, text)
+    clock.passed_s = 60.1
     for given in (text, token()[0]):
         with pytest.raises(UnavailableError) as refused:
-            admitted(short, given)
+            admitted(made, given)
         assert refused.value.retry_after_s is not None
     with pytest.raises(UnavailableError):
-        short.check(ALICE)
-    short.check(ROOT)
+        made.check(ALICE)
+    made.check(ROOT)
     tables.away = False
-    await short.refresh()
-    admitted(short, text)
+    await made.refresh()
+    admitted(made, text)
 
 
 async def test_the_age_of_the_cache_counts_from_the_request_and_not_from_its_response(
-    made: TokenCache, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    made: TokenCache, tables: Tables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change that commits while the response is under way is not in it."""
-    now = 1000.0
-    monkeypatch.setattr(token_cache, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
     load = tables.load
 
     async def load_slowly(since: int | None) -> AccessDelta | None:
-        nonlocal now
-        now += 59
+        clock.passed_s += 59
         return await load(since)
 
     monkeypatch.setattr(tables, "load", load_slowly)
     await made.refresh()
     assert made.age_s() == 59
     made.check(ALICE)
-    now += 2
+    clock.passed_s += 2
     with pytest.raises(UnavailableError, match="61 seconds ago"):
         made.check(ALICE)
 
@@ -237,11 +252,8 @@ async def test_after_a_loss_of_postgres_everything_is_read_again(made: TokenCach
     assert tables.asked == [None, 1, None, 1]
 
 
-async def test_it_follows_by_itself_and_notes_uses(
-    made: TokenCache, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_cache, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(token_cache, "USES_S", 0.01)
+async def test_it_follows_by_itself_and_notes_uses(tables: Tables, clock: Clock) -> None:
+    made = TokenCache(cast("AccessStore", tables), 60, now=clock.time, interval_s=0.01, uses_s=0.01)
     text, digest, one = token()
     made.start()
     await until(lambda: made.age_s() is not None)
@@ -253,6 +265,7 @@ async def test_it_follows_by_itself_and_notes_uses(
     asked = len(tables.asked)
     await until(lambda: len(tables.asked) > asked + 2)
     before = tables.used[one.id]
+    clock.passed_s = 1
     admitted(made, text)
     tables.away = False
     await until(lambda: tables.used[one.id] > before)

@@ -12,6 +12,7 @@ from confplane.services.changes import bulk
 from confplane.services.changes.bulk import Bulk, LoadSemaphores
 from confplane.services.changes.order import Stage
 from confplane.services.ports.trail import FEW
+from tests.support.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,7 +85,7 @@ async def test_what_failed_made_nothing() -> None:
     sending = BulkRun([Stage("user", [0]), Stage("pair", [1])])
     sending.held = {0}
     running = asyncio.create_task(sending.run())
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     sending.bulk.ended(0, None)
     await running
     assert sending.planned[1] == {}
@@ -94,7 +95,7 @@ async def test_one_that_takes_long_holds_up_its_own_chain_alone() -> None:
     sending = BulkRun([Stage("user", [0]), Stage("pair", [1])], [Stage("user", [2]), Stage("pair", [3])], *alone(0))
     sending.held = {0}
     running = asyncio.create_task(sending.run())
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     assert sending.loads == [[0, 2], [3]]
     sending.end(0)
     await running
@@ -107,7 +108,7 @@ async def test_as_many_that_take_long_as_loads_may_go_hold_up_none() -> None:
     sending = BulkRun(*alone(count))
     sending.held = set(range(0, count, bulk.MOST))
     running = asyncio.create_task(sending.run())
-    await asyncio.sleep(0.05)
+    await run_ready_tasks()
     assert len(sending.loads) == 3 * bulk.AT_ONCE
     assert not running.done()
     for position in sending.held:
@@ -120,7 +121,7 @@ async def test_a_fault_ends_it() -> None:
     sending.held = {0}
     sending.going.clear()
     running = asyncio.create_task(sending.run())
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     sending.bulk.failed(RuntimeError("a fault"))
     sending.going.set()
     with pytest.raises(RuntimeError, match="a fault"):
@@ -146,7 +147,7 @@ async def test_an_error_of_a_load_ends_it_after_the_running_loads() -> None:
 
     the_bulk = Bulk(alone(2 * bulk.AT_ONCE * bulk.MOST))
     running = asyncio.create_task(the_bulk.run(send))
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     assert not running.done()
     going.set()
     with pytest.raises(RuntimeError, match="a fault"):
@@ -180,7 +181,7 @@ async def test_chains_are_begun_load_by_load() -> None:
     assert begun == []
     sending.going.clear()
     running = asyncio.create_task(sending.run())
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     assert len(begun) == bulk.AT_ONCE * bulk.MOST
     sending.going.set()
     await running
@@ -198,11 +199,11 @@ async def test_large_loads_of_all_requests_to_a_cluster_are_a_few_at_a_time() ->
             await going.wait()
 
     large = [asyncio.create_task(load(number, bulk.MOST)) for number in range(bulk.AT_ONCE + 3)]
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     assert entered == list(range(bulk.AT_ONCE))
     # A small load, and one to another cluster, wait for none of them.
     others = [asyncio.create_task(load(100, FEW)), asyncio.create_task(load(101, bulk.MOST, "another"))]
-    await asyncio.sleep(0.01)
+    await run_ready_tasks()
     assert entered[bulk.AT_ONCE :] == [100, 101]
     going.set()
     await asyncio.gather(*large, *others)
@@ -212,15 +213,18 @@ async def test_large_loads_of_all_requests_to_a_cluster_are_a_few_at_a_time() ->
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_load_waits_for_other_loads_until_the_deadline_at_most(*, cancelled: bool) -> None:
     semaphores = LoadSemaphores()
-    going = asyncio.Event()
+    going, entered = asyncio.Event(), 0
 
     async def load(seconds: float) -> None:
+        nonlocal entered
         async with semaphores.slot("one", bulk.MOST, time.monotonic() + seconds):
+            entered += 1
             await going.wait()
 
     running = [asyncio.create_task(load(60)) for _ in range(bulk.AT_ONCE)]
-    late = asyncio.create_task(load(60 if cancelled else 0.02))
-    await asyncio.sleep(0.05)
+    late = asyncio.create_task(load(60 if cancelled else 0))
+    await run_ready_tasks()
+    assert entered == bulk.AT_ONCE + (not cancelled)
     if cancelled:
         late.cancel()
     going.set()

@@ -50,11 +50,15 @@ async def stores() -> Stores:
     return Stores()
 
 
-@pytest.fixture
-async def readiness(stores: Stores) -> Readiness:
+def make_readiness(stores: Stores, **options: Any) -> Readiness:
     clusters: Any = [SimpleNamespace(name="default", store=stores)]
     audit: Any = stores
-    return Readiness(clusters, audit, tokens_read=lambda: stores.tokens_read)
+    return Readiness(clusters, audit, tokens_read=lambda: stores.tokens_read, **options)
+
+
+@pytest.fixture
+async def readiness(stores: Stores) -> Readiness:
+    return make_readiness(stores)
 
 
 def frozen(report: ReadinessState) -> str | None:
@@ -81,10 +85,8 @@ async def test_a_cluster_may_change_while_postgres_is_asked(stores: Stores, read
     assert stores.checks == 1
 
 
-async def test_it_is_ready_from_the_first_time_on_at_which_all_stores_were_there(
-    stores: Stores, readiness: Readiness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("confplane.services.upkeep.readiness._KEPT_S", -1.0)
+async def test_it_is_ready_from_the_first_time_on_at_which_all_stores_were_there(stores: Stores) -> None:
+    readiness = make_readiness(stores, kept_s=0)
 
     async def state() -> tuple[bool, bool, str | None]:
         report = await readiness.report()

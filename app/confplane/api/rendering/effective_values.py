@@ -34,10 +34,10 @@ class EffectiveValueRenderer:
     Nodes never change, so a response is valid as long as the nodes of its levels are the same.
     """
 
-    def __init__(self, describe: DescribeService) -> None:
+    def __init__(self, describe: DescribeService, *, most_bytes: int = _MOST_BYTES) -> None:
         self._describe = describe
-        self._resolved = _ResponseCache[bytes]()
-        self._effective = _ResponseCache[PolledResponse]()
+        self._resolved = _ResponseCache[bytes](most_bytes)
+        self._effective = _ResponseCache[PolledResponse](most_bytes)
 
     def resolved(self, cluster_facet: ClusterFacet, wanted: EntityFilter) -> bytes:
         """Return a describe's answer with the effective configs of the client that a filter names.
@@ -75,7 +75,8 @@ class EffectiveValueRenderer:
 class _ResponseCache(Generic[T]):
     """The responses of one form, each with the nodes that it was made from. The oldest are evicted first."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         # Ordered by a linked list: finding the first entry of a plain dict becomes slower with each removed entry.
         self._answers: OrderedDict[tuple[str, str, str], tuple[tuple[Node | None, ...], T, int]] = OrderedDict()
         self._bytes = 0
@@ -97,7 +98,7 @@ class _ResponseCache(Generic[T]):
         size = length + len(entity.id) + _OVERHEAD_BYTES
         self._answers[key] = nodes, answer, size
         self._bytes += size
-        while self._bytes > _MOST_BYTES:
+        while self._bytes > self._most_bytes:
             self._bytes -= self._answers.popitem(last=False)[1][2]
 
 

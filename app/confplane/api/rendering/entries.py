@@ -29,8 +29,6 @@ _EntryCache = dict[str, tuple["Node", bytes | None]]
 _DESCRIBED: Final = b'{"throttleTimeMs":%d,"errorCode":0,"errorMessage":null,"entries":['
 _UNDELAYED: Final = _DESCRIBED % 0
 _NOBODY: Final = b',"entityCompatibility":[]}'
-_SLACK: Final = 10_000
-"""Number of cached entries of removed entities that starts a cleanup."""
 
 
 class RenderedEntries(NamedTuple):
@@ -41,10 +39,16 @@ class RenderedEntries(NamedTuple):
 
 
 class EntryRenderer:
-    """Renders entries and caches them. Not thread-safe: used by the event loop only."""
+    """Renders entries and caches them. Not thread-safe: used by the event loop only.
 
-    def __init__(self, describe: DescribeService) -> None:
+    Args:
+        describe: The entities and their values.
+        slack: Number of cached entries of removed entities that starts a cleanup.
+    """
+
+    def __init__(self, describe: DescribeService, *, slack: int = 10_000) -> None:
         self._describe = describe
+        self._slack = slack
         self._cache: dict[tuple[str, str], _EntryCache] = {}
 
     async def render(
@@ -68,7 +72,7 @@ class EntryRenderer:
             for entity_id, ready in self._rendered(cluster_facet, kept, part, rendered.skipped):
                 ids.append(entity_id)
                 rendered.entries.append(ready)
-        if everything and cluster_facet.access is None and len(kept) > len(ids) + _SLACK:
+        if everything and cluster_facet.access is None and len(kept) > len(ids) + self._slack:
             self._cache[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
         return rendered
 

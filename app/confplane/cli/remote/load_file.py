@@ -42,7 +42,7 @@ class LoadedEntity:
     """Keys whose value is null, which are not in ``values``."""
 
 
-def pieces(stream: BinaryIO) -> Iterator[list[LoadedEntity]]:
+def pieces(stream: BinaryIO, *, most_bytes: int = _MOST_BYTES) -> Iterator[list[LoadedEntity]]:
     """Read a file from its beginning, several hundred entities at a time.
 
     Raises:
@@ -59,7 +59,7 @@ def pieces(stream: BinaryIO) -> Iterator[list[LoadedEntity]]:
                 f"line {number}: an entity begins with '- ' at the beginning of a line, and its other lines with blanks"
             )
         if begins:
-            if len(starts) == MOST_ENTITIES or (starts and size > _MOST_BYTES):
+            if len(starts) == MOST_ENTITIES or (starts and size > most_bytes):
                 yield _entities(lines, starts)
                 lines, starts, size = [], [], 0
             starts.append(number)

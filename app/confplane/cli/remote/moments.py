@@ -9,8 +9,8 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import rfc3339
 
 
-def moment_of(text: str) -> str:
-    """Return a moment in the API's form; a duration such as ``30m`` means that time ago.
+def moment_of(text: str, now: datetime | None = None) -> str:
+    """Return a moment in the API's form; a duration such as ``30m`` means that time before now.
 
     Raises:
         InvalidRequestError: The resulting time is before the year 1.
@@ -19,23 +19,24 @@ def moment_of(text: str) -> str:
     if ago is None:
         return text
     try:
-        moment = datetime.now(timezone.utc) - timedelta(seconds=ago)
+        moment = (now or datetime.now(timezone.utc)) - timedelta(seconds=ago)
     except OverflowError:
         raise InvalidRequestError(f"{text} ago is before all time") from None
     return rfc3339(moment)
 
 
-def time_of(text: str, option: str) -> str:
+def time_of(text: str, option: str, now: datetime | None = None) -> str:
     """Return a time in the API's form.
 
     Args:
         text: The argument.
         option: The name of the option, for the error.
+        now: The time from which a time ago counts; None means the present.
 
     Raises:
         InvalidRequestError: The text is neither a time with an offset nor a time ago.
     """
-    text = moment_of(text)
+    text = moment_of(text, now)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

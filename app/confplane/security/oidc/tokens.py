@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.errors import UnauthenticatedError
 from confplane.security.oidc import compact
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from confplane.domain.access.identities import Identity
     from confplane.security.oidc.keys import KeySet
     from confplane.security.oidc.provider import Provider
-
-_CACHE_SIZE: Final = 4096
-"""Tokens whose validation is remembered."""
 
 
 class _ValidatedToken(NamedTuple):
@@ -40,9 +37,13 @@ class OidcTokens:
     Args:
         providers: The issuers.
         now: Seconds since 1970.
+        cache_size: Number of tokens whose validation is remembered.
     """
 
-    def __init__(self, providers: Sequence[Provider], *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, providers: Sequence[Provider], *, now: Callable[[], float] = time.time, cache_size: int = 4096
+    ) -> None:
+        self._cache_size = cache_size
         self._providers = {provider.settings.issuer: provider for provider in providers}
         self._prefixes = {
             issuer: tuple(
@@ -71,7 +72,7 @@ class OidcTokens:
             return None
         valid = self._validate(given)
         self._valid[digest] = valid
-        if len(self._valid) > _CACHE_SIZE:
+        if len(self._valid) > self._cache_size:
             self._valid.popitem(last=False)
         return valid.identity
 

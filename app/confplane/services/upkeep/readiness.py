@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import AuditLog
 
 _TIMEOUT_S = 3.0
-_KEPT_S = 0.25
-"""Seconds for which a check of Postgres is reused: the probe is open to anybody, and each check costs a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,8 @@ class Readiness:
         audit: The trail, whose Postgres is checked.
         background: The sources of warnings.
         tokens_read: Returns True once tokens and grants were read.
+        kept_s: Seconds for which a check of Postgres is reused: the probe is open to anybody, and each check costs a
+            statement.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class Readiness:
         background: Collection[WarningSource] = (),
         *,
         tokens_read: Callable[[], bool],
+        kept_s: float = 0.25,
     ) -> None:
+        self._kept_s = kept_s
         self._tokens_read = tokens_read
         self._clusters = clusters
         self._audit = audit
@@ -114,7 +116,7 @@ class Readiness:
             found = _Postgres(error.detail, ())
         except TimeoutError:
             found = _Postgres(f"Postgres did not answer within {_TIMEOUT_S:g} seconds", ())
-        self._kept_until = time.monotonic() + _KEPT_S
+        self._kept_until = time.monotonic() + self._kept_s
         return found
 
     def metrics(self) -> Iterator[Sample]:

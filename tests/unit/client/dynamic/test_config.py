@@ -19,7 +19,7 @@ from confplane.client.dynamic import (
 from confplane.client.dynamic import config as module
 from confplane.client.dynamic.last_known_good import LastKnownGoodFile
 from confplane.client.dynamic.source import DynamicValues, SourceUnavailable, SourceUnsupported, UnchangedValues
-from tests.support.waiting import until, wait_for
+from tests.support.waiting import run_ready_tasks, until, wait_for
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ async def test_turned_off_nothing_is_asked_and_the_switch_is_not_passed_on(switc
     own = {**OWN, "enable.dynamic.config": switch}
     dynamic = AsyncDynamicProducerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
     async with dynamic:
-        await asyncio.sleep(0.01)
+        await run_ready_tasks()
     assert dynamic.settings == OWN
     assert not script.exhausted
 
@@ -318,7 +318,7 @@ async def test_an_object_that_takes_settings_over_may_stop_its_own_settings() ->
     await dynamic.start()
     dynamic.add(async_stopping)
     await until(lambda: async_stopping.acks)
-    await asyncio.sleep(0.05)
+    await run_ready_tasks()
     assert (stopping.acks, async_stopping.acks, script.exhausted) == (["all"], ["1"], False)
 
 

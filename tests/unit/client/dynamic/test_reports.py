@@ -17,7 +17,7 @@ from confplane.client.dynamic import (
 )
 from confplane.client.dynamic.swap import SwappedConsumer
 from confplane.client.dynamic.swap_async import AsyncSwappedConsumer
-from tests.support.waiting import until
+from tests.support.waiting import run_ready_tasks, until
 from tests.unit.client.dynamic.scripted import OWN, Answering, body, values
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ async def test_a_stop_while_a_report_becomes_due_ends() -> None:
         dynamic = AsyncDynamicProducerConfig(OWN, **told.options())
         await dynamic.start()
         await until(lambda: told.reports)
-        await asyncio.sleep(0.01)
+        await run_ready_tasks()
         dynamic.taken_over()
         for _ in range(steps):
             await asyncio.sleep(0)

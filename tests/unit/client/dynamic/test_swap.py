@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -125,6 +125,11 @@ def test_a_producer_that_can_not_be_flushed_stays_and_the_new_one_is_closed() ->
     assert steps == ["build own", "build all", "close all"]
 
 
+def is_waited_for(swapped: SwappedProducer[Any]) -> bool:
+    """Return whether a thread waits for the producer."""
+    return bool(cast("Any", swapped._free)._waiters)
+
+
 async def test_a_swap_waits_for_uses_and_uses_wait_for_a_swap() -> None:
     steps: list[str] = []
     swapped = producer(steps)
@@ -148,7 +153,7 @@ async def test_a_swap_waits_for_uses_and_uses_wait_for_a_swap() -> None:
 
     await until(flushing.is_set)
     using = asyncio.create_task(asyncio.to_thread(use))
-    await asyncio.sleep(0.05)
+    await until(lambda: using.done() or is_waited_for(swapped))
     assert not using.done()
     go_on.set()
     assert await using == "all"
@@ -407,7 +412,7 @@ async def test_a_close_waits_for_a_swap_and_no_other_follows() -> None:
     swapping = asyncio.create_task(asyncio.to_thread(swapped.reconfigure, {"acks": "all"}))
     await until(flushing.is_set)
     closing = asyncio.create_task(asyncio.to_thread(swapped.close))
-    await asyncio.sleep(0.05)
+    await until(lambda: closing.done() or is_waited_for(swapped))
     assert not closing.done()
     go_on.set()
     await swapping

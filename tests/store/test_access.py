@@ -174,7 +174,7 @@ async def test_nodes_that_are_there_keep_their_acl(
 async def test_identity_that_zookeeper_does_not_know_is_reported(open_store: Opener, raw_zk: KazooClient) -> None:
     raw_zk.ensure_path("/confplane/commits")
     store = await open_store()
-    store._session_manager.current._access = ZooKeeperAccess("x509:CN=broker", OWN)
+    store._session_manager.current.access = ZooKeeperAccess("x509:CN=broker", OWN)
     with pytest.raises(UnavailableError, match="InvalidACLError at the config operation") as refusal:
         await commit(store, write(ALICE, {}))
     assert refusal.value.outcome == "not_applied"

@@ -11,7 +11,19 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.ports.transactions import Conflict
-from tests.support.stores import ALICE, BILLING, commit, committed, facets, kafka_writes, notify, soon, until, write
+from tests.support.stores import (
+    ALICE,
+    BILLING,
+    commit,
+    committed,
+    facets,
+    kafka_writes,
+    mirror_paused,
+    notify,
+    soon,
+    until,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -293,13 +305,10 @@ async def test_wait_for(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     assert not store._follower._waiting
 
 
-async def test_own_commit_never_hides_a_predecessor(
-    store: ZooKeeperStore, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_own_commit_never_hides_a_predecessor(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     """An own commit behind an unread notification is applied, but the revision waits for that notification."""
     before = store.status().revision
-    with monkeypatch.context() as blind:
-        blind.setattr(store._follower, "_once", lambda _: asyncio.sleep(0))
+    async with mirror_paused(store):
         kafka_writes(raw_zk, "users/bob", ONE)
         own = await committed(store, write(ALICE, {"producer_byte_rate": "1"}))
         assert store.get(Tree.CONFIG, ALICE.id) == own.nodes[0]

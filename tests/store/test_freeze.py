@@ -83,11 +83,11 @@ async def test_another_process_that_has_not_heard_of_it_commits_nothing(
     open_store: Opener, raw_zk: KazooClient
 ) -> None:
     one, other = await open_store(), await open_store()
-    unaware = other._guard._checks
+    unaware = other._guard.observed_checks
     await freeze(one, UPGRADE)
     await until(lambda: other.status().frozen)
     # As if its watch were still on the way.
-    other._guard.freeze, other._guard._checks = None, unaware
+    other._guard.freeze, other._guard.observed_checks = None, unaware
     assert await commit(other, write(ALICE, {})) == Conflict()
     assert raw_zk.exists("/config/users/alice") is None
     # The refused transaction had it read again.
@@ -112,7 +112,7 @@ async def test_nothing_commits_after_a_freeze_during_writes(open_store: Opener, 
             try:
                 result = await commit(store, write(entity, {"acks": "1"}, version))
             except FrozenError:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
                 continue
             if isinstance(result, Committed):
                 version = result.nodes[0].version

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from confplane.domain.errors import UnavailableError
-from confplane.store.session.leadership import UNREADABLE
+from confplane.store.session.leadership import UNREADABLE, ZooKeeperLeadership
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
@@ -84,15 +83,16 @@ async def test_leading_ends_when_the_connection_goes_down(zk_proxy: Proxy, chroo
 async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(
     zk_proxy: Proxy, chroot: str, open_store: Opener
 ) -> None:
-    store = await open_store(zk_proxy.connect(chroot), session_timeout_ms=LONG_MS)
-    await leads(store)
-    store.leadership._until = time.monotonic() - 0.001
+    store, now = await open_store(zk_proxy.connect(chroot), session_timeout_ms=LONG_MS), 0.0
+    leadership = ZooKeeperLeadership("default", store._session_manager, clock=lambda: now)
+    assert await leadership.seek(soon())
+    for now, led in ((LONG_MS / 1000 - 0.1, True), (LONG_MS / 1000, False)):  # noqa: B007 - the clock reads it
+        assert leadership.held is led
     assert store.status().connected
-    assert not is_leading(store)
     zk_proxy.replies.clear()
     with pytest.raises(UnavailableError):
-        await store.leadership.seek(soon(0.2))
-    assert not is_leading(store)
+        await leadership.seek(soon(0.2))
+    assert not leadership.held
     zk_proxy.replies.set()
     await until(lambda: store.status().connected)
 

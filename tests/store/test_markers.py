@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -32,13 +32,12 @@ COMMITS = "/confplane/commits"
 
 async def settled(store: ZooKeeperStore, change_id: uuid.UUID) -> Marker | None:
     """Settle as soon as ZooKeeper answers."""
-    deadline = soon(60)
-    while True:
-        try:
-            return await store.markers.settle(change_id, soon())
-        except UnavailableError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
+
+    async def settle() -> tuple[Marker | None]:
+        return (await store.markers.settle(change_id, soon()),)
+
+    (marker,) = await until(settle, refused=UnavailableError)
+    return cast("Marker | None", marker)
 
 
 async def test_a_committed_change_is_settled_as_it_was_committed(
@@ -217,10 +216,11 @@ async def test_the_writers_that_are_there(store: ZooKeeperStore, open_store: Ope
     assert await store.markers.writers(soon()) == {store.writer(), other.writer()}
     gone = other.writer()
     await other.stop()
-    deadline = soon(60)
-    while gone in await store.markers.writers(soon()):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+
+    async def left() -> bool:
+        return gone not in await store.markers.writers(soon())
+
+    await until(left)
 
 
 def test_names_of_markers() -> None:

@@ -32,8 +32,7 @@ ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Few nodes count as many."""
-    monkeypatch.setattr(memory, "_collector", memory._Collector())
-    monkeypatch.setattr(memory, "_MOST", 2)
+    monkeypatch.setattr(memory, "collector", memory.Collector(2))
     yield
     assert gc.isenabled()
 
@@ -102,8 +101,7 @@ async def test_a_load_that_fails_leaves_the_collector_on(
 
 
 def test_few_nodes_are_walked_until_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_collector", memory._Collector())
-    monkeypatch.setattr(memory, "_MOST", 10)
+    monkeypatch.setattr(memory, "collector", memory.Collector(10))
     copies = [filled(6), filled(6)]
     for copy, walked in zip(copies, (True, False), strict=True):
         with memory.gc_paused(copy):

@@ -292,7 +292,7 @@ async def everything_is_loaded(open_store: Opener, zk: KazooClient) -> None:
 
 def forbidden_is_absent(patch: pytest.MonkeyPatch) -> None:
     """An error of one node is taken for its absence."""
-    patch.setattr(reads, "_ERRORS", {NoNodeError.code: None, NoAuthError.code: None})
+    patch.setattr(reads, "ERRORS", {NoNodeError.code: None, NoAuthError.code: None})
 
 
 def shifted(patch: pytest.MonkeyPatch) -> None:

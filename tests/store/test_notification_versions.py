@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from confplane.domain.facets import Tree
 from confplane.store import znodes
 from confplane.store.session.session_manager import Session
-from tests.support.stores import Late, soon, until
+from tests.support.stores import Late, pass_millisecond, soon, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -71,7 +70,7 @@ async def test_those_older_than_15_minutes_are_deleted_unread_whatever_their_for
     raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
     for data in (*FORMS.values(), b"junk", b""):
         notify(raw_zk, data)
-    time.sleep(0.05)  # noqa: ASYNC251 - so that what comes now is younger by ZooKeeper's clock, in milliseconds
+    pass_millisecond(raw_zk)
     read: list[str] = []
     get, read_many = Session.get, Session.read
 

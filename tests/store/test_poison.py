@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Exists
 from kazoo.security import make_acl
@@ -13,8 +13,7 @@ from kazoo.security import make_acl
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
 from confplane.services.ports.store import SessionState
-from confplane.store.mirror import anomalies
-from tests.support.stores import ALICE, Late, committed, kafka_writes, notify, soon, until, write
+from tests.support.stores import ALICE, Late, committed, kafka_writes, mirror_paused, notify, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -117,10 +116,8 @@ async def test_a_notification_that_names_no_entity_stops_nothing(store: ZooKeepe
     assert store.status().warnings == ()
 
 
-async def test_they_are_no_longer_named_once_they_are_gone(
-    store: ZooKeeperStore, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(anomalies, "_RELIST_SECONDS", 0.0)
+async def test_they_are_no_longer_named_once_they_are_gone(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    store._follower.anomalies.relist_s = 0.0
     nameless = poison(raw_zk, b"junk")
     raw_zk.create("/config/changes/stray")
     await until(lambda: store._follower.anomalies.strays)
@@ -224,15 +221,15 @@ async def test_a_thread_that_ends_is_reported_and_its_session_replaced(
 async def test_a_thread_that_ends_before_it_was_ever_connected_is_noticed(
     open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect, begun = ConnectionHandler._connect, []
+    connect, begun = SequentialThreadingHandler.create_connection, []
 
-    def broken(self: ConnectionHandler, *arguments: Any) -> Any:
+    def broken(self: SequentialThreadingHandler, *arguments: Any, **options: Any) -> Any:
         begun.append(1)
         if len(begun) < 3:
             raise RuntimeError("planted")
-        return connect(self, *arguments)
+        return connect(self, *arguments, **options)
 
-    monkeypatch.setattr(ConnectionHandler, "_connect", broken)
+    monkeypatch.setattr(SequentialThreadingHandler, "create_connection", broken)
     store = await open_store()
     assert store._session_manager.failures == 2
     assert "RuntimeError" in " ".join(map(str, store.status().warnings))
@@ -263,12 +260,12 @@ async def test_a_reply_that_can_not_be_read_is_an_error_of_its_call_alone(
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "planted")
 
     session = store._session_manager.current
-    with monkeypatch.context() as context:
-        context.setattr(Exists, "deserialize", broken)
-        context.setattr(store._follower, "_once", lambda _: asyncio.sleep(0))
+    async with mirror_paused(store):
+        monkeypatch.setattr(Exists, "deserialize", broken)
         reply = session.exists("/config")
         with pytest.raises(Exception, match="planted") as caught:
             await reply
+        monkeypatch.undo()
     assert type(caught.value).__name__ == "MarshallingError"
     assert (await session.exists("/config")) is not None
     assert store._session_manager.current is session

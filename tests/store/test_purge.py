@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, cast
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
-from tests.support.stores import ALICE, Late, committed, kafka_writes, soon, until, write
+from tests.support.stores import ALICE, Late, committed, kafka_writes, pass_millisecond, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +32,7 @@ async def test_only_what_is_older_than_the_limit_goes(store: ZooKeeperStore, raw
         kafka_writes(raw_zk, "users/alice", ONE)
     await store.catch_up(soon())
     assert await purged(store) == 0
-    time.sleep(0.05)  # noqa: ASYNC251 - so that what comes now is younger by ZooKeeper's clock, in milliseconds
+    pass_millisecond(raw_zk)
     young = kafka_writes(raw_zk, "users/bob", ONE)
     stray = raw_zk.create("/config/changes/stray")
     await store.catch_up(soon())

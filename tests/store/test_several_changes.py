@@ -185,8 +185,10 @@ async def test_a_topic_that_is_gone_blames_its_change(store: ZooKeeperStore, raw
 async def test_what_belongs_to_all_blames_none(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     raw_zk.create("/controller_epoch", b"1")
     raw_zk.create("/controller", b'{"version":1,"brokerid":0,"timestamp":"1"}')
-    await until(lambda: len(store._guard._checks) == 3)
-    store._guard._checks = tuple((kind, path, version + 1) for kind, path, version in store._guard._checks)
+    await until(lambda: len(store._guard.observed_checks) == 3)
+    store._guard.observed_checks = tuple(
+        (kind, path, version + 1) for kind, path, version in store._guard.observed_checks
+    )
     made = changes(write(ALICE, {}), write(BOB, {}))
     assert await commit(store, made) == Conflict()
     raw_zk.delete("/confplane/commits")

@@ -239,7 +239,7 @@ async def test_guard_follows_the_controller(store: ZooKeeperStore, raw_zk: Kazoo
     with pytest.raises(StaleControllerError):
         await commit(store, write(ALICE, {}))
     raw_zk.create("/controller", b"{}")
-    await until(lambda: not store._guard._refusal and ("check", "/controller", 0) in store._guard._checks)
+    await until(lambda: not store._guard._refusal and ("check", "/controller", 0) in store._guard.observed_checks)
     await committed(store, write(ALICE, {}))
     raw_zk.delete("/controller")
     raw_zk.create("/controller", b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":3}')
@@ -257,20 +257,20 @@ async def test_an_unobserved_controller_change_is_a_conflict(
     store: ZooKeeperStore, raw_zk: KazooClient, path: str
 ) -> None:
     controller(raw_zk)
-    await until(lambda: len(store._guard._checks) == 3)
-    seen = store._guard._checks
-    store._guard._checks = tuple((kind, each, 7 if each == path else version) for kind, each, version in seen)
+    await until(lambda: len(store._guard.observed_checks) == 3)
+    seen = store._guard.observed_checks
+    store._guard.observed_checks = tuple((kind, each, 7 if each == path else version) for kind, each, version in seen)
     assert await commit(store, write(ALICE, {})) == Conflict()
     assert raw_zk.exists("/config/users/alice") is None
     # The conflict had the controller read again before it was answered.
-    assert store._guard._checks == seen
+    assert store._guard.observed_checks == seen
     await committed(store, write(ALICE, {}))
 
 
 async def test_a_takeover_that_leaves_the_version_equal_is_detected(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     controller(raw_zk)
-    await until(lambda: len(store._guard._checks) == 3)
-    checks = store._guard._checks
+    await until(lambda: len(store._guard.observed_checks) == 3)
+    checks = store._guard.observed_checks
     takeover = raw_zk.transaction()
     takeover.delete("/controller")
     takeover.create("/controller", b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":3}')
@@ -293,7 +293,7 @@ async def test_throttled_only_while_brokers_are_registered(open_store: Opener, r
         await committed(store, write(Entity.of(user=f"u{number}"), {}))
     await store.check_admission([write(ALICE, {})], soon())
     controller(raw_zk)
-    await until(lambda: len(store._guard._checks) == 3)
+    await until(lambda: len(store._guard.observed_checks) == 3)
     with pytest.raises(ThrottledError) as refusal:
         await store.check_admission([write(ALICE, {})], soon())
     assert refusal.value.retry_after_s

@@ -118,7 +118,7 @@ def _class_path() -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeeper]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zookeeper, "_NEEDED", (*zookeeper._NEEDED, *NETTY))
+        patch.setattr(zookeeper, "JARS", (*zookeeper.JARS, *NETTY))
         with SecureZooKeeper(tmp_path_factory.mktemp("secure") / "zookeeper") as running:
             yield running
 

@@ -21,6 +21,7 @@ class Proxy:
             resetting it.
         swallowed: The lost data.
         accepting: False closes new connections immediately.
+        refused: The number of connections that were closed immediately.
         delay_s: Delay of each piece of data, in both directions.
         bytes_per_s: The bandwidth of what the server sends; None for no limit.
     """
@@ -32,6 +33,7 @@ class Proxy:
         self.swallowing = False
         self.swallowed = b""
         self.accepting = True
+        self.refused = 0
         self.delay_s = 0.0
         self.bytes_per_s: float | None = None
         self._target = (host, port)
@@ -55,6 +57,7 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.accepting:
+            self.refused += 1
             writer.transport.abort()
             return
         self._writers.add(writer)

@@ -128,24 +128,31 @@ def notify(zk: KazooClient, path: str) -> str:
     return str(zk.create("/config/changes/config_change_", data, sequence=True, makepath=True))
 
 
+def pass_millisecond(zk: KazooClient) -> None:
+    """Let ZooKeeper's clock, which has milliseconds, pass the time of every node that there is."""
+    zk.ensure_path("/clock")
+    now = zk.set("/clock", b"").mtime
+    waiting.wait_for(lambda: zk.set("/clock", b"").mtime > now, pause_s=0.001)
+
+
 @contextlib.asynccontextmanager
 async def mirror_paused(store: ZooKeeperStore) -> AsyncIterator[None]:
     """Pause the mirror: it reads nothing within the block. The store's own commits continue."""
     follower: Any = store._follower
-    once, held, going_on = follower._once, asyncio.Event(), asyncio.Event()
+    run_once, held, going_on = follower.run_once, asyncio.Event(), asyncio.Event()
 
     async def later(session: Session) -> None:
         held.set()
         await going_on.wait()
-        await once(session)
+        await run_once(session)
 
-    follower._once = later
+    follower.run_once = later
     async with asyncio.timeout(60):
         await held.wait()
     try:
         yield
     finally:
-        follower._once = once
+        follower.run_once = run_once
         going_on.set()
 
 

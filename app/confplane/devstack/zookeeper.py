@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.java import find_java
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 # The server's jars. A short class path halves the startup time compared with all of Spark's jars.
-_NEEDED = (
+JARS: Final = (
     r"zookeeper-\d",
     r"zookeeper-jute-\d",
     r"slf4j-api-\d",
@@ -55,7 +55,7 @@ def _jars() -> list[Path]:
         raise DevStackError("The embedded ZooKeeper needs pyspark's jars: pip install 'confplane[dev-stack]'")
     directory = Path(spec.origin).parent / "jars"
     found = []
-    for pattern in _NEEDED:
+    for pattern in JARS:
         matches = [jar for jar in directory.glob("*.jar") if re.match(pattern, jar.name)]
         if not matches:
             return [directory / "*"]  # a pyspark whose jars have other names; the JVM expands the asterisk itself

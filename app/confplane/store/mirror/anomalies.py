@@ -7,12 +7,9 @@ service, and purged with its neighbours; no process has noticed the change of it
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 from confplane.store import znodes
-
-_RELIST_SECONDS: Final = 5.0
-"""Seconds between two lists of all children while there are anomalies and children come and go: there may be 37,000."""
 
 
 class Anomalies:
@@ -20,9 +17,12 @@ class Anomalies:
 
     Attributes:
         strays: Names that are not notifications', as of the last list.
+        relist_s: Seconds between two lists of all children while there are anomalies and children come and go: there
+            may be 37,000.
     """
 
     def __init__(self) -> None:
+        self.relist_s = 5.0
         self.strays: tuple[str, ...] = ()
         self._nameless: dict[int, None] = {}
         self._listed = 0.0
@@ -51,5 +51,5 @@ class Anomalies:
         return (
             bool(self.strays or self._nameless)
             and stat.pzxid != self._pzxid
-            and time.monotonic() - self._listed >= _RELIST_SECONDS
+            and time.monotonic() - self._listed >= self.relist_s
         )

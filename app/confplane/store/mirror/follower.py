@@ -349,7 +349,7 @@ class MirrorFollower(BackgroundService):
             if session is None or not session.ready or not session.connected:
                 self._fail_strong()
                 continue
-            self._step = asyncio.create_task(self._once(session), name=f"zookeeper-mirror-step-{self._name}")
+            self._step = asyncio.create_task(self.run_once(session), name=f"zookeeper-mirror-step-{self._name}")
             try:
                 await asyncio.wait({self._step})
             finally:
@@ -381,7 +381,8 @@ class MirrorFollower(BackgroundService):
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._wake.set()
 
-    async def _once(self, session: Session) -> None:
+    async def run_once(self, session: Session) -> None:
+        """Load if necessary, apply what is new, and set the watches again."""
         waiters, self._strong = self._strong, []
         try:
             if self._reload:

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
     from confplane.store.mirror.nodes import Mirror
 
-_MOST: Final = 10_000
-"""The greatest number of loaded nodes that collections walk, in some milliseconds."""
 
+class Collector:
+    """Python's collector, which all loads of the process share.
 
-class _Collector:
-    """Python's collector, which all loads of the process share."""
+    Args:
+        most: The greatest number of loaded nodes that collections walk, in some milliseconds.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
         self._loads = 0
         self._enabled = True
         self._nodes = 0
@@ -42,14 +44,14 @@ class _Collector:
         """Count the end of a load and the nodes that it created."""
         self._loads -= 1
         self._nodes += nodes
-        if self._nodes > _MOST:
+        if self._nodes > self._most:
             gc.freeze()
             self._nodes = 0
         if not self._loads and self._enabled:
             gc.enable()
 
 
-_collector: Final = _Collector()
+collector: Final = Collector()
 
 
 @contextmanager
@@ -59,11 +61,11 @@ def gc_paused(mirror: Mirror) -> Iterator[None]:
     The exemption is of all objects of that moment. Their last reference frees them as usual; cycles of references among
     them stay, of which requests leave next to none.
     """
-    _collector.begin()
+    collector.begin()
     try:
         yield
     finally:
-        _collector.end(mirror.entities())
+        collector.end(mirror.entities())
 
 
 async def free(mirror: Mirror) -> None:

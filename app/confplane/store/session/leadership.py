@@ -23,6 +23,8 @@ from confplane.store import znodes
 from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from confplane.store.session.session_manager import Session, SessionManager
 
 UNREADABLE: Final = "an unreadable node"
@@ -31,14 +33,22 @@ UNREADABLE: Final = "an unreadable node"
 class ZooKeeperLeadership:
     """One process's part in the leadership of one cluster.
 
+    Args:
+        name: The cluster.
+        session_manager: The session that leads.
+        clock: A monotonic clock, by which a term ends.
+
     Attributes:
         leader: ``host:pid`` of the leader, as last read; None when there was none.
     """
 
-    def __init__(self, name: str, session_manager: SessionManager) -> None:
+    def __init__(
+        self, name: str, session_manager: SessionManager, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.leader: str | None = None
         self._name = name
         self._session_manager = session_manager
+        self._clock = clock
         self._self = f"{socket.gethostname()}:{os.getpid()}"
         self._session: Session | None = None
         self._until = 0.0
@@ -47,7 +57,7 @@ class ZooKeeperLeadership:
     def held(self) -> bool:
         """True while this process leads, by its own clock and connection."""
         session = self._session
-        return session is not None and session.connected and time.monotonic() < self._until
+        return session is not None and session.connected and self._clock() < self._until
 
     async def seek(self, deadline: float) -> bool:
         """Become or stay the leader if possible, and return whether this process leads.
@@ -68,7 +78,7 @@ class ZooKeeperLeadership:
         # Until the reply the earlier term continues, as far as it lasts.
         session = self._session_manager.current
         async with zookeeper_calls(self._name, deadline):
-            began = time.monotonic()
+            began = self._clock()
             led = await self._led_by(session)
             if led == session.writer:
                 try:

@@ -26,7 +26,7 @@ FORBIDDEN: Final = object()
 WINDOW: Final = 1000
 """Calls in flight. ZooKeeper holds that many per connection by default (zookeeper.globalOutstandingLimit)."""
 
-_ERRORS: Final = {NoNodeError.code: None, NoAuthError.code: FORBIDDEN}
+ERRORS: Final = {NoNodeError.code: None, NoAuthError.code: FORBIDDEN}
 _UNDER_WAY: Final = 4000
 """The greatest number of reads under way. All other replies to the session are behind theirs."""
 _UNDER_WAY_BYTES: Final = 2 * 2**20
@@ -88,7 +88,7 @@ class Window:
             if error is None:
                 self._hand(take, value)
             elif isinstance(error, (NoNodeError, NoAuthError)):
-                self._hand(take, _ERRORS[error.code])
+                self._hand(take, ERRORS[error.code])
             else:
                 self._error = error
             self._replied()
@@ -254,7 +254,7 @@ class ReadWindow(Window):
             self._replied()
 
         if self.session.multi_reads:
-            self.session.read(queue.kind, paths, _ERRORS, deliver).then(finished)
+            self.session.read(queue.kind, paths, ERRORS, deliver).then(finished)
             return
 
         def alone(value: Any, error: Exception | None) -> None:
@@ -264,7 +264,7 @@ class ReadWindow(Window):
                 size += len(value[0] or b"") if queue.kind == DATA else sum(map(len, found))
                 deliver([found])
             elif isinstance(error, (NoNodeError, NoAuthError)):
-                deliver([_ERRORS[error.code]])
+                deliver([ERRORS[error.code]])
                 error = None
             finished(size, error)
 

@@ -122,7 +122,7 @@ class Session:
         asked_s = min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000
         self._mailbox = mailbox
         self._chroot = chroot
-        self._access = access
+        self.access = access
         self._clock = clock
         self._client = KazooClient(
             hosts,
@@ -263,7 +263,7 @@ class Session:
         """Submit a transaction; the reply is the list of results."""
         for operation in operations:
             self._at(operation[1])
-        return self._submit(Multi(operations, self._chroot, self._access))
+        return self._submit(Multi(operations, self._chroot, self.access))
 
     def _submit(self, request: Any) -> Reply:
         """Submit a request that kazoo has no call for."""
@@ -340,7 +340,7 @@ class Session:
         stats = [self._made(self._checked().exists_async(chroot + root)) for chroot, root in roots]
         for (chroot, root), stat in zip(roots, stats, strict=True):
             if await stat is None:
-                [result] = await self._submit(Multi([("create", root, None)], chroot, self._access))
+                [result] = await self._submit(Multi([("create", root, None)], chroot, self.access))
                 if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
                     raise result
 

@@ -60,7 +60,7 @@ class Guard:
         self._session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._again = False
-        self._checks: tuple[tuple[str, str, int], ...] = ()
+        self.observed_checks: tuple[tuple[str, str, int], ...] = ()
         self._target_check: tuple[str, str, int] = ("check", znodes.TARGET, -1)
         self.freeze: Freeze | None = None
         self.target: Target | None = None
@@ -106,7 +106,7 @@ class Guard:
             raise StaleControllerError(f"Cluster {self._name}: {self._refusal}", outcome=WriteOutcome.NOT_APPLIED)
         if self.target is not None:
             self._check_target(self.target, writes)
-        return (*self._checks, self._target_check)
+        return (*self.observed_checks, self._target_check)
 
     def _check_target(self, target: Target, writes: Iterable[Write]) -> None:
         """Refuse callers' writes of configs that only others write.
@@ -221,16 +221,16 @@ class Guard:
         self.brokers = brokers
         self._update_target(target_data, target_stat)
         self._refusal = None
-        self._checks = (("check", znodes.FREEZE, freeze_stat.version),)
+        self.observed_checks = (("check", znodes.FREEZE, freeze_stat.version),)
         if stat is None:
             if brokers:
                 self._refusal = "brokers are registered, but there is no controller"
         elif znodes.kraft_controller(data):
             self._refusal = "a KRaft controller owns the metadata; config writes through ZooKeeper are over"
         else:
-            self._checks += (("check", znodes.CONTROLLER, stat.version),)
+            self.observed_checks += (("check", znodes.CONTROLLER, stat.version),)
             if epoch_stat is not None:
-                self._checks += (("check", znodes.CONTROLLER_EPOCH, epoch_stat.version),)
+                self.observed_checks += (("check", znodes.CONTROLLER_EPOCH, epoch_stat.version),)
         self.known = True
 
     def _update_target(self, data: bytes | None, stat: Any) -> None:

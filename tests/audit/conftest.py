@@ -11,13 +11,15 @@ from confplane.audit import Database, PostgresAuditLog
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import pytest
+
     from tests.support import servers
 
 
 @pytest_asyncio.fixture
-async def pool(migrated: servers.Database) -> AsyncIterator[Database]:
-    """The service's connections to it."""
-    pool = Database(migrated.service_dsn, 4)
+async def pool(migrated: servers.Database, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
+    """The service's connections to it: four, or as many as the parameter says."""
+    pool = Database(migrated.service_dsn, getattr(request, "param", 4))
     await pool.start()
     yield pool
     await pool.close()

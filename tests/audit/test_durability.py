@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import Intent
 
 
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ async def test_to_have_read_an_outcome_proves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A look that writes nothing of its own shows an outcome which is lost later."""
-    monkeypatch.setattr(open_changes, "_MARKED", marked_by_reading())
+    monkeypatch.setattr(open_changes, "MARKED", marked_by_reading())
     forgetful.hold_back()
     [done] = await intended(log)
     assert await log.conclude([committed(done)])
@@ -167,7 +167,7 @@ async def test_an_intent_that_is_sent_again_is_waited_for_as_the_first_time(tmp_
             log = PostgresAuditLog(pool)
             standby.cut_off()
             writing = asyncio.create_task(log.intend([one]))
-            await until_thread(lambda: server.query(WAITING) == "1")
+            await until_thread(lambda: server.query(WAITING, database.name) == "1")
             await asyncio.to_thread(server.crash_backend)
             with pytest.raises(UnavailableError):
                 await writing

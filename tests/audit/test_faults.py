@@ -12,12 +12,14 @@ import psycopg
 import pytest
 from sqlalchemy import exc
 
-from confplane.audit import Database, PostgresAuditLog, faults, group_commit, migrate, trail
+from confplane.audit import Database, PostgresAuditLog, faults, migrate
+from confplane.audit.group_commit import GroupCommitOptions
 from confplane.devstack.postgres import OWNER, Postgres
 from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.services.ports.trail import AuditQuery
 from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, intent, rejected, run
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -37,10 +39,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 
 @asynccontextmanager
-async def log_on(dsn: str) -> AsyncIterator[PostgresAuditLog]:
+async def log_on(dsn: str, options: GroupCommitOptions = GroupCommitOptions()) -> AsyncIterator[PostgresAuditLog]:  # noqa: B008 - frozen
     pool = Database(dsn, 4)
     await pool.start()
-    log = PostgresAuditLog(pool)
+    log = PostgresAuditLog(pool, options=options)
     try:
         yield log
     finally:
@@ -63,10 +65,7 @@ def frozen(server: Postgres) -> Iterator[None]:
 
 
 async def eventually_buffered(log: PostgresAuditLog, number: int) -> None:
-    async with asyncio.timeout(EVENTUALLY_S):
-        # A wait of many processes' doing: there is no event to wait for.
-        while log.kept != number or (log._resending is not None and not log._resending.done()):  # noqa: ASYNC110 - so
-            await asyncio.sleep(0.05)
+    await until(lambda: log.kept == number and (log._resending is None or log._resending.done()))
 
 
 async def test_a_lost_reply_is_sent_again_and_stands_once(migrated: servers.Database) -> None:
@@ -158,12 +157,9 @@ async def test_a_frozen_server_makes_calls_fail_and_thaws_unnoticed(server: Post
         await log.intend([intent()])
 
 
-async def test_a_restart_quicker_than_the_patience_goes_unnoticed(
-    server: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "_PATIENCE_S", float(EVENTUALLY_S))
-    monkeypatch.setattr(group_commit, "_PAUSES_S", (0.1,) * 10 * EVENTUALLY_S)
-    async with log_on(server.dsn()) as log:
+async def test_a_restart_quicker_than_the_patience_goes_unnoticed(server: Postgres) -> None:
+    options = GroupCommitOptions(patience_s=float(EVENTUALLY_S), pauses_s=(0.1,) * 10 * EVENTUALLY_S)
+    async with log_on(server.dsn(), options) as log:
         await log.intend([intent()])
         server.stop()
         try:
@@ -189,12 +185,9 @@ async def test_a_locked_table_delays_an_outcome_and_loses_nothing(
 
 
 async def test_buffered_outcomes_are_bounded_and_a_bad_one_does_not_hold_up_the_rest(
-    log: PostgresAuditLog,
-    migrated: servers.Database,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    pool: Database, migrated: servers.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(trail, "_MAX_KEPT", 5)
+    log = PostgresAuditLog(pool, most_kept=5)
     intents = [intent() for _ in range(8)]
     await log.intend(intents)
     outcomes = [committed(one) for one in intents]
@@ -208,6 +201,7 @@ async def test_buffered_outcomes_are_bounded_and_a_bad_one_does_not_hold_up_the_
     await eventually_buffered(log, 0)
     assert count(migrated.owner_dsn, "outcomes") == 4
     assert "Postgres refused a kept outcome" in caplog.text
+    await log.close()
 
 
 async def test_closing_writes_buffered_outcomes(migrated: servers.Database) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any, LiteralString
 from uuid import uuid4
 
@@ -9,8 +8,8 @@ import orjson
 import psycopg
 import pytest
 
-from confplane.audit import Database, PostgresAuditLog, group_commit
-from confplane.audit.group_commit import WritePartition
+from confplane.audit import Database, PostgresAuditLog
+from confplane.audit.group_commit import GroupCommitOptions, WritePartition
 from confplane.services.ports.trail import AuditQuery, Claim
 from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
@@ -142,11 +141,12 @@ async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
     log: PostgresAuditLog, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch, *, claimed: bool
 ) -> None:
     """The batches of many rows are held until the call of few rows has ended."""
-    held = asyncio.Event()
+    holding, held = asyncio.Event(), asyncio.Event()
     execute = WritePartition.execute
 
     async def hold(partition: WritePartition, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
         if len(orjson.loads(parameters["rows"])) > 1:
+            holding.set()
             await held.wait()
         return await execute(partition, statement, parameters)
 
@@ -159,7 +159,7 @@ async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
         return asyncio.create_task(log.intend(intents, claims if claimed else ()))
 
     many = [intend(100) for _ in range(3)]
-    await asyncio.sleep(0.01)
+    await until(holding.is_set)
     single = intent()
     await log.intend([single])
     assert await log.conclude([committed(single)])
@@ -169,11 +169,11 @@ async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
     assert count(migrated.owner_dsn, "intents") == 301
 
 
+@pytest.mark.parametrize("pool", [6], indirect=True)
 async def test_bulks_of_all_kinds_take_one_connection(
-    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch, migrated: servers.Database
+    pool: Database, lent: list[None], migrated: servers.Database
 ) -> None:
     """Writers take turns on it, also while each of their writers has more to write."""
-    monkeypatch.setattr(pool, "_pool_size", 6)
     log = PostgresAuditLog(pool)
     intents = [[intent() for _ in range(200)] for _ in range(4)]
     await asyncio.gather(*map(log.intend, intents))
@@ -206,13 +206,13 @@ async def test_writers_of_a_small_pool_take_turns(migrated: servers.Database) ->
 
 
 @pytest.fixture
-def lent(pool: Database, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The times at which writers borrowed connections."""
-    times: list[float] = []
+def lent(pool: Database, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One entry for each time that a writer borrowed a connection."""
+    times: list[None] = []
     borrow = pool.borrow
 
     async def note() -> AsyncConnection:
-        times.append(time.monotonic())
+        times.append(None)
         return await borrow()
 
     monkeypatch.setattr(pool, "borrow", note)
@@ -225,12 +225,11 @@ async def write(log: PostgresAuditLog, *, batches: int) -> None:
 
 @pytest.mark.parametrize(("seconds", "borrowed"), [(1e9, 1), (0, 3)])
 async def test_a_connection_is_kept_from_batch_to_batch_for_a_moment(
-    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float, borrowed: int
+    pool: Database, lent: list[None], seconds: float, borrowed: int
 ) -> None:
     """The pool has as many as there are writers."""
     assert not pool.spare
-    monkeypatch.setattr(group_commit, "_SHARED_S", seconds)
-    log = PostgresAuditLog(pool)
+    log = PostgresAuditLog(pool, options=GroupCommitOptions(shared_s=seconds))
     await write(log, batches=3)
     assert len(lent) == borrowed
     await write(log, batches=1)
@@ -239,18 +238,16 @@ async def test_a_connection_is_kept_from_batch_to_batch_for_a_moment(
     assert in_use(pool) == 0
 
 
+@pytest.mark.parametrize("pool", [6], indirect=True)
 async def test_where_each_writer_may_have_one_a_connection_is_kept_from_flush_to_flush(
-    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch
+    pool: Database, lent: list[None]
 ) -> None:
-    monkeypatch.setattr(pool, "_pool_size", 6)
     log = PostgresAuditLog(pool)
     for _ in range(3):
         await write(log, batches=2)
     assert len(lent) == in_use(pool) == 1
-    monkeypatch.setattr(group_commit, "_KEPT_S", 0.0)
     await log.conclude([committed(intent())])
-    assert len(lent) == 2
-    await until(lambda: in_use(pool) == 1)
+    assert len(lent) == in_use(pool) == 2
     await log.close()
     assert in_use(pool) == 0
 
@@ -282,12 +279,9 @@ async def prepared(connection: psycopg.AsyncConnection) -> list[tuple[str]]:
     return await (await connection.execute("SELECT statement FROM pg_prepared_statements", prepare=False)).fetchall()
 
 
-async def test_a_connection_that_is_kept_is_given_back_when_its_time_is_over(
-    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "_pool_size", 6)
-    monkeypatch.setattr(group_commit, "_KEPT_S", 0.3)
-    log = PostgresAuditLog(pool)
+@pytest.mark.parametrize("pool", [6], indirect=True)
+async def test_a_connection_that_is_kept_is_given_back_when_its_time_is_over(pool: Database, lent: list[None]) -> None:
+    log = PostgresAuditLog(pool, options=GroupCommitOptions(kept_s=0.05))
     await write(log, batches=1)
     await until(lambda: in_use(pool) == 0)
     await write(log, batches=1)

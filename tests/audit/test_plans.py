@@ -18,7 +18,6 @@ from confplane.audit import (
     PostgresRegistrationLog,
     PostgresTrailHistory,
     later_changes,
-    open_changes,
     trail_queries,
 )
 from confplane.domain.access.ranges import NameRanges
@@ -151,7 +150,7 @@ async def test_a_search_of_the_trail_goes_by_an_index(
     plans: Plans, filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As small beside these tables as the real one is beside large ones.
-    monkeypatch.setattr(trail_queries, "_OPEN_WINDOW", 1_000)
+    monkeypatch.setattr(trail_queries, "OPEN_WINDOW", 1_000)
     log = PostgresAuditLog(plans.pool)
     page, cursor = await log.search(AuditQuery("payments", **filters))
     if "within" in filters:
@@ -176,9 +175,8 @@ async def test_changes_whose_ids_are_far_from_their_time_are_found_by_the_indexe
     assert all("using ix_intents_far" in plan and "using ix_outcomes_far" in plan for plan in windows)
 
 
-async def test_open_changes_are_found_by_indexes(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_changes, "_PIECE", 1_000)
-    changes = PostgresOpenChanges(plans.pool)
+async def test_open_changes_are_found_by_indexes(plans: Plans) -> None:
+    changes = PostgresOpenChanges(plans.pool, piece=1_000)
     page, _ = await PostgresAuditLog(plans.pool).search(AuditQuery("payments", page_size=100))
     ids = [record.intent.change_id for record in page]
     plans.scanned_whole()
@@ -253,7 +251,7 @@ async def test_later_changes_of_keys_are_found_by_indexes(plans: Plans, revision
 
 
 async def test_a_search_for_later_changes_is_bounded(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later_changes, "_EXAMINED", 3)
+    monkeypatch.setattr(later_changes, "EXAMINED", 3)
     found = await PostgresTrailHistory(plans.pool).later("payments", touched(0, keys=None, time_ms=None))
     assert found[:4] == [None] * 4
     assert found[4] == []

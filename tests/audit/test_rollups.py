@@ -6,9 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +21,9 @@ from confplane.audit.rollup_parts import RunAttempt, RunGoneError, check_parts, 
 from confplane.audit.rollup_runs import LOST, RollupRuns
 from confplane.domain.errors import ConcurrentChangeError, UnavailableError
 from confplane.services.ports.rollups import RowQuery, RunState
+from tests.audit.proxy import Proxy
 from tests.audit.rows import count, fetch, run
-from tests.support.stores import soon
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -237,7 +236,10 @@ async def test_a_killed_process_leaves_nothing_visible_and_the_next_run_cleans_u
 ) -> None:
     run_id = uuid7()
     with subprocess.Popen(  # noqa: ASYNC220 - all of it waits
-        [sys.executable, "-c", HOLDER, migrated.service_dsn, str(run_id)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDER, migrated.service_dsn, str(run_id)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as holder:
         try:
             assert holder.stdout is not None
@@ -253,10 +255,11 @@ async def test_a_killed_process_leaves_nothing_visible_and_the_next_run_cleans_u
             holder.kill()
     assert count(migrated.owner_dsn, "rollup_rows") == 1
 
-    deadline = soon(60)
-    while (latest := (await rollups.runs("payments"))["activity"].latest) and latest.state is not RunState.LOST:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    async def lost() -> bool:
+        latest = (await rollups.runs("payments"))["activity"].latest
+        return latest is not None and latest.state is RunState.LOST
+
+    await until(lost)
     assert await rollups.run("payments", "activity") is None
     assert runs.sweep("integrity") == []
     assert runs.sweep("activity") == [run_id]
@@ -344,23 +347,16 @@ def test_postgres_away_or_not_migrated_says_what_to_do(database: servers.Databas
     assert "secret" not in str(refused.value)
 
 
-def test_a_lost_reply_to_the_last_step_is_asked_for_again(runs: RollupRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_reply_to_the_last_step_is_asked_for_again(runs: RollupRuns, migrated: servers.Database) -> None:
     run_id = uuid7()
-    complete = RollupRuns._complete
-    tries = []
-
-    def lost_once(self: RollupRuns, run_id: UUID) -> Any:
-        done = complete(self, run_id)
-        tries.append(done)
-        if len(tries) == 1:
-            raise UnavailableError("The connection was lost")
-        return done
-
-    with runs.held(run_id), ExitStack() as stack:
-        begin(runs, run_id)
-        stack.callback(monkeypatch.undo)
-        monkeypatch.setattr(RollupRuns, "_complete", lost_once)
-        assert runs.complete(run_id) == tries[0] == tries[1]
+    async with Proxy(migrated.service_dsn).running() as proxy:
+        with runs.held(run_id):
+            begin(runs, run_id)
+            proxy.lose_reply_to(b"state = 'complete'")
+            done = await asyncio.to_thread(RollupRuns(proxy.dsn, "payments").complete, run_id)
+    assert proxy.lost == 1
+    assert done == runs.find(run_id)
+    assert done.state is RunState.COMPLETE
 
 
 async def test_who_pages_through_a_large_run_reads_no_more_than_the_page_and_no_other_run(

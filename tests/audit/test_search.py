@@ -208,8 +208,8 @@ async def test_the_last_full_page_has_no_cursor(log: PostgresAuditLog, filters: 
 async def test_the_work_of_a_page_is_bounded_and_its_cursor_goes_on(
     log: PostgresAuditLog, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
-    monkeypatch.setattr(trail_queries, "_MAX_EXAMINED", 20)
-    monkeypatch.setattr(trail_queries, "_OPEN_WINDOW", 20)
+    monkeypatch.setattr(trail_queries, "MAX_EXAMINED", 20)
+    monkeypatch.setattr(trail_queries, "OPEN_WINDOW", 20)
     intents = [intent(change_id(START_MS, number)) for number in range(100)]
     await log.intend(intents)
     endings = {"committed": (committed, rejected), "open": (None, committed)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text as SqlText
 from sqlalchemy import column, select, values
 
-from confplane.audit import PostgresRegistrationLog, PostgresRollups, registrations, trail_queries, visible
+from confplane.audit import PostgresRegistrationLog, PostgresRollups, trail_queries, visible
 from confplane.domain.access.ranges import EVERYTHING, NOTHING, NameRanges
 from confplane.services.ports.rollups import RowQuery
 from confplane.services.ports.trail import AuditQuery
@@ -64,7 +64,7 @@ async def all_changes(log: PostgresAuditLog, page_size: int, **query: Any) -> li
 async def test_the_trail_within_ranges_equals_a_naive_filter(
     log: PostgresAuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trail_queries, "_MAX_EXAMINED", 30)
+    monkeypatch.setattr(trail_queries, "MAX_EXAMINED", 30)
     chance = random.Random(11)  # noqa: S311 - as above
     intents: list[Intent] = []
     for number in range(80):
@@ -93,10 +93,7 @@ async def test_the_trail_within_ranges_equals_a_naive_filter(
             assert (() if single is None else single.intent.entities) == seen
 
 
-async def test_registrations_within_ranges_equal_a_naive_filter(
-    pool: Database, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registrations, "_RANGES_PER_READ", 2)
+async def test_registrations_within_ranges_equal_a_naive_filter(pool: Database, migrated: servers.Database) -> None:
     ids = [f"user={user}{pair}" for user in "abcdefgh" for pair in ("", ",client-id", ",client-id=x")]
     rows = ", ".join(
         f"('seen', 'payments', '{each}', 's', '{version}', ARRAY['acks'], now(), current_date)"
@@ -110,7 +107,7 @@ async def test_registrations_within_ranges_equal_a_naive_filter(
         "INSERT INTO registrations (event, cluster, entity_id, principal, request_id)"
         " VALUES ('cleared', 'payments', 'user=c', 'p', 'r')",
     )
-    log = PostgresRegistrationLog(pool)
+    log = PostgresRegistrationLog(pool, ranges_per_read=2)
     few = [
         NameRanges.of((f"user={user}", f"user={user}-") for user in users)
         for users in ("", "c", "h", "aceg", "abcdxyz")

@@ -34,6 +34,13 @@ class Slow:
         pass
 
 
+def made(writer: object, options: WriteBehindOptions = WriteBehindOptions()) -> WriteBehindBuffer[int]:  # noqa: B008 - frozen
+    """A buffer whose rows a double of its writer takes."""
+    return WriteBehindBuffer(
+        cast("Any", None), text("SELECT 1"), kind="rows", options=options, writer=cast("Any", writer)
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "rows", "written"),
     [
@@ -49,11 +56,8 @@ async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    buffer: WriteBehindBuffer[int] = WriteBehindBuffer(
-        cast("Any", None), text("SELECT 1"), kind="rows", options=WriteBehindOptions()
-    )
     slow = Slow(seconds, monkeypatch)
-    monkeypatch.setattr(buffer, "_writer", slow)
+    buffer = made(slow)
     for number in range(rows):
         buffer.add(number, {"number": number})
     await buffer.close()
@@ -65,13 +69,9 @@ async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
 async def test_a_stop_with_rows_of_several_kinds_gives_up_all_after_twenty_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    buffers: list[WriteBehindBuffer[int]] = [
-        WriteBehindBuffer(cast("Any", None), text("SELECT 1"), kind=kind, options=WriteBehindOptions())
-        for kind in ("rows", "others")
-    ]
     slow = Slow(2.0, monkeypatch)
+    buffers = [made(slow) for _ in range(2)]
     for buffer in buffers:
-        monkeypatch.setattr(buffer, "_writer", slow)
         for number in range(50_000):
             buffer.add(number, {"number": number})
     begun = asyncio.get_running_loop().time()
@@ -85,9 +85,6 @@ async def test_a_row_waits_for_one_pause_and_one_statement_while_postgres_keeps_
 ) -> None:
     now, pause_s, statement_s, step_s = 0.0, 1.0, 0.3, 0.01
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    buffer: WriteBehindBuffer[int] = WriteBehindBuffer(
-        cast("Any", None), text("SELECT 1"), kind="rows", options=WriteBehindOptions(pause_s, 600)
-    )
     waits: list[float] = []
 
     class Writer:
@@ -103,7 +100,7 @@ async def test_a_row_waits_for_one_pause_and_one_statement_while_postgres_keeps_
     async def refresh() -> None:
         pass
 
-    monkeypatch.setattr(buffer, "_writer", Writer())
+    buffer = made(Writer(), WriteBehindOptions(pause_s, 600))
     buffer.start(refresh)
     for number in range(2_000):
         now += step_s

@@ -158,7 +158,7 @@ def mirror_decides() -> None:
 
 def markers_go_once_read() -> None:
     """A marker is dropped once its outcome was read, which need not be durable."""
-    _replace(open_changes, "_MARKED", marked_by_reading())
+    _replace(open_changes, "MARKED", marked_by_reading())
 
 
 MUTANTS: Final[dict[str, Callable[[], None]]] = {

@@ -283,7 +283,7 @@ async def test_too_many_changes_are_refused_with_the_way_out(world: World, monke
     assert [str(each) for each in done.changes] == changes
     assert await now(one, ALICE) == {}
     assert [str(each) for each in (await one.trail())[-1].intent.reverts] == changes[-2:]
-    monkeypatch.setattr(later_changes, "_EXAMINED", 3)
+    monkeypatch.setattr(later_changes, "EXAMINED", 3)
     [refused] = await revert(one, first)
     assert isinstance(refused.result.error, NotRevertibleError)
     assert "force" in refused.result.error.detail

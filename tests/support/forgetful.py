@@ -143,4 +143,4 @@ def _end(process: int) -> None:
 
 def marked_by_reading() -> TextClause:
     """Return the trail's query before the removal of markers, without the write that makes its result durable."""
-    return text(open_changes._MARKED.text.replace(WRITES, "true")).bindparams(bindparam("ids", type_=ARRAY(Uuid)))
+    return text(open_changes.MARKED.text.replace(WRITES, "true")).bindparams(bindparam("ids", type_=ARRAY(Uuid)))

@@ -222,7 +222,7 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
     monkeypatch.setattr(reconcile, "SWEEP_AGE_S", 0.0)
     monkeypatch.setattr(audit_database, "READ_TIMEOUT_S", 2.0)
     if planted:
-        monkeypatch.setattr(open_changes, "_MARKED", marked_by_reading())
+        monkeypatch.setattr(open_changes, "MARKED", marked_by_reading())
     writer, leader = await loss.world.replica(leads=False), await loss.world.replica()
     result = await loss.alter(writer)
     dropper = Dropper(writer.store, writer.parts.changes)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -42,14 +43,21 @@ _GATHER_S: Final = 0.008
 this pause a change costs a sixth more processor time at 64 callers; 12 ms bring no further improvement."""
 _TRY_TIMEOUT_S: Final = 3.0
 """Seconds for one try of one statement, connecting included."""
-_KEPT_S: Final = 60.0
-"""Seconds for which a partition keeps a connection. The limit leaves an idle service with few connections."""
-_SHARED_S: Final = 0.25
-"""The same if the pool has fewer connections than partitions, so that the other partitions get their turn."""
-_PATIENCE_S: Final = 2.0
-"""Seconds for retries: a faster restart of Postgres goes unnoticed."""
-_PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Seconds before each retry. The first retry is immediate: usually only this connection was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommitOptions:
+    """The intervals of group commits."""
+
+    kept_s: float = 60.0
+    """Seconds for which a partition keeps a connection. The limit leaves an idle service with few connections."""
+    shared_s: float = 0.25
+    """The same if the pool has fewer connections than partitions, so that the other partitions get their turn."""
+    patience_s: float = 2.0
+    """Seconds for retries: a faster restart of Postgres goes unnoticed."""
+    pauses_s: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)
+    """Seconds before each retry."""
 
 
 class RowRefusedError(Exception):
@@ -78,7 +86,8 @@ class WritePartition:
     connection are prepared, unless a pooler distributes the statements of one connection to several server processes.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, options: GroupCommitOptions = GroupCommitOptions()) -> None:
+        self.options = options
         self._database = database
         self._connection: AsyncConnection | None = None
         self._cursor: psycopg.AsyncCursor | None = None
@@ -119,7 +128,7 @@ class WritePartition:
 
     async def _borrow(self, limit: ConnectionTimeout) -> psycopg.AsyncCursor:
         self._connection = await self._database.borrow()
-        seconds = _KEPT_S if self._database.spare else _SHARED_S
+        seconds = self.options.kept_s if self._database.spare else self.options.shared_s
         self._until = time.monotonic() + seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._return)
         raw = await driver_connection(self._connection)
@@ -278,8 +287,8 @@ class GroupWriter:
     async def _send(self, rows: list[bytes]) -> tuple[Exception | None, list[int]]:
         """Run the statement, with retries if they may help; return the error of the last try, or the refused rows."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
-        patient_until = time.monotonic() + _PATIENCE_S
-        pauses = iter(_PAUSES_S)
+        patient_until = time.monotonic() + self._partition.options.patience_s
+        pauses = iter(self._partition.options.pauses_s)
         while True:
             began = time.monotonic()
             try:

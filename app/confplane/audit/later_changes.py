@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from confplane.audit.database import Database
     from confplane.services.ports.history import TouchedKeys
 
-_EXAMINED: Final = 20_000
+EXAMINED: Final = 20_000
 """Maximum number of changes of one entity that a search reads."""
 _AT_ONCE: Final = 100
 """Maximum number of entities in one statement."""
@@ -108,13 +108,13 @@ async def _some(
             for number, (each, low) in enumerate(zip(touched, lows, strict=True))
         ]
         given = orjson.dumps(rows).decode()
-        parameters = {"cluster": cluster, "given": given, "low": min(lows), "examined": _EXAMINED}
+        parameters = {"cluster": cluster, "given": given, "low": min(lows), "examined": EXAMINED}
         return (await connection.execute(_LATER, parameters)).all()
 
     found: list[list[SubsequentChange] | None] = [[] for _ in touched]
     for row in await database.read(work):
         changes = found[row.number]
-        if row.size >= _EXAMINED:
+        if row.size >= EXAMINED:
             found[row.number] = None
         elif changes is not None and row.change_id is not None:
             changes.append(_later(row))

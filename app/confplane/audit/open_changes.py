@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
     from confplane.audit.database import Database
 
-_OVERLAP_S: Final = 10
-"""Maximum number of seconds from a row's recorded time until it is visible: a statement may take four seconds."""
-_PIECE: Final = 20_000
-"""Ids read in one step of the backward scan."""
 _IDS: Final = ARRAY(Uuid)
 
 # OFFSET 0 keeps each subquery an index lookup; as a join it may read a whole table.
@@ -64,7 +60,7 @@ FROM intents WHERE change_id = ANY(:ids) GROUP BY change_id ORDER BY change_id
 # A row can be visible before it is durable. Neither reading it, nor its age, nor a position in the WAL proves that it
 # is durable. A transaction that writes does: Postgres waits for its commit, which comes after the commits of all rows
 # that it sees. So once the reply arrives, the WAL is durable up to that commit, on synchronous standbys too.
-_MARKED: Final = text(f"""
+MARKED: Final = text(f"""
 SELECT given.change_id, outcome.committed, outcome.age, ARRAY(
     SELECT DISTINCT writer FROM intents WHERE intents.change_id = given.change_id OFFSET 0
   ) AS writers
@@ -78,10 +74,19 @@ _NO_ID_IS_ABOVE: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class PostgresOpenChanges:
-    """Implements :class:`confplane.services.upkeep.reconcile.OpenChanges`."""
+    """Implements :class:`confplane.services.upkeep.reconcile.OpenChanges`.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The database.
+        overlap_s: Maximum number of seconds from a row's recorded time until it is visible: a statement may take four
+            seconds.
+        piece: Number of ids read in one step of the backward scan.
+    """
+
+    def __init__(self, database: Database, *, overlap_s: int = 10, piece: int = 20_000) -> None:
         self._database = database
+        self._overlap_s = overlap_s
+        self._piece = piece
 
     async def new(
         self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
@@ -90,7 +95,7 @@ class PostgresOpenChanges:
 
         async def work(connection: AsyncConnection) -> tuple[list[OpenChange], ServerTimestamp]:
             at = None if since is None else since.at
-            parameters = {"cluster": cluster, "since": at, "known": list(known), "overlap": _OVERLAP_S}
+            parameters = {"cluster": cluster, "since": at, "known": list(known), "overlap": self._overlap_s}
             now, server, ids = (await connection.execute(_NEW, parameters)).one()
             return await _details(connection, ids), ServerTimestamp(now, server)
 
@@ -100,15 +105,15 @@ class PostgresOpenChanges:
         """Return open changes of the next step of the backward scan."""
 
         async def work(connection: AsyncConnection) -> tuple[list[OpenChange], UUID | None]:
-            parameters = {"cluster": cluster, "before": before or _NO_ID_IS_ABOVE, "piece": _PIECE}
+            parameters = {"cluster": cluster, "before": before or _NO_ID_IS_ABOVE, "piece": self._piece}
             ids, walked, lowest = (await connection.execute(_OLD, parameters)).one()
-            return await _details(connection, ids), lowest if walked == _PIECE else None
+            return await _details(connection, ids), lowest if walked == self._piece else None
 
         return await self._database.read(work)
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
         """Return the known state of changes that have markers."""
-        rows = await self._database.rows(_MARKED, ids=list(change_ids))
+        rows = await self._database.rows(MARKED, ids=list(change_ids))
         return [MarkedChange(row.change_id, row.committed, row.age, frozenset(row.writers)) for row in rows]
 
 

@@ -77,7 +77,9 @@ class PostgresRegistrationLog:
         options: WriteBehindOptions = WriteBehindOptions(),  # noqa: B008 - nothing alters it
         max_registrations: int = _MAX_REGISTRATIONS,
         clock: Callable[[], float] = time.time,
+        ranges_per_read: int = _RANGES_PER_READ,
     ) -> None:
+        self._ranges_per_read = ranges_per_read
         self._database = database
         self._buffer: WriteBehindBuffer[_Seen] = WriteBehindBuffer(
             database, sql.INSERT_SEEN, kind="registrations", options=options
@@ -173,7 +175,7 @@ class PostgresRegistrationLog:
         found: list[Row[Any]] = []
         start = behind[0]
         for _ in range(_MAX_WINDOWS):
-            parts = list(islice((EVERYTHING if within is None else within).between(start, LAST), _RANGES_PER_READ))
+            parts = list(islice((EVERYTHING if within is None else within).between(start, LAST), self._ranges_per_read))
             if not parts:
                 return _page(found, page_size, None)
             rows = await self._buffer.select(

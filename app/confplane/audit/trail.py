@@ -12,7 +12,7 @@ from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from confplane.audit import checks, trail_queries
-from confplane.audit.group_commit import GroupWriter, RowRefusedError, WritePartition
+from confplane.audit.group_commit import GroupCommitOptions, GroupWriter, RowRefusedError, WritePartition
 from confplane.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from confplane.audit.tables import outcomes as outcomes_table
 from confplane.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
@@ -56,7 +56,8 @@ class _Writers:
         on_repeats: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._kind = kind
-        self._few = GroupWriter(database, statement, partition=WritePartition(database), on_repeats=on_repeats)
+        few = WritePartition(database, bulks.options)
+        self._few = GroupWriter(database, statement, partition=few, on_repeats=on_repeats)
         self._many = GroupWriter(database, statement, partition=bulks, on_repeats=on_repeats)
 
     async def write(self, rows: Sequence[bytes]) -> None:
@@ -79,12 +80,24 @@ class PostgresAuditLog:
 
     An outcome that can't be written to Postgres now is kept in memory and sent again until it is written. If the
     process ends before that, the intent stays open, and settling it by its marker in ZooKeeper gives the same outcome.
+
+    Args:
+        database: The database.
+        options: Intervals of the writes.
+        most_kept: The greatest number of outcomes in memory; more of them drop the oldest.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        options: GroupCommitOptions = GroupCommitOptions(),  # noqa: B008 - nothing alters it
+        most_kept: int = 100_000,
+    ) -> None:
         self._database = database
+        self._most_kept = most_kept
         # One partition for the bulks of all kinds, so that they take one connection of the pool.
-        bulks = WritePartition(database)
+        bulks = WritePartition(database, options)
         self._intents = _Writers(database, INSERT_INTENTS, "intents", bulks)
         self._claimed = _Writers(database, INSERT_CLAIMED_INTENTS, "claimed_intents", bulks)
         self._outcomes = _Writers(database, INSERT_OUTCOMES, "outcomes", bulks, on_repeats=self._compare_later)
@@ -185,7 +198,7 @@ class PostgresAuditLog:
         if not self._kept:
             _log.warning("%s; outcomes are kept and sent again", error.detail)
         self._kept.extend(rows)
-        dropped = len(self._kept) - _MAX_KEPT
+        dropped = len(self._kept) - self._most_kept
         if dropped > 0:
             for _ in range(dropped):
                 self._kept.popleft()

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import AuditQuery
 
 _LARGEST_WINDOW: Final = 4_096
-_MAX_EXAMINED: Final = 20_000
+MAX_EXAMINED: Final = 20_000
 """Maximum number of change ids that one page may read in rounds."""
-_OPEN_WINDOW: Final = 100_000
+OPEN_WINDOW: Final = 100_000
 """Maximum number of change ids that a search for open changes may read, each with an index lookup."""
 
 _LARGE: Final = tuple(intent_entities.c["entity_id", "path", "ops", "before", "after"])
@@ -83,7 +83,7 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
             if len(more) < len(fitting):
                 return found, found[-1].intent.change_id
         examined += window
-        if floor is None or examined >= _MAX_EXAMINED or query.outcome == "open":
+        if floor is None or examined >= MAX_EXAMINED or query.outcome == "open":
             return found, floor
         before = floor
         window = min(window * 4, _LARGEST_WINDOW)
@@ -125,7 +125,7 @@ async def _open_candidates(
     connection: AsyncConnection, query: AuditQuery, before: UUID | None, window: int
 ) -> tuple[list[UUID], UUID | None]:
     # Open changes are few and may be anywhere: a large window is searched at once for ids without an outcome.
-    wide = _window(query, before, _OPEN_WINDOW).cte("wide")
+    wide = _window(query, before, OPEN_WINDOW).cte("wide")
     # OFFSET 0 keeps this an index lookup for each id; as a join it may read the whole table of outcomes.
     settled = select(outcomes.c.change_id).where(outcomes.c.change_id == wide.c.change_id).offset(0).exists()
     unsettled = select(wide.c.change_id).where(~settled).order_by(wide.c.change_id.desc()).limit(window)
@@ -138,7 +138,7 @@ async def _open_candidates(
     ids, size, floor = (await connection.execute(statement)).one()
     if len(ids) == window:
         return list(ids), ids[-1]
-    return list(ids), floor if size == _OPEN_WINDOW else None
+    return list(ids), floor if size == OPEN_WINDOW else None
 
 
 def _window(query: AuditQuery, before: UUID | None, size: int) -> Select[UUID]:

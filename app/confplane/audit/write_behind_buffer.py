@@ -76,6 +76,7 @@ class WriteBehindBuffer(Generic[K]):
         kind: The rows' name in logs and metrics, in the plural.
         options: Intervals and capacity.
         partition: The write partition of its statements, which buffers may share; None: one of its own.
+        writer: The writer of its rows; None: one on the partition.
     """
 
     def __init__(
@@ -86,10 +87,11 @@ class WriteBehindBuffer(Generic[K]):
         kind: str,
         options: WriteBehindOptions,
         partition: WritePartition | None = None,
+        writer: GroupWriter | None = None,
     ) -> None:
         self._database = database
         self.partition = partition or WritePartition(database)
-        self._writer = GroupWriter(database, statement, partition=self.partition)
+        self._writer = writer or GroupWriter(database, statement, partition=self.partition)
         self._kind = kind
         self._options = options
         # Ordered by a linked list: in a plain dict, finding the first entry gets slower with each removed entry.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,6 +11,7 @@ import pytest
 import schemathesis
 
 from tests.contract.api import FILE
+from tests.support.waiting import wait_for
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ def _known(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
     """Name the latest change, and the present moment, in the place of made-up ones."""
     if not body.keys() & {"changeId", "requestId", "since", "to"}:
         return body
-    while (http.get("/v1/clusters/default").json()["recorded"] or {}).get("since") is None:
-        time.sleep(0.05)
+    wait_for(lambda: (http.get("/v1/clusters/default").json()["recorded"] or {}).get("since"))
     [last] = http.get("/v1/clusters/default/audit", params={"pageSize": 1}).json()["items"]
     known = {
         **{name: last[name] for name in ("changeId", "requestId", "principal")},

@@ -124,7 +124,7 @@ class Rows:
         kafka_writes(self.zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"NaN","acks":"1"}}')
         self.zk.delete("/config/clients/kafka")
         kafka_writes(self.zk, "clients/other", b"")
-        self.replica.recorder._server = "the one before"  # so that all is compared
+        self.replica.recorder.server = "the one before"  # so that all is compared
         await self.replica.record()
 
     async def lost(self, owner_dsn: str) -> None:
@@ -132,7 +132,7 @@ class Rows:
         backup = Backup(owner_dsn)
         await self._done(QUOTAS, [Edit(BILLING, (Op("consumer_byte_rate", OpType.SET, 6),))])
         backup.restore()
-        self.replica.recorder._server = "the one before"
+        self.replica.recorder.server = "the one before"
         await self.replica.record()
 
     async def _edit(self, facet: FacetName, entity: Entity, *ops: Op, mode: Mode = Mode.ALTER) -> None:

@@ -256,16 +256,14 @@ async def test_a_stop_loses_no_report_and_no_registration(world: World, many: in
                     assert set(loaded.statuses) == {"200"}
                     load = replace(load, seconds=2 * load.seconds)  # noqa: PLW2901 - as long as some had no turn
                 assert count(dsn, table) == 0, "all wait to be written"
-        stops = time.monotonic()
         await asyncio.to_thread(service.stop)
-        stopped_s = time.monotonic() - stops
         said = re.findall(r"(\d+) (registrations|applied_reports) were not written", service.log.read_text())
         unwritten = Counter({table: int(rows) for rows, table in said})
         for table in ("registrations", "applied_reports"):
             # A statement that is cut off may be done.
             assert many <= count(dsn, table) + unwritten[table] <= many + write_behind_buffer._ROWS_PER_INSERT
         # Where others have the processors, Postgres does not take all of 100,000 in time.
-        assert not unwritten or (many == _MANY and stopped_s >= write_behind_buffer._CLOSE_PATIENCE_S), unwritten
+        assert not unwritten or many == _MANY, unwritten
         await asyncio.to_thread(service.start)
         if not unwritten:  # this one's may be among those
             await until(lambda: _counted(client, "user=app-000001", 1))

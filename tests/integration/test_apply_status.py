@@ -16,7 +16,6 @@ from confplane.client.errors import ProblemError
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.kraft import apply_queue as lines
 from confplane.services.kraft.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyState
 from confplane.services.ports.applying import AlterRefused, AlterUnknown, Delivery
 from tests.support.adopting import apply, opener
@@ -79,17 +78,18 @@ async def wait_applied(one: Observing, revision: int) -> None:
 async def applying(one: Observing) -> AsyncIterator[None]:
     """Apply in the background."""
 
-    async def rounds() -> None:
-        while True:
-            await one.applier.round()
-            await asyncio.sleep(0.01)
+    ended = False
 
-    task = asyncio.create_task(rounds())
+    async def applied() -> bool:
+        await one.applier.round()
+        return ended
+
+    task = asyncio.create_task(until(applied))
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        ended = True
+        await task
 
 
 async def test_every_process_knows_up_to_which_revision_nothing_waits(
@@ -271,17 +271,15 @@ async def test_a_znode_that_can_not_be_read_waits_alone_with_the_reason(
     assert leader.applier.report().held.count == 0
 
 
-async def test_what_was_sent_before_a_restore_waits_with_the_reason(
-    leader: Observing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_sent_before_a_restore_waits_with_the_reason(leader: Observing) -> None:
     revision = await written(leader, ALICE, RATE, 1)
     newer = Delivery(ALICE.id, revision + 1_000_000, {RATE: "2"})
     await leader.states.begin("default", [newer])
     await apply(leader)
-    line = next(iter(leader.applier._queues.values()))
+    [line] = [each for each in leader.applier._queues.values() if each.pending]
     # The mirror may follow in a moment: until then it is looked at a few times a second, and nothing is listed.
     assert (leader.applier.report().held.count, line.is_ready) == (0, False)
-    monkeypatch.setattr(lines, "_MIRROR_LAG_S", 0.0)
+    line.mirror_lag_s = 0.0
     await apply(leader)
     [(entity_id, reason)] = leader.applier.report().held.first
     assert entity_id == ALICE.id

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -12,6 +10,7 @@ import pytest
 from confplane.domain.access.operations import Operation, ResourceType
 from tests.support.credentials import credentials
 from tests.support.service import Service
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,10 +81,7 @@ async def test_both_are_in_the_trail_and_before_the_policies_and_both_must_be_al
 
 async def until_granted(service: Service, token: str) -> None:
     """Wait until the process knows the token."""
-    end = time.monotonic() + 30
-    while ask(service, "GET", "/v1/whoami", token=token).status_code != httpx.codes.OK:
-        assert time.monotonic() < end
-        await asyncio.sleep(0.1)
+    await until(lambda: ask(service, "GET", "/v1/whoami", token=token).status_code == httpx.codes.OK)
 
 
 def test_headers_that_name_nobody_are_refused_and_name_the_header(service: Service) -> None:

@@ -162,7 +162,7 @@ async def test_an_entity_type_that_may_not_be_described_fails_alone(opened: Open
 
 async def test_a_cluster_without_a_target_is_not_polled(world: World) -> None:
     replica = await world.replica()
-    replica.parts.alter._refreshes = {}
+    replica.parts.alter.refreshes = {}
     made, again = Precondition(if_none_match=("*",)), Precondition(if_match=("*",))
     collection = replica.parts.clusters.get("default").facets[QUOTAS]
     for precondition in (made, again):

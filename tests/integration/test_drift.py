@@ -11,7 +11,6 @@ import pytest
 
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import ForbiddenError, UnavailableError
-from confplane.services.kraft import drift as drift_module
 from confplane.services.kraft.entity_drift import DriftSelection, KeyDriftState
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
@@ -232,18 +231,16 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
     assert kafka.now.configs == {ALICE: {RATE: "99", OTHER: "1"}, BOB: {RATE: "3"}}
 
 
-async def test_nothing_is_adopted_from_a_lagging_broker(
-    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_adopted_from_a_lagging_broker(opened: Opener, kafka: KafkaDouble) -> None:
     """The broker shows the value from before our own applied change, which is not what the cluster has now."""
     one = await opened()
     with kafka.lagging():
         await alter(one, ALICE, {RATE: 2048})
         await apply(one)
-        monkeypatch.setattr(drift_module, "_POLL_S", 0.1)
+        one.drift.poll_s, usual_s = 0.1, one.drift.poll_s
         with pytest.raises(UnavailableError):
             await adopt_drift(one, DriftSelection(ALICE, None))
-    monkeypatch.undo()
+    one.drift.poll_s = usual_s
     [result] = await adopt_drift(one, DriftSelection(ALICE, None))
     assert (result.error, result.change_id) == (None, None)
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}

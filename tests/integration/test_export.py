@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
-from confplane.cli.remote import selection
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
@@ -180,17 +179,15 @@ def test_an_export_of_the_past_has_what_there_was(service: Service, run: Callabl
     assert "producer_byte_rate: 1\n" in run(*words, "--at", str(revision)).out
 
 
-async def test_entities_that_stay_are_exported_once_while_other_entities_come_and_go(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(selection, "_PAGE_SIZE", "2")
+async def test_entities_that_stay_are_exported_once_while_other_entities_come_and_go(service: Service) -> None:
     staying = [f"user=stay{number}" for number in range(9)]
     async with service.client(cluster=COPY) as client:
         for each in [*staying, "user=stay5a", "user=stay7a"]:
             await client.put("client-quotas", each, {"producer_byte_rate": 1})
             await client.put("client-configs", each, {"acks": "all"})
         found = []
-        async for exported in EntityReader(client, EntitySelection({}, prefix="stay")).read(*FacetName):
+        reader = EntityReader(client, EntitySelection({}, prefix="stay"), page_size=2)
+        async for exported in reader.read(*FacetName):
             if exported.id == "user=stay3":
                 await client.delete("client-quotas", "user=stay7a")
                 await client.delete("client-configs", "user=stay7a")

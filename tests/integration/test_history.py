@@ -43,9 +43,9 @@ USERS: Final = [Entity.of(user=name) for name in ("alice", "bob", "carol", "old"
 PAIRS: Final = [Entity.of(user=name, client_id="app") for name in ("alice", "bob")]
 
 
-def history_of(one: Replica) -> HistoryService:
+def history_of(one: Replica, **options: float) -> HistoryService:
     describe = DescribeService(cast("Any", None))  # registrations are no part of the past
-    return HistoryService(PostgresTrailHistory(one.parts.database), one.audit, describe)
+    return HistoryService(PostgresTrailHistory(one.parts.database), one.audit, describe, **options)
 
 
 def collection_of(one: Replica, facet: FacetName = QUOTAS) -> ClusterFacet:
@@ -321,10 +321,7 @@ async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet
         assert [[change.key for change in item.changes] for item in items] == [[key]]
 
 
-async def test_external_writes_that_are_not_recorded_yet_are_not_skipped(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("confplane.services.reads.point_in_time._PATIENCE_S", 0.1)
+async def test_external_writes_that_are_not_recorded_yet_are_not_skipped(world: World) -> None:
     kafka_writes(world.zk, "users/alice", rate(1))
     kafka_writes(world.zk, "users/bob", rate(1))
     one = await world.replica()
@@ -335,7 +332,7 @@ async def test_external_writes_that_are_not_recorded_yet_are_not_skipped(
     for value in (2, 3):
         kafka_writes(world.zk, "users/bob", rate(value))
     newest = await one.store.catch_up(soon(60))
-    history, quotas = history_of(one), collection_of(one)
+    history, quotas = history_of(one, patience_s=0), collection_of(one)
     for recorded in (False, True):
         if recorded:
             await one.record()

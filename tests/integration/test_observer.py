@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft.observer import IDENTITY_S, PERMISSIONS_S
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, OtherClusterError, Unmanaged
 from confplane.services.ports.trail import ObservedRange
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
@@ -326,7 +328,7 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     before, observer = await one.followed(), one.observer
     kafka.alter(BOB, {RATE: "5"})
     kafka.cluster_id = "another"
-    observer._identity_due = 0.0
+    observer.clock = lambda: time.monotonic() + IDENTITY_S
     with pytest.raises(OtherClusterError, match="belong to the cluster another"):
         await one.poll()
     kafka.cluster_id, kafka.release = CLUSTER_ID, "4.2"
@@ -339,7 +341,7 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     # By itself, and again by itself once the cluster is back.
     observer.start()
     await until(lambda: observer._problem == "No broker answers")
-    observer._published_at = float("-inf")
+    await observer.publish()
     await until(lambda: (found := observer.report) is not None and found.problem == "No broker answers")
     assert any("is not observed now" in notice.public for notice in observer.warnings())
     kafka.down = None
@@ -363,7 +365,7 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     )  # fmt: skip
     assert [notice for notice in one.observer.warnings() if "does not show its topics" in notice.public]
     kafka.denied = set()
-    one.observer._permissions_due = 0.0
+    one.observer.clock = lambda: time.monotonic() + PERMISSIONS_S
     await one.poll()
     assert one.config(TOPIC) == kafka.now.configs[TOPIC]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from uuid_utils.compat import uuid7
 
@@ -14,7 +14,9 @@ from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import Committed, Conflict, Guarded, StateWrite
 from confplane.services.upkeep import reconcile
+from confplane.services.upkeep.reconcile import Reconciler
 from tests.audit.rows import entity, fetch, intent
+from tests.support.replicas import HOUR_MS
 from tests.support.stores import ALICE, commit, committed, soon, until, write
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 COMMITS = "/confplane/commits"
 DEAD = "f" * 32
 """A writer node that is not there."""
-HOUR_MS = 3_600_000
 
 
 async def left_open(by: Replica, number: int, *, applied: bool, writer: str = DEAD) -> Intent:
@@ -74,6 +75,15 @@ async def test_what_a_dead_process_left_is_settled_in_the_first_round(world: Wor
     assert one.reconciler.warnings() == []
 
 
+OLD_S: Final = 2 * HOUR_MS // 1000 + 100
+"""The age of a change that belongs to no request any more."""
+
+
+def advance(one: Replica, seconds: float) -> None:
+    """Set the reconciler's clock so many seconds ahead."""
+    one.reconciler.clock = lambda: time.monotonic() + seconds
+
+
 async def test_only_the_leader_settles(world: World) -> None:
     leader, other = await world.replica(leads=False), await world.replica(leads=False)
     assert await leader.reconcile()
@@ -101,14 +111,14 @@ async def test_two_leaders_at_once_make_one_outcome_of_each_change(world: World)
         assert process.audit.differing == 0
 
 
-async def test_a_change_of_a_living_writer_is_left_to_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_of_a_living_writer_is_left_to_it(world: World) -> None:
     one, two = await world.replica(leads=False), await world.replica(leads=False)
     change = await left_open(two, 1, applied=False, writer=two.store.writer())
     await one.reconcile()
     assert outcomes(world) == {}
     assert markers(world) == set()
     # Until it is older than any request can be.
-    monkeypatch.setattr(one.reconciler, "_old_s", 0)
+    world.age("intents", OLD_S)
     await one.reconcile()
     assert outcomes(world) == {change.change_id: (False, None, {})}
 
@@ -164,7 +174,7 @@ async def test_a_marker_that_can_not_be_read_is_reported_and_holds_up_nothing_el
     odd = await left_open(one, 1, applied=False)
     sound = await left_open(one, 2, applied=True)
     world.zk.create(f"{COMMITS}/{odd.change_id}", b"?")
-    one.reconciler._old_s = -reconcile._CALL_S
+    world.age("intents", 2 * OLD_S)
     await one.reconcile()
     await one.reconcile()
     assert set(outcomes(world)) == {sound.change_id}
@@ -179,14 +189,12 @@ async def test_markers_are_swept_once_their_outcome_is_a_minute_old(world: World
     await one.reconcile()
     assert markers(world) == {str(applied.change_id), str(never.change_id)}
     assert reconcile.SWEEP_AGE_S == 60
-    world.age("outcomes", 45)
-    one.reconciler._sweep_at = 0
+    advance(one, 60)
     await one.reconcile()
     assert markers(world) == {str(applied.change_id), str(never.change_id)}
     # It comes back to them by itself.
-    assert one.reconciler._sweep_at < time.monotonic() + 61
-    world.age("outcomes", 30)
-    one.reconciler._sweep_at = 0
+    world.age("outcomes", 60)
+    advance(one, 120)
     await one.reconcile()
     assert markers(world) == set()
 
@@ -195,10 +203,10 @@ async def test_an_abort_marker_stays_while_its_writer_is_there(world: World) -> 
     one, two = await world.replica(leads=False), await world.replica(leads=False)
     aborted = await left_open(two, 1, applied=False, writer=two.store.writer())
     applied = await left_open(two, 2, applied=True, writer=two.store.writer())
-    one.reconciler._old_s = 0
+    world.age("intents", OLD_S)
     await one.reconcile()
     world.age("outcomes", 100)
-    one.reconciler._sweep_at = 0
+    advance(one, reconcile.SWEEP_INTERVAL_S)
     await one.reconcile()
     # That of a commit has done its work, whoever made it.
     assert markers(world) == {str(aborted.change_id)}
@@ -208,8 +216,8 @@ async def test_an_abort_marker_stays_while_its_writer_is_there(world: World) -> 
     await until(lambda: world.zk.exists(f"/confplane/writers/{writer}") is None)
     await one.reconcile()
     # A writer that has gone calls for a sweep, in a while.
-    assert time.monotonic() + 30 < one.reconciler._sweep_at < time.monotonic() + 90
-    one.reconciler._sweep_at = 0
+    assert markers(world) == {str(aborted.change_id)}
+    advance(one, reconcile.SWEEP_INTERVAL_S + 90)
     await one.reconcile()
     assert markers(world) == set()
 
@@ -227,16 +235,15 @@ async def test_markers_of_changes_that_the_trail_does_not_know_are_left_and_repo
 
 
 async def test_many_markers_are_swept_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "_PIECE", 20)
+    monkeypatch.setattr(reconcile, "PIECE", 20)
     one = await world.replica(leads=False)
     made = [await left_open(one, number, applied=number % 2 > 0) for number in range(70)]
     await one.reconcile()
     assert len(outcomes(world)) == len(made)
     world.age("outcomes", 100)
-    one.reconciler._sweep_at = 0
+    advance(one, reconcile.SWEEP_AGE_S)
     await one.reconcile()
     assert markers(world) == set()
-    assert one.reconciler._sweep_at > time.monotonic() + 500
 
 
 async def test_a_leader_that_loses_leadership_during_work_stops(world: World) -> None:
@@ -252,7 +259,7 @@ async def test_it_runs_by_itself_and_gets_over_a_database_that_is_away(
 ) -> None:
     monkeypatch.setattr(reconcile, "INTERVAL_S", 0.05)
     one = await world.replica(leads=False)
-    changes, answers = one.reconciler._changes, iter([UnavailableError("away"), ValueError("odd")])
+    changes, answers = one.parts.changes, iter([UnavailableError("away"), ValueError("odd")])
 
     class Ailing:
         async def new(self, *given: Any) -> Any:
@@ -263,10 +270,11 @@ async def test_it_runs_by_itself_and_gets_over_a_database_that_is_away(
         old = changes.old
         marked = changes.marked
 
-    cast("Any", one.reconciler)._changes = Ailing()
+    reconciler = Reconciler(one.store, one.audit, Ailing(), deadline_ms=HOUR_MS)
     change = await left_open(one, 1, applied=True)
-    one.reconciler.start()
+    reconciler.start()
     await until(lambda: change.change_id in outcomes(world))
+    await reconciler.stop()
     assert "reconciling has to wait: away" in caplog.text
     assert "reconciling failed" in caplog.text
 

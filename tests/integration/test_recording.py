@@ -24,9 +24,20 @@ from confplane.services.ports.trail import AuditQuery
 from confplane.services.recorder import explain, record
 from confplane.services.upkeep.compact import CompactService
 from confplane.store.write import unnotified
-from tests.audit.rows import count, fetch
+from tests.audit.rows import count, fetch, run
 from tests.support.replicas import Backup, Leads, assert_chains, everything, shown, states
-from tests.support.stores import ALICE, BILLING, content, kafka_writes, mirror_paused, notify, rate, soon
+from tests.support.stores import (
+    ALICE,
+    BILLING,
+    content,
+    kafka_writes,
+    mirror_paused,
+    notify,
+    rate,
+    skip_notification,
+    soon,
+)
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -482,10 +493,13 @@ async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_i
         kafka_writes(world.zk, "users/bob", rate(1))
         world.zk.set("/config/users/bob", rate(2))
         last = world.zk.get("/config/users/bob")[1].mzxid
-    deadline = soon(60)
-    while (known := await one.states.watermark("default")) is None or known.revision < last:
-        assert time.monotonic() < deadline, (known, last)
+
+    async def recorded() -> bool:
         await one.round()
+        known = await one.states.watermark("default")
+        return known is not None and known.revision >= last
+
+    await until(recorded)
     assert [shown(record)[:3] for record in await one.external()] == [(None, 1, 2)]
 
 
@@ -508,10 +522,15 @@ async def test_a_mirror_that_was_loaded_again_is_compared_with_the_states(world:
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
     kafka_writes(world.zk, "users/alice", rate(2))
-    one.store._follower._reload = True
+    skip_notification(world.zk)
     await one.record()
     await one.record()
     assert [shown(record) for record in await one.external()] == [(0, 1, 1, {RATE: "1"}, {RATE: "2"})]
+
+
+def advance(one: Replica, seconds: float) -> None:
+    """Set the recorder's clock so many seconds ahead."""
+    one.recorder.clock = lambda: time.monotonic() + seconds
 
 
 class Ailing:
@@ -562,7 +581,7 @@ async def test_a_node_that_waits_through_a_load_gives_way_to_what_was_loaded(wor
             world.zk.delete("/config/users/alice")
             if last == "others make it anew":
                 kafka_writes(world.zk, "users/alice", rate(3))
-    one.store._follower._reload = True
+    skip_notification(world.zk)
     await one.store.catch_up(soon(60))
     assert await Ailing(one).fail_a_round(2)
     await one.record()
@@ -598,7 +617,7 @@ async def test_load_and_failures_of_postgres_lose_no_version(world: World, seed:
             case "theirs":
                 kafka_writes(world.zk, entity.path, rate(next(values)))
             case "reload":
-                one.store._follower._reload = True
+                skip_notification(world.zk)
             case "failing":
                 await postgres.fail_a_round(dice.randrange(1, 9))
             case "round":
@@ -618,7 +637,7 @@ async def test_load_and_failures_of_postgres_lose_no_version(world: World, seed:
 async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(world: World) -> None:
     one = await world.replica()
     await one.record()
-    one.store.journal._most = 4
+    one.store.journal.most = 4
     for number in range(20):
         kafka_writes(world.zk, f"users/u{number}", rate(1))
         await one.alter(ALICE, producer_byte_rate=number)
@@ -658,7 +677,7 @@ async def test_concurrent_own_and_external_changes_are_each_explained_once(world
     async def record(replica: Replica) -> None:
         while not ended.is_set():
             await replica.round()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0)
 
     recording = [asyncio.create_task(record(replica)) for replica in replicas]
     await asyncio.gather(
@@ -691,10 +710,7 @@ async def test_the_recorder_gets_over_a_database_that_is_away(world: World, capl
     try:
         one.recorder.start()
         kafka_writes(world.zk, "users/alice", rate(2))
-        deadline = soon(60)
-        while not await one.external():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+        await until(one.external)
     finally:
         record.INTERVAL_S = interval
     assert "recording has to wait: away" in caplog.text
@@ -771,7 +787,7 @@ async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(world: Wor
     backup.restore()
     assert len(await one.trail()) == 1
     # Nothing says so but that it is another run of a server.
-    one.recorder._server = "the one before"
+    one.recorder.server = "the one before"
     await one.record()
     trail = await one.trail()
     assert [record.kind for record in trail] == ["change", "recovered", "recovered", "external"]
@@ -784,7 +800,7 @@ async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(world: Wor
     assert {entity.entity_id for entity in second.intent.entities} == {ALICE.id, BILLING.id}
     assert_chains(trail)
     # A second look finds nothing.
-    one.recorder._server = "the one before"
+    one.recorder.server = "the one before"
     await one.record()
     assert await one.trail() == trail
 
@@ -836,7 +852,7 @@ async def test_changes_of_one_transaction_that_postgres_lost_are_each_recovered(
     kafka_writes(world.zk, "users/olga", rate(4))
     await one.record()
     backup.restore()
-    one.recorder._server = "the one before"
+    one.recorder.server = "the one before"
     await one.record()
     trail = await one.trail()
     recovered = [record for record in trail if record.kind == "recovered"]
@@ -873,8 +889,8 @@ async def test_thousands_of_changes_that_postgres_lost_are_recovered_and_each_ma
 
     monkeypatch.setattr(recording, "commits", note)
     # However long it takes: the time of the search begins at its end.
-    one.recorder._explainer.lost._seconds = 0.0
-    one.recorder._server = "the one before"
+    one.recorder._explainer.lost.seconds = 0.0
+    one.recorder.server = "the one before"
     await one.record()
     assert len(read) == len(set(read)) == len(many) + len(pairs)
     kinds = fetch(world.database.owner_dsn, "SELECT kind, count(*) FROM intents GROUP BY kind ORDER BY kind")
@@ -894,7 +910,7 @@ async def test_the_rest_of_a_lost_change_is_recovered_by_the_next_leader(
     await one.edit_all([ALICE, BILLING], consumer_byte_rate=3)
     await one.record()
     backup.restore()
-    monkeypatch.setattr(explain, "_BATCH", 1)
+    monkeypatch.setattr(explain, "BATCH", 1)
     moved = 0
 
     class Ends:
@@ -913,7 +929,7 @@ async def test_the_rest_of_a_lost_change_is_recovered_by_the_next_leader(
 
     monkeypatch.setattr(one.states, "move", note)
     cast("Any", one.store).leadership = Ends()
-    one.recorder._server = "the one before"
+    one.recorder.server = "the one before"
     with contextlib.suppress(UnavailableError):
         while await one.recorder.round():
             pass
@@ -942,7 +958,7 @@ async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(world:
     assert removed.entity_ids == (pair.id, "user=olga")
     await one.record()
     backup.restore()
-    one.recorder._server = "the one before"
+    one.recorder.server = "the one before"
     await one.record()
     trail = await one.trail()
     assert [record.kind for record in trail] == ["change", "change", "recovered"]
@@ -969,7 +985,7 @@ async def test_a_user_that_came_with_a_pair_whose_creation_postgres_lost_is_ours
     await one.record()
     assert [shown(record)[:3] for record in await one.external()] == [(0, 1, 1)]
     backup.restore()
-    one.recorder._server = "the one before"
+    one.recorder.server = "the one before"
     await one.record()
     assert [(record.kind, shown(record)[:2]) for record in await one.trail()] == [
         ("recovered", (None, 0)), ("external", (0, 1))
@@ -1004,10 +1020,11 @@ async def test_what_is_gone_for_long_is_forgotten_and_comes_back_as_new(
     world.zk.delete("/config/users/alice")
     notify(world.zk, "users/alice")
     await one.record()
-    monkeypatch.setattr(record, "_PRUNE_INTERVAL_S", 0.0)
+    advance(one, 3_600)
     await one.round()
     assert set(states(world.database.owner_dsn)) == {"user=alice", "user=bob"}
     monkeypatch.setattr(record, "GONE_S", 0.0)
+    advance(one, 7_200)
     await one.round()
     assert set(states(world.database.owner_dsn)) == {"user=bob"}
     kafka_writes(world.zk, "users/alice", rate(2))
@@ -1015,9 +1032,7 @@ async def test_what_is_gone_for_long_is_forgotten_and_comes_back_as_new(
     assert [shown(each)[:3] for each in await one.external()] == [(0, None, 1), (None, 0, 1)]
 
 
-async def test_a_missing_recorder_is_reported_and_catches_up_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_missing_recorder_is_reported_and_catches_up_later(world: World) -> None:
     """The process that leads has the setting off, or is of an earlier version."""
     one, other = await world.replica(), await world.replica(leads=False)
     await one.record()
@@ -1028,12 +1043,13 @@ async def test_a_missing_recorder_is_reported_and_catches_up_later(
     assert since is not None
     assert since.since == since.revision
     assert other.recorder.warnings() == []
-    monkeypatch.setattr(record, "_HEALTHY_S", 0.0)
-    monkeypatch.setattr(record, "_HEARTBEAT_S", 0.0)
     kafka_writes(world.zk, "users/alice", rate(1))
     await other.alter(ALICE, producer_byte_rate=2)
     kafka_writes(world.zk, "users/alice", rate(3))
+    run(world.database.owner_dsn, "UPDATE watermarks SET recorded_at = recorded_at - interval '61 s'")
+    advance(other, 11)
     await other.recorder.round()
+    advance(other, 72)
     [warning] = other.recorder.warnings()
     assert "another process leads, and it does not record what others write" in str(warning)
     cast("Any", other.store).leadership = Leads()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import TYPE_CHECKING, Any
+
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
@@ -25,12 +25,15 @@ async def register(client: ConfplaneClient, user: str, client_id: str, version: 
 
 async def listed(client: ConfplaneClient, count: int, **filters: str) -> list[dict[str, Any]]:
     """The list, once it has as many items as are expected: it is written in the background."""
-    end = time.monotonic() + 90
-    while True:
-        items = [item async for item in client.items("registrations", **filters)]
-        if len(items) == count or time.monotonic() > end:
-            return items
-        await asyncio.sleep(0.1)
+
+    found: list[dict[str, Any]] = []
+
+    async def complete() -> bool:
+        found[:] = [item async for item in client.items("registrations", **filters)]
+        return len(found) == count
+
+    await until(complete)
+    return found
 
 
 async def test_registrations_live_and_are_cleared(client: ConfplaneClient) -> None:

@@ -273,7 +273,7 @@ async def test_too_many_changes_are_refused_with_the_way_out(world: World, monke
     first = made(await one.alter(ALICE, producer_byte_rate=1))
     changes = [first, *[made(await one.alter(ALICE, producer_byte_rate=value)) for value in (2, 3, 4)]]
     monkeypatch.setattr(reverts, "MOST_CHANGES", 3)
-    monkeypatch.setattr(reverts, "_PAGE", 2)
+    monkeypatch.setattr(reverts, "PAGE", 2)
     with pytest.raises(BodyTooLargeError, match="several requests"):
         await revert(one, RevertSelection(request_id="r"))
     monkeypatch.setattr(reverts, "MOST_CHANGES", 4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -12,6 +11,7 @@ import pytest
 
 from tests.support.commands import run_here as run
 from tests.support.stores import kafka_writes
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,11 +115,9 @@ def test_content_history_and_differences_of_the_past() -> None:
 
 def test_an_external_change_is_marked(zk: KazooClient) -> None:
     kafka_writes(zk, "users/outside", json.dumps({"version": 1, "config": {QUOTA: "4096"}}).encode())
-    end = time.monotonic() + 60
-    while not (found := run("history", "user=outside")).out:
-        assert time.monotonic() < end
-    assert "(external)" in found.out
-    assert "4096" in found.out
+    out = wait_for(lambda: run("history", "user=outside").out)
+    assert "(external)" in out
+    assert "4096" in out
 
 
 def test_values_in_effect_and_their_sources() -> None:
@@ -232,9 +230,8 @@ def test_the_grants_and_limits_of_a_token_are_shown(
         assert made.status_code == 201, made.text
     (tmp_path / "olga").write_text(made.json()["token"])
     monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "olga"))
-    end = time.monotonic() + 30
-    while "viewer" not in (said := run("whoami").out):
-        assert time.monotonic() < end, said
+    wait_for(lambda: "viewer" in run("whoami").out)
+    said = run("whoami").out
     assert "reads alone" in said
     assert "User:olga  allow       the role viewer  all of the role  default" in said
     refused = run("set", "user=olga", "acks=all")

@@ -15,7 +15,7 @@ from confplane.domain.facets import Tree
 from confplane.services import cooperative_yielding
 from confplane.store.mirror import loader, memory
 from confplane.store.mirror.nodes import Mirror
-from tests.support.stores import facets, kafka_writes, soon, until
+from tests.support.stores import facets, kafka_writes, skip_notification, soon, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -48,14 +48,6 @@ def filled(count: int) -> Mirror:
 def tracked(node: Node) -> bool:
     """True where a collection walks the node."""
     return any(each is node for each in gc.get_objects())
-
-
-def gap(zk: KazooClient) -> None:
-    """Use up the number of a notification, so that mirrors load again."""
-    multi = zk.transaction()
-    multi.create("/config/changes/stray")
-    multi.delete("/config/changes/stray")
-    multi.commit()
 
 
 @pytest.mark.usefixtures("few")
@@ -94,7 +86,7 @@ async def test_a_load_that_fails_leaves_the_collector_on(
         await load(*args)
 
     monkeypatch.setattr(loader, "load", once)
-    gap(raw_zk)
+    skip_notification(raw_zk)
     await until(lambda: store._follower.trouble == "ConnectionLoss")
     assert gc.isenabled()
     await until(lambda: store._follower.loads == 2)
@@ -132,7 +124,7 @@ async def test_a_replaced_copy_is_freed_by_its_last_reference(store: ZooKeeperSt
     await store.catch_up(soon())
     copies = [weakref.ref(store._follower.loaded())]
     while len(copies) < 3:
-        gap(raw_zk)
+        skip_notification(raw_zk)
         await until(lambda: store._follower.loads > len(copies))
         copies.append(weakref.ref(store._follower.loaded()))
     await until(lambda: [each() is None for each in copies] == [True, True, False], seconds=20)
@@ -155,7 +147,7 @@ async def test_a_copy_whose_load_fails_is_freed_by_its_last_reference(
         take(mirror, *args)
 
     monkeypatch.setattr(loader, "apply_nodes", fails)
-    gap(raw_zk)
+    skip_notification(raw_zk)
     await until(lambda: store._follower.loads == 2)
     await until(lambda: copies[0]() is None, seconds=20)
 

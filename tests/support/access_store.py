@@ -10,7 +10,7 @@ from confplane.domain.errors import AlreadyExistsError
 from confplane.services.ports.access import AccessDelta
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
@@ -32,7 +32,8 @@ class _GrantRow:
 class MemoryAccessStore:
     """Implements :class:`confplane.services.ports.access.AccessStore`."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
         self.history: list[AccessChange] = []
         self._version = 0
         self._tokens: dict[UUID, _TokenRow] = {}
@@ -56,7 +57,7 @@ class MemoryAccessStore:
         self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
     ) -> bool:
         version, row = self._raised(), self._tokens.get(token_id)
-        if row is None or row.token.revoked_at is not None or row.token.expires_at <= datetime.now(UTC):
+        if row is None or row.token.revoked_at is not None or row.token.expires_at <= self._now():
             return False
         self._record(change)
         row.version = version
@@ -135,7 +136,7 @@ class MemoryAccessStore:
         if since == self._version:
             return None
         known = -1 if since is None or since > self._version else since
-        now = datetime.now(UTC)
+        now = self._now()
         return AccessDelta(
             self._version,
             whole=known < 0,

@@ -73,7 +73,7 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
 async def apply(one: Observing) -> bool:
     """One round of the applier, after all commits."""
     await one.store.catch_up(soon())
-    one.applier._states_read_at = float("-inf")
+    one.applier.states_read_at = float("-inf")
     return await one.applier.round()
 
 

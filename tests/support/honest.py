@@ -104,7 +104,7 @@ def _repeat(
         times.append(time.monotonic() - began)
         if status != 200:
             failures.append(f"{work.__name__}: {status}")
-        time.sleep(_PAUSE_S)
+        over.wait(_PAUSE_S)
     connection.close()
 
 

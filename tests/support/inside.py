@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -13,6 +12,7 @@ from confplane import listener, serving
 from confplane.settings import Settings
 from tests.support import servers
 from tests.support.credentials import Credentials, credentials
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -104,10 +104,10 @@ async def running_on(
 
 
 async def _ready(client: httpx.AsyncClient) -> None:
-    end = time.monotonic() + 60
-    while (answer := await client.get("/readyz")).status_code != httpx.codes.OK:
-        assert time.monotonic() < end, answer.text
-        await asyncio.sleep(0.02)
+    async def answers() -> bool:
+        return (await client.get("/readyz")).status_code == httpx.codes.OK
+
+    await until(answers)
 
 
 @asynccontextmanager

@@ -70,13 +70,13 @@ class Observing:
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
         secrets = SecretOpener(rules_of(kafka), cipher)
         asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, secrets)
-        replica.parts.alter._dry_runs = {("default", FacetName.CONFIGS): asking.validate}
+        replica.parts.alter.dry_runs = {("default", FacetName.CONFIGS): asking.validate}
         self.applier = Applier(cast("WritableKafkaCluster", kafka), store, states, secrets)
         at_the_moment = own()
         self.observer = Observer(own(), store, self.applier, log=log, refresh_parts=at_the_moment)
         self.importer = Importer(own(), store, self.targets)
         self.refresher = Refresher(at_the_moment, store)
-        replica.parts.alter._refreshes = {"default": partial(refresh_first, store, self.refresher)}
+        replica.parts.alter.refreshes = {"default": partial(refresh_first, store, self.refresher)}
         self.drift = DriftService(store, states, rules_of(kafka), own().poller)
 
     async def import_all(self) -> int:

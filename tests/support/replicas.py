@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -46,13 +44,12 @@ TRAIL = (*HISTORY, "entity_states", "watermarks")
 
 async def answered(call: Callable[[], Awaitable[_T]]) -> _T:
     """Call until the stores answer."""
-    deadline = soon(60)
-    while True:
-        try:
-            return await call()
-        except UnavailableError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+
+    async def answer() -> tuple[_T]:
+        return (await call(),)
+
+    found: tuple[_T] = await until(answer, refused=UnavailableError)
+    return found[0]
 
 
 class Leads:
@@ -112,13 +109,13 @@ class Replica:
     async def record(self) -> int:
         """Rounds until all that ZooKeeper had at the call is explained; return the watermark then."""
         revision = await self.store.catch_up(soon(60))
-        deadline = soon(60)
-        while True:
+
+        async def explained() -> int | None:
             await self.round()
-            watermark = await self.states.watermark("default")
-            if watermark is not None and watermark.complete and watermark.revision >= revision:
-                return watermark.revision
-            assert time.monotonic() < deadline, (watermark, revision, self.recorder._explainer.pending)
+            found = await self.states.watermark("default")
+            return found.revision if found is not None and found.complete and found.revision >= revision else None
+
+        return cast("int", await until(explained, why=lambda: self.recorder._explainer.pending, pause_s=0))
 
     async def alter(self, entity: Entity, facet: FacetName = FacetName.CLIENT_QUOTAS, **values: Any) -> EditResult:
         """One change of ours; keys with ``_`` for ``.`` in client configs."""
@@ -167,8 +164,7 @@ class Replica:
             yield
         finally:
             audit.conclude = conclude
-        self.reconciler._old_s = 0
-        await self.reconciler.round()
+        await Reconciler(self.store, self.audit, PostgresOpenChanges(self.parts.database), deadline_ms=0).round()
 
     async def trail(self, **filters: Any) -> list[AuditRecord]:
         """The trail, oldest first by revision."""

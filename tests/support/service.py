@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +16,7 @@ import httpx
 from confplane.devstack.process import free_port
 from tests.support import fork_server
 from tests.support.facets import ConfplaneClient
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,30 +101,27 @@ class Service:
 
     def wait_ready(self, timeout_s: float = 120.0) -> None:
         """Wait until /readyz answers 200."""
-        assert self._process is not None
-        end = time.monotonic() + timeout_s
-        while True:
-            if self._process.poll() is not None:
-                raise AssertionError(f"the service ended with {self._process.returncode}:\n{self.tail()}")
+        process = self._process
+        assert process is not None
+
+        def ready() -> bool:
+            assert process.poll() is None, f"the service ended with {process.returncode}:\n{self.tail()}"
             try:
-                if httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200:
-                    return
+                return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
             except httpx.TransportError:
-                pass
-            if time.monotonic() > end:
-                raise AssertionError(f"the service was not ready after {timeout_s} s:\n{self.tail()}")
-            time.sleep(0.05)
+                return False
+
+        wait_for(ready, timeout_s, why=self.tail)
 
     def wait_recorded(self, timeout_s: float = 120.0) -> None:
         """Wait until the trail knows every write, so that the past can be read."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        end = time.monotonic() + timeout_s
-        while True:
+
+        def recorded() -> bool:
             found = httpx.get(f"{self.url}/v1/clusters/default", headers=headers, trust_env=False).json()
-            if (found["recorded"] or {}).get("since") is not None:
-                return
-            assert time.monotonic() < end, self.tail()
-            time.sleep(0.1)
+            return (found["recorded"] or {}).get("since") is not None
+
+        wait_for(recorded, timeout_s, why=self.tail)
 
     def tail(self) -> str:
         """The end of its log."""

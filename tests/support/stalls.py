@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import psycopg
+
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +44,12 @@ class Stall:
 
     def wait_for(self, sender: Program, seconds: float) -> None:
         """Wait until a program has sent the statement."""
-        deadline = time.monotonic() + seconds
-        while not self.reached:
+
+        def reached() -> bool:
             assert sender.process.poll() is None, sender.output
-            assert time.monotonic() < deadline, "the statement never came"
-            time.sleep(0.02)
+            return self.reached
+
+        wait_for(reached, seconds, why="the statement never came")
 
 
 @contextmanager

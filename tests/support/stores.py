@@ -135,6 +135,14 @@ def pass_millisecond(zk: KazooClient) -> None:
     waiting.wait_for(lambda: zk.set("/clock", b"").mtime > now, pause_s=0.001)
 
 
+def skip_notification(zk: KazooClient) -> None:
+    """Use up the number of a notification, so that mirrors load again."""
+    multi = zk.transaction()
+    multi.create("/config/changes/stray")
+    multi.delete("/config/changes/stray")
+    multi.commit()
+
+
 @contextlib.asynccontextmanager
 async def mirror_paused(store: ZooKeeperStore) -> AsyncIterator[None]:
     """Pause the mirror: it reads nothing within the block. The store's own commits continue."""

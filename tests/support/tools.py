@@ -25,6 +25,7 @@ import pytest
 
 from tests.support import kafka_classes
 from tests.support import spark_classes as classes
+from tests.support.signals import start_children_with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -477,4 +478,5 @@ def main(only_kafka: bool) -> None:  # noqa: FBT001 - the one argument of the pr
 
 
 if __name__ == "__main__":
+    start_children_with_defaults()
     main(sys.argv[1:] == ["kafka"])

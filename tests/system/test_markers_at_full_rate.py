@@ -160,7 +160,7 @@ async def test_markers_are_listed_swept_and_recovered_while_bulks_are_written_at
         lost = watch.told()
         backup.restore()
         assert fetch(database.owner_dsn, "SELECT count(*) FROM intents") == [(0,)]
-        lead.recorder._server = "the one before"
+        lead.recorder.server = "the one before"
         await lead.record()
         kinds = fetch(database.owner_dsn, "SELECT kind, count(*) FROM intents GROUP BY kind")
         assert kinds == [("recovered", len(lost))]

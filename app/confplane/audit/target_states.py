@@ -50,7 +50,7 @@ _PUT_BACK_ERROR: Final = "Put back: the Kafka cluster gets the value of this ser
 _LOST_UPDATE_ERROR: Final = (
     "Overwritten: a change of the same key was waiting here, and the Kafka cluster gets its value"
 )
-_MOST_CHANGES: Final = 100
+MOST_CHANGES: Final = 100
 """Maximum number of changes per entity that are searched for the author of a key."""
 
 _UNENDED: Final = "coalesce(CAST(item ->> 'open' AS integer), 1)"
@@ -462,7 +462,7 @@ class PostgresTargetStates:
     ) -> Sequence[Row[Any]]:
         """Return the rows of a statement on the newest changes of keys, by entity id."""
         asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
-        parameters = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": _MOST_CHANGES, **more}
+        parameters = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": MOST_CHANGES, **more}
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             return (await connection.execute(statement, parameters)).all()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Value = str | int | float | None
 """A quota, a config, or None for a secret."""
 
-_PAGE_SIZE: Final = 1000
 _REASONS: Final = 20
 
 
@@ -104,6 +103,7 @@ class EntityReader:
     left_out: int = 0
     reasons: list[str] = field(default_factory=list)
     """The first reasons for omissions; all reasons are comments in the export."""
+    page_size: int = 1000
 
     def read(self, *facets: FacetName) -> AsyncIterator[ListedEntity]:
         """Iterate over entities in the order of their ids, with those of these facets that are selected.
@@ -138,7 +138,7 @@ class EntityReader:
         return f"# Left out: {reason}\n"
 
     async def _list(self, facet: FacetName) -> AsyncIterator[dict[str, Any]]:
-        async for page in self.client.resources(facet).list(**self.selection.filters, page_size=_PAGE_SIZE).pages():
+        async for page in self.client.resources(facet).list(**self.selection.filters, page_size=self.page_size).pages():
             self.unreadable |= dict.fromkeys(page["skipped"])
             for item in page["items"]:
                 if self.selection.has(item["id"]):

@@ -92,8 +92,8 @@ class AlterService:
     ) -> None:
         self._runner = runner
         self._rules = rules
-        self._dry_runs = dry_runs
-        self._refreshes = refreshes
+        self.dry_runs = dry_runs
+        self.refreshes = refreshes
         self._semaphores = LoadSemaphores()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
@@ -105,7 +105,7 @@ class AlterService:
         return self._rules[cluster_facet.store.name, cluster_facet.name]
 
     def _dry_run_of(self, cluster_facet: ClusterFacet) -> DryRunEdit | None:
-        return self._dry_runs.get((cluster_facet.store.name, cluster_facet.name))
+        return self.dry_runs.get((cluster_facet.store.name, cluster_facet.name))
 
     async def alter(
         self,
@@ -183,7 +183,7 @@ class AlterService:
         refused: dict[KraftEntityType, ConfplaneError] = {}
         for entity_type, entities in conditional.items():
             try:
-                await self._refreshes[parts[0].cluster_facet.store.name](list(entities.values()), caller.deadline)
+                await self.refreshes[parts[0].cluster_facet.store.name](list(entities.values()), caller.deadline)
             except UnavailableError as error:
                 refused[entity_type] = UnavailableError(
                     f"The conditions of this write can't be compared with the Kafka cluster now. {error.detail}",

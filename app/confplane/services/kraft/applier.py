@@ -86,7 +86,7 @@ class Applier:
         self._queues: defaultdict[str, ApplyQueue] = defaultdict(lambda: ApplyQueue(self._parts))
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._problem = ""
-        self._states_read_at = float("-inf")
+        self.states_read_at = float("-inf")
         self._quiesced_version: int | None = None
         self._published_version: int | None = None
 
@@ -225,10 +225,10 @@ class Applier:
         the entities that another process wants to be sent are queued too: reapplied keys, and external changes to put
         back.
         """
-        if time.monotonic() - self._states_read_at >= STATES_POLL_S:
+        if time.monotonic() - self.states_read_at >= STATES_POLL_S:
             for entity_id in await self._states.undelivered(self._store.name):
                 self._add(entity_id)
-            self._states_read_at = time.monotonic()
+            self.states_read_at = time.monotonic()
         read = self._store.journal.read(self._cursor)
         if read is None:
             return

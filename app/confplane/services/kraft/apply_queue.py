@@ -42,8 +42,6 @@ _SLOWEST_S: Final = 30.0
 _HELD_S: Final = 5.0
 _MIRROR_POLL_S: Final = 0.2
 """Seconds between two reads of a mirror that is older than what was sent."""
-_MIRROR_LAG_S: Final = 10.0
-"""Seconds after which such a mirror is reported as a problem."""
 _RESTORED: Final = (
     "A newer revision than that of ZooKeeper was sent: ZooKeeper was restored, or is another ensemble. End the mode and"
     " begin it again"
@@ -108,6 +106,7 @@ class ApplyQueue:
         held: Entity id -> the reason why the entity alone is retried later.
         problem: The reason why the queue cannot deliver now; empty if it can.
         due: The time of the next delivery.
+        mirror_lag_s: Seconds after which a mirror that is older than what was sent is reported as a problem.
     """
 
     def __init__(self, parts: ApplyQueueParts) -> None:
@@ -118,6 +117,7 @@ class ApplyQueue:
         self.held: dict[str, str] = {}
         self.problem = ""
         self.due = 0.0
+        self.mirror_lag_s = 10.0
         self._held_until: dict[str, float] = {}
         self._failures = 0
 
@@ -345,7 +345,7 @@ class ApplyQueue:
 
         The mirror never catches up if the ensemble was restored to an earlier time.
         """
-        if time.monotonic() - self.pending[entity_id] >= _MIRROR_LAG_S:
+        if time.monotonic() - self.pending[entity_id] >= self.mirror_lag_s:
             self._hold(entity_id, _RESTORED)
             return
         self._held_until[entity_id] = time.monotonic() + _MIRROR_POLL_S

@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 1_000
 """Entities whose states are read in one query."""
-_POLL_S: Final = 5.0
-"""Maximum number of seconds that a page waits for the Kafka cluster."""
 
 
 class DriftService:
@@ -48,6 +46,9 @@ class DriftService:
         states: The states of entities in the Kafka cluster.
         rules: The rules of the cluster's configs.
         poller: Polls the Kafka cluster; None if the settings name no brokers.
+
+    Attributes:
+        poll_s: Maximum number of seconds that a page waits for the Kafka cluster.
     """
 
     def __init__(self, store: ObservedStore, states: TargetStates, rules: ObservedRules, poller: Poller | None) -> None:
@@ -55,6 +56,7 @@ class DriftService:
         self._states = states
         self._rules = rules
         self._poller = poller
+        self.poll_s = 5.0
 
     async def page(
         self, access: Access, *, page_size: int, after: str | None, deadline: float
@@ -208,7 +210,7 @@ class DriftService:
         target = self._store.target()
         if self._poller is None or target is None or target.paused or not entities:
             return None
-        until = min(deadline, time.monotonic() + _POLL_S)
+        until = min(deadline, time.monotonic() + self.poll_s)
         try:
             if behind_all:
                 results = await self._poller.poll_current(entities, until)

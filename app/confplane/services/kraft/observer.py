@@ -29,7 +29,7 @@ from confplane.services.ports.applying import DriftCause
 from confplane.services.ports.kafka import OtherClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from confplane.services.kraft.applier import Applier
     from confplane.services.kraft.follow_parts import FollowParts
@@ -67,7 +67,9 @@ class Observer:
         *,
         refresh_parts: FollowParts,
         log: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self._cluster = parts.cluster
         self._store = store
         self._writer = parts.writer
@@ -183,7 +185,7 @@ class Observer:
             self.poll_loop.log.offset = last.log_offset
 
     async def _identify(self, target: Target) -> None:
-        now = time.monotonic()
+        now = self.clock()
         if self._identity is not None and now < self._identity_due:
             return
         identity = await self._cluster.identity(now + POLL_TIMEOUT_S)
@@ -202,7 +204,7 @@ class Observer:
         self._identity_due = now + IDENTITY_S
 
     async def _check_permissions(self) -> None:
-        now = time.monotonic()
+        now = self.clock()
         if now < self._permissions_due:
             return
         for entity_type, (permission, reason) in (await self._cluster.permissions(now + POLL_TIMEOUT_S)).items():
@@ -212,7 +214,7 @@ class Observer:
     # -- reports
 
     async def _publish(self) -> None:
-        now = time.monotonic()
+        now = self.clock()
         if now - self._published_at < PUBLISH_S:
             return
         with contextlib.suppress(UnavailableError):
@@ -255,7 +257,7 @@ class Observer:
             applying=self._applying() if target.applies else None,
         )
         await self._store.publish_observation(report.encode(), time.monotonic() + POLL_TIMEOUT_S)
-        self._published_at = time.monotonic()
+        self._published_at = self.clock()
 
     def _applying(self) -> ApplyReport:
         """Return the applier's report, with the external changes that are left alone."""

@@ -28,7 +28,7 @@ from confplane.services.reads.describe import (
 )
 from confplane.services.reads.layouts import Layouts, layouts_of
 from confplane.services.reads.past import PastState, current, past_of
-from confplane.services.reads.point_in_time import PointInTime, PointInTimeResolver, unrecorded
+from confplane.services.reads.point_in_time import PATIENCE_S, PointInTime, PointInTimeResolver, unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,13 +120,16 @@ class HistoryService:
         trail: The trail as a history of znodes.
         audit: The trail as changes.
         describe: Selects the entities of lists.
+        patience_s: Maximum number of seconds that a time waits for external writes to be recorded.
     """
 
-    def __init__(self, trail: TrailHistory, audit: AuditLog, describe: DescribeService) -> None:
+    def __init__(
+        self, trail: TrailHistory, audit: AuditLog, describe: DescribeService, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self._trail = trail
         self._audit = audit
         self._describe = describe
-        self._moments = PointInTimeResolver(trail)
+        self._moments = PointInTimeResolver(trail, patience_s=patience_s)
 
     # ------------------------------------------------------------ one entity
 

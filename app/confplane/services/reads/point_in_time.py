@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.history import TrailCoverage, TrailHistory
     from confplane.services.ports.store import ClusterStore
 
-_PATIENCE_S: Final = 3.0
+PATIENCE_S: Final = 3.0
 """Seconds to wait for the recorder, which lags by a second or two."""
 _PAUSE_S: Final = 0.2
 
@@ -46,10 +46,12 @@ class PointInTimeResolver:
 
     Args:
         trail: The trail.
+        patience_s: Maximum number of seconds that a time waits for external writes to be recorded.
     """
 
-    def __init__(self, trail: TrailHistory) -> None:
+    def __init__(self, trail: TrailHistory, *, patience_s: float = PATIENCE_S) -> None:
         self._trail = trail
+        self._patience_s = patience_s
 
     async def find(self, store: ClusterStore, at: int | datetime, deadline: float, *, name: str = "at") -> PointInTime:
         """Return the point in time of a revision or of a time; the mirror has reached it.
@@ -102,7 +104,7 @@ class PointInTimeResolver:
     ) -> tuple[int, TrailCoverage]:
         # Everything that was written up to the time is in the mirror, and so in its journal, by then.
         newest = await store.catch_up(deadline)
-        patience = min(deadline, time.monotonic() + _PATIENCE_S)
+        patience = min(deadline, time.monotonic() + self._patience_s)
         while True:
             first = await self._trail.first_after(store.name, at)
             revision = newest if first is None else first - 1

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BATCH: Final = 500
+BATCH: Final = 500
 _BATCH_BYTES: Final = 2_000_000
 _CALL_S: Final = 10.0
 _CONCURRENCY: Final = 64
@@ -91,9 +91,9 @@ class Explainer:
             return True
         own = await self.own(watermark.revision, self.pending.__contains__)
         seen = sorted(self.pending.items(), key=lambda item: item[1].mzxid)
-        for start in range(0, len(seen), _BATCH):
+        for start in range(0, len(seen), BATCH):
             self.check_leading()
-            await self._batch(dict(seen[start : start + _BATCH]), own, watermark)
+            await self._batch(dict(seen[start : start + BATCH]), own, watermark)
         return not self.pending
 
     async def own(self, watermark: int, wanted: Callable[[Key], bool]) -> dict[Key, list[OwnWrite]]:
@@ -359,7 +359,7 @@ def _pieces(moves: Iterable[Move]) -> Iterable[list[Move]]:
     for move in moves:
         length = sum(len(key) + len(value or "") + 8 for key, value in move.after.content.items()) + 200
         length *= 1 + 3 * len(move.changes)
-        if piece and (len(piece) == _BATCH or size + length > _BATCH_BYTES):
+        if piece and (len(piece) == BATCH or size + length > _BATCH_BYTES):
             yield piece
             piece, size = [], 0
         piece.append(move)

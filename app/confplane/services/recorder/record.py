@@ -35,7 +35,7 @@ from confplane.services.recorder.explain import Explainer
 from confplane.services.recorder.ports import Move, UnexplainedNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from confplane.domain.changes import Node
     from confplane.services.ports.journal import Cursor, JournalEntry
@@ -68,9 +68,22 @@ class Recorder:
         states: The trail.
         redact: The redaction of znodes for the trail.
         deadline_ms: The deadline of a request, in milliseconds.
+        clock: A monotonic clock.
+
+    Attributes:
+        server: The run of Postgres that the last round read; all is compared after another one.
     """
 
-    def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        store: RecordedStore,
+        states: EntityStates,
+        redact: Redact,
+        *,
+        deadline_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.clock = clock
         self._store = store
         self._states = states
         self._explainer = Explainer(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
@@ -80,7 +93,7 @@ class Recorder:
         self._leading = False
         self._watermark: Watermark | None = None
         self._nobody_since: float | None = None
-        self._pruned_at = time.monotonic()
+        self._pruned_at = self.clock()
         self._begin_term()
 
     @property
@@ -89,12 +102,12 @@ class Recorder:
         return self._watermark
 
     def _begin_term(self) -> None:
-        self._server = ""
+        self.server = ""
         self._written_at = float("-inf")
         self._anew = False
         self._cursor: Cursor | None = None
         self._target = self._newest = 0
-        self._target_at = self._level_at = time.monotonic()
+        self._target_at = self._level_at = self.clock()
         self._explainer.pending.clear()
         self._explainer.refused.clear()
 
@@ -112,10 +125,10 @@ class Recorder:
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators; only the leader has any."""
         name, found = self._store.name, []
-        if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
+        if self._troubled_since is not None and self.clock() - self._troubled_since > _HEALTHY_S:
             found.append(
                 OperatorWarning(
-                    f"for {time.monotonic() - self._troubled_since:.0f} s changes made by others could not be recorded;"
+                    f"for {self.clock() - self._troubled_since:.0f} s changes made by others could not be recorded;"
                     " they will be"
                 ).about(name)
             )
@@ -125,7 +138,7 @@ class Recorder:
                 " is not recorded"
             )
             found.append(OperatorWarning(refused, f"{refused}: {min(self._explainer.refused)[1][:200]}").about(name))
-        if self._nobody_since is not None and time.monotonic() - self._nobody_since > _HEALTHY_S:
+        if self._nobody_since is not None and self.clock() - self._nobody_since > _HEALTHY_S:
             found.append(
                 OperatorWarning(
                     "another process leads, and it does not record what others write: its setting"
@@ -141,7 +154,7 @@ class Recorder:
     def _metrics(self) -> Iterator[Sample]:
         yield Sample("external_changes", self._explainer.recorded)
         if self._leading:
-            yield Sample("recorder_lag_seconds", time.monotonic() - self._level_at)
+            yield Sample("recorder_lag_seconds", self.clock() - self._level_at)
             yield Sample("recorder_pending_entities", len(self._explainer.pending))
             yield Sample("recorder_refused_entities", len(self._explainer.refused))
             if self._watermark is not None:
@@ -155,10 +168,10 @@ class Recorder:
             except UnavailableError as error:
                 if self._troubled_since is None:
                     logger.warning("Cluster %s: recording has to wait: %s", self._store.name, error.detail)
-                    self._troubled_since = time.monotonic()
+                    self._troubled_since = self.clock()
             except Exception:
                 logger.exception("Cluster %s: recording failed", self._store.name)
-                self._troubled_since = self._troubled_since or time.monotonic()
+                self._troubled_since = self._troubled_since or self.clock()
             else:
                 self._troubled_since = None
 
@@ -188,10 +201,10 @@ class Recorder:
 
     async def _stand_by(self) -> None:
         """Keep this process's purge at or before the watermark of the recorder."""
-        if time.monotonic() - self._written_at < _HEARTBEAT_S:
+        if self.clock() - self._written_at < _HEARTBEAT_S:
             return
         watermark = self._watermark = await self._states.watermark(self._store.name)
-        now = self._written_at = time.monotonic()
+        now = self._written_at = self.clock()
         if watermark is None or watermark.age_s > _HEALTHY_S:
             self._nobody_since = self._nobody_since or now
             self._store.recording.keep_notifications(None, _HEALTHY_S)
@@ -203,11 +216,11 @@ class Recorder:
         watermark = self._watermark = await self._known()
         if watermark is None:
             return
-        if watermark.server != self._server:
+        if watermark.server != self.server:
             # The comparison finds the writes that this run lost, and the markers their authors.
             self._explainer.lost.suspect()
-            self._anew = self._anew or bool(self._server)
-            self._server = watermark.server
+            self._anew = self._anew or bool(self.server)
+            self.server = watermark.server
         if self._anew:
             await self._compare_all(watermark)
             # Entities that came or went during the comparison may be in neither of its lists. The new target is no
@@ -233,7 +246,7 @@ class Recorder:
             nodes = [self._store.get(entry.tree, entry.entity_id) for entry in read.entries]
             add = partial(self._touched, read.cursor.revision)
             await in_slices(add, zip(read.entries, nodes, strict=True))
-        self._target, self._target_at = read.cursor.revision, time.monotonic()
+        self._target, self._target_at = read.cursor.revision, self.clock()
         return True
 
     def _touched(self, revision: int, touched: tuple[JournalEntry, Node | None]) -> None:
@@ -242,10 +255,10 @@ class Recorder:
 
     async def _prune(self) -> None:
         """Forget entities that have been gone for long. Their contents are in the trail."""
-        if time.monotonic() - self._pruned_at >= _PRUNE_INTERVAL_S:
+        if self.clock() - self._pruned_at >= _PRUNE_INTERVAL_S:
             while await self._states.prune(self._store.name, GONE_S):
                 self._explainer.check_leading()
-            self._pruned_at = time.monotonic()
+            self._pruned_at = self.clock()
 
     async def _known(self) -> Watermark | None:
         name = self._store.name
@@ -258,7 +271,7 @@ class Recorder:
 
     async def _advance(self, revision: int, known: Watermark) -> bool:
         """Raise the watermark, if need be; return True if Postgres is still the run that this round read from."""
-        now, complete = time.monotonic(), not self._anew
+        now, complete = self.clock(), not self._anew
         if revision > known.revision or known.complete < complete or now - self._written_at > _HEARTBEAT_S:
             raised = await self._states.advance(self._store.name, revision, complete=complete, server=known.server)
             if raised is None:
@@ -275,7 +288,7 @@ class Recorder:
         freshness = self._store.freshness()
         if freshness is None:
             return
-        revision, taken, began = freshness[0], 0, time.monotonic()
+        revision, taken, began = freshness[0], 0, self.clock()
         for tree in store.trees:
             after = ""
             while nodes := store.nodes(tree, after, _PAGE):
@@ -297,7 +310,7 @@ class Recorder:
         if taken:
             logger.info(
                 "Cluster %s: the states of %d entities were taken as they are, in %.1f s",
-                *(self._store.name, taken, time.monotonic() - began),
+                *(self._store.name, taken, self.clock() - began),
             )
 
     async def _compare_nodes(self, tree: Tree, nodes: Sequence[Node], revision: int, watermark: Watermark) -> int:

@@ -44,7 +44,7 @@ class LostChanges:
     def __init__(self, store: RecordedStore, states: EntityStates, *, seconds: float) -> None:
         self._store = store
         self._states = states
-        self._seconds = seconds
+        self.seconds = seconds
         self._until = float("-inf")
         self._forget()
 
@@ -60,7 +60,7 @@ class LostChanges:
 
     def all_explained(self) -> None:
         """Take note that each entity was compared and explained since the suspicion."""
-        self._until = min(self._until, time.monotonic() + self._seconds)
+        self._until = min(self._until, time.monotonic() + self.seconds)
 
     async def found(self, revision: int) -> Mapping[str, Sequence[Marker]]:
         """Return the markers of lost changes up to a revision, by the paths that they wrote.

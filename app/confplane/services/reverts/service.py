@@ -58,7 +58,7 @@ _Results = dict[_Key, EditResult]
 """The results of parts."""
 MOST_CHANGES: Final = 10_000
 """Changes of one revert: as many as entries of one request."""
-_PAGE: Final = 1_000
+PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class RevertService:
             request_id=selection.request_id,
             since=selection.since,
             until=selection.until,
-            page_size=_PAGE,
+            page_size=PAGE,
         )
         found: list[AuditRecord] = []
         while True:

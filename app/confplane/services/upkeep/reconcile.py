@@ -28,7 +28,7 @@ from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -46,7 +46,7 @@ _SLACK_S: Final = 15.0
 """Seconds after the end of a writer: its own process may have dropped its markers until then, a minute late at most."""
 _CALL_S: Final = 10.0
 _CONCURRENCY: Final = 64
-_PIECE: Final = 2_000
+PIECE: Final = 2_000
 """Markers of one query of the trail."""
 _NAMED: Final = 5
 
@@ -118,9 +118,19 @@ class Reconciler(BackgroundService):
         changes: The trail, queried for open changes.
         deadline_ms: The deadline of a request, in milliseconds. A change open for twice as long belongs to no request
             any more.
+        clock: A monotonic clock, for the times of sweeps.
     """
 
-    def __init__(self, store: ClusterStore, audit: AuditLog, changes: OpenChanges, *, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        store: ClusterStore,
+        audit: AuditLog,
+        changes: OpenChanges,
+        *,
+        deadline_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.clock = clock
         self._store = store
         self._audit = audit
         self._changes = changes
@@ -216,7 +226,7 @@ class Reconciler(BackgroundService):
         if gone:
             self._sweep_soon(SWEEP_AGE_S + _SLACK_S)
         await self._settle(writers)
-        if time.monotonic() >= self._sweep_at:
+        if self.clock() >= self._sweep_at:
             await self._sweep(writers)
         return True
 
@@ -278,7 +288,7 @@ class Reconciler(BackgroundService):
     # -- sweeping
 
     def _sweep_soon(self, seconds: float) -> None:
-        self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
+        self._sweep_at = min(self._sweep_at, self.clock() + seconds)
 
     async def _sweep(self, writers: frozenset[str]) -> None:
         """Drop the markers that have done their work, above all those of dead writers: living writers drop their own.
@@ -291,10 +301,10 @@ class Reconciler(BackgroundService):
         """
         change_ids, strays = await self._store.markers.found(_soon())
         dropped, pause = 0, SWEEP_INTERVAL_S
-        for start in range(0, len(change_ids), _PIECE):
+        for start in range(0, len(change_ids), PIECE):
             if not self._store.leadership.held:
                 return
-            marked = await self._changes.marked(change_ids[start : start + _PIECE])
+            marked = await self._changes.marked(change_ids[start : start + PIECE])
             strays += [str(change.change_id) for change in marked if change.committed is None and not change.writers]
             self._decided.update(change.change_id for change in marked if change.committed is None and change.writers)
             going = [change.change_id for change in marked if _done(change, writers)]
@@ -305,7 +315,7 @@ class Reconciler(BackgroundService):
                 change.age_s is not None and _dead(change, writers) and not _done(change, writers) for change in marked
             ):
                 pause = SWEEP_AGE_S
-        self._sweep_at = time.monotonic() + pause
+        self._sweep_at = self.clock() + pause
         self._strays = tuple(strays)
         if dropped:
             logger.info("Cluster %s: swept %d markers", self._store.name, dropped)

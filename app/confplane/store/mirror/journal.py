@@ -40,7 +40,7 @@ class MirrorJournal:
     """
 
     def __init__(self, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most
+        self.most = most
         self._most_bytes = most_bytes
         self._load = 0
         self._revision = 0
@@ -124,14 +124,14 @@ class MirrorJournal:
 
     def _above(self, share: float) -> bool:
         count = len(self._entries) + len(self._ahead)
-        return count > self._most * share or self._bytes > self._most_bytes * share
+        return count > self.most * share or self._bytes > self._most_bytes * share
 
     def _shrink(self) -> None:
         """Drop the oldest entries. With too many waiting entries, drop all: anything may have changed."""
         entries, dropped = self._entries, 0
         count = len(entries) + len(self._ahead)
         while dropped < len(entries) and (
-            count - dropped > self._most * _LEFT or self._bytes > self._most_bytes * _LEFT
+            count - dropped > self.most * _LEFT or self._bytes > self._most_bytes * _LEFT
         ):
             self._bytes -= _size(entries[dropped])
             dropped += 1

@@ -105,7 +105,7 @@ class AtSize:
         trail = self._trail
         reached = trail.zxid + 100
         return {
-            "begin": trail.begin, "ceiling": reached, "floor": reached, "horizon": reached,
+            "as_of": trail.now + timedelta(days=1), "begin": trail.begin, "ceiling": reached, "floor": reached, "horizon": reached,
             "recorded_since": trail.since, "watermark": trail.zxid,
         }  # fmt: skip
 

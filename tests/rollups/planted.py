@@ -1,7 +1,8 @@
-"""Mismatches of fifteen kinds between trail, recorder and ZooKeeper, each planted in an entity of its own."""
+"""Mismatches of many kinds within the trail, and between trail, recorder and ZooKeeper, one in each entity."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from tests.rollups.tampered import MADE_UP
@@ -99,6 +100,47 @@ def is_created_once(history: list[Row], znode: Row) -> bool:
     return len(history) == 1 and history[0]["version_read"] is None and bool(znode["config"])
 
 
+def joined(history: list[Row]) -> int | None:
+    """The number of a row in the middle that was made on what the row before it left, as was the row after it."""
+    for number in range(1, len(history) - 1):
+        three = history[number - 1 : number + 2]
+        if all(has_left(one, next_one) for one, next_one in itertools.pairwise(three)):
+            return number
+    return None
+
+
+def has_left(one: Row, following: Row) -> bool:
+    """Whether a change was made on exactly the version that another one left, with a value that both tell."""
+    created = one["revision"] if one["version_read"] is None else one["czxid_read"]
+    return (
+        one["writes"] is None
+        and one["version"] is not None
+        and (one["version"], created) == (following["version_read"], following["czxid_read"])
+        and any(value is not None for value in one["after"].values())
+    )
+
+
+def middle_row_left_another_value(cluster: Cluster) -> None:
+    history, znode = cluster.take(lambda history, _znode: joined(history), changes=3)
+    row = history[joined(history) or 0]
+    key = min(str(key) for key, value in row["after"].items() if value is not None)
+    row["after"] = {**row["after"], key: "31"}
+    cluster.expect(znode["entity_id"], "altered", key)
+
+
+def middle_row_found_a_key_more(cluster: Cluster) -> None:
+    history, znode = cluster.take(lambda history, _znode: joined(history), changes=3)
+    row = history[joined(history) or 0]
+    row["before"] = {**row["before"], MADE_UP: "31"}
+    cluster.expect(znode["entity_id"], "altered", MADE_UP)
+
+
+def creation_found_a_value(cluster: Cluster) -> None:
+    history, znode = cluster.take(is_created_once)
+    history[0]["before"] = {MADE_UP: "31"}
+    cluster.expect(znode["entity_id"], "altered", MADE_UP)
+
+
 def row_with_another_value(cluster: Cluster) -> None:
     history, znode = cluster.take(has_value)
     key = a_key(znode)
@@ -179,15 +221,18 @@ def change_taken_back_by_a_restore(cluster: Cluster) -> None:
 
 
 PLANTS: Final = {
-    value_by_hand: 10,
-    removed_by_hand: 5,
-    added_by_hand: 4,
-    deleted_by_hand: 5,
-    created_by_hand: 4,
-    row_between_withheld: 7,
+    value_by_hand: 4,
+    removed_by_hand: 3,
+    added_by_hand: 3,
+    deleted_by_hand: 3,
+    created_by_hand: 3,
+    row_between_withheld: 4,
     last_row_withheld: 3,
-    only_row_withheld: 4,
-    row_with_another_value: 4,
+    only_row_withheld: 3,
+    middle_row_left_another_value: 4,
+    middle_row_found_a_key_more: 3,
+    creation_found_a_value: 2,
+    row_with_another_value: 3,
     written_as_it_was: 2,
     recreated_unchanged: 2,
     back_after_its_deletion: 3,

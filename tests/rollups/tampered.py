@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.rollups import schemas
@@ -14,6 +15,7 @@ from tests.rollups import samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -146,12 +148,17 @@ class Cluster:
             write_frame(directory / name, samples.STORED[name], [tuple(row.values()) for row in rows])
         return directory
 
+    @property
+    def as_of(self) -> datetime:
+        """A moment at which each write is so old that the recorder has found it, with or without a notification."""
+        return self.trail.now + timedelta(hours=1)
+
     def mismatches(self, spark: SparkSession, directory: Path, **options: int | None) -> list[Any]:
-        """Save it and run the job; of options those that are not as of a run right after the last change."""
+        """Save it and run the job; of options those that are not as of a run after the last change."""
         end = self.trail.zxid + 1
         given = samples.frames(spark, self.save(directory))
         usual = {
-            "begin": self.trail.begin, "ceiling": end, "floor": end, "horizon": end,
+            "as_of": self.as_of, "begin": self.trail.begin, "ceiling": end, "floor": end, "horizon": end,
             "recorded_since": self.trail.since if self.trail.plan.recorded else None,
             "watermark": end if self.trail.plan.recorded else None, "newest_version": 0,
         }  # fmt: skip

@@ -1,7 +1,8 @@
-"""Integrity finds nothing on a made-up cluster as it is, and each of sixty mismatches that are planted in it."""
+"""Integrity finds nothing on a made-up cluster as it is, and each mismatch that is planted in it."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -9,7 +10,14 @@ import pytest
 from confplane.domain.rollups import ROLLUPS
 from confplane.services.ports.trail import CLIENTS
 from tests.bench.sample.trail import Plan
-from tests.rollups.planted import PLANTS, deleted_by_hand, has_value, is_created_once
+from tests.rollups.planted import (
+    PLANTS,
+    deleted_by_hand,
+    has_value,
+    is_created_once,
+    middle_row_left_another_value,
+    row_of_others_withheld,
+)
 from tests.rollups.tampered import MADE_UP, Cluster
 
 if TYPE_CHECKING:
@@ -42,19 +50,18 @@ def test_a_clean_cluster_has_no_mismatch(spark: SparkSession, tmp_path: Path, pl
 
 
 @pytest.mark.parametrize("plan", [PLAN, pytest.param(FULL, marks=pytest.mark.long)], ids=["25k", "100k"])
-def test_each_of_sixty_planted_mismatches_of_fifteen_kinds_is_found(
-    spark: SparkSession, tmp_path: Path, plan: Plan
-) -> None:
+def test_each_planted_mismatch_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     cluster = Cluster(plan)
     for plant, count in PLANTS.items():
         for _ in range(count):
             plant(cluster)
-    assert len(cluster.planted) == sum(PLANTS.values()) == 60
-    assert len(PLANTS) == 15
+    assert len(cluster.planted) == sum(PLANTS.values()) == 52
+    assert len(PLANTS) == 18
     # Folded up in ranges, as where a znode was written very often.
     found = cluster.mismatches(spark, tmp_path, newest_version=None)
     assert {(row.entity_id, row.kind, row.config_key) for row in found} == cluster.planted
-    assert not any(row.pending for row in found)
+    # The time of a deletion is not known, so the recorder may not have found it yet.
+    assert {row.kind for row in found if row.pending} == {"no_znode"}
     assert {row.kind for row in found} == set(ROLLUPS["integrity"].kinds)
     of_content = [row for row in found if row.kind == "content" and row.config_key != MADE_UP]
     assert of_content
@@ -79,9 +86,39 @@ def test_each_of_sixty_planted_mismatches_of_fifteen_kinds_is_found(
             unseen = row.entity_id in has or latest.get(row.entity_id, 0) > watermark
         else:
             unseen = row.znode_revision > watermark
-        assert row.pending == unseen, row
+        assert row.pending == (unseen and row.kind != "altered"), row
     assert {row.pending for row in behind if row.entity_id not in unwritten} == {True, False}
     assert all(row.pending for row in behind if row.entity_id in unwritten)
+
+
+def test_a_write_without_a_notification_is_pending_until_the_recorder_has_read_all_znodes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    cluster = Cluster(Plan(entities=2_000, events=8_000))
+    end, pending = cluster.trail.zxid + 1, set()
+    for minutes, is_pending in ((11, True), (30, False)):
+        time = int((cluster.as_of - timedelta(minutes=minutes)).timestamp() * 1e6)
+        for kind in ("content", "version", "no_trail"):
+            _, znode = cluster.take(has_value)
+            entity_id, key = znode["entity_id"], MADE_UP if kind == "content" else ""
+            written = {**znode, "version": znode["version"] + 1, "mzxid": end, "mtime": time}
+            if kind == "content":
+                written["config"] = {**znode["config"], MADE_UP: None}
+            if kind == "no_trail":
+                entity_id = f"topic=by-hand-{minutes}"
+                written |= {"entity_id": entity_id, "path": f"/config/topics/by-hand-{minutes}"}
+            cluster.znodes[entity_id] = written
+            cluster.expect(entity_id, kind, key)
+            pending |= {(entity_id, kind, key)} if is_pending else set()
+    # The recorder has this state, but its row is lost. And a row is altered, whenever its znode was written last.
+    row_of_others_withheld(cluster)
+    middle_row_left_another_value(cluster)
+    for entity_id, kind, _ in cluster.planted:
+        if kind in {"state", "altered"}:
+            cluster.znodes[entity_id]["mtime"] = int(cluster.as_of.timestamp() * 1e6)
+    found = cluster.mismatches(spark, tmp_path)
+    assert {(row.entity_id, row.kind, row.config_key) for row in found} == cluster.planted
+    assert {(row.entity_id, row.kind, row.config_key) for row in found if row.pending} == pending
 
 
 @pytest.mark.parametrize(
@@ -130,7 +167,8 @@ def test_pending_is_what_a_lagging_recorder_has_not_seen(spark: SparkSession, tm
     # Others deleted it, and the recorder's state has it still.
     for _ in range(3):
         deleted_by_hand(cluster)
-    pending |= cluster.planted
+    deleted = set(cluster.planted)
+    pending |= deleted
     # We made it after what the recorder has seen, and others deleted it.
     _, znode = cluster.take(lambda history, znode: is_created_once(history, znode) and znode["mzxid"] > watermark)
     del cluster.znodes[znode["entity_id"]]
@@ -158,4 +196,4 @@ def test_pending_is_what_a_lagging_recorder_has_not_seen(spark: SparkSession, tm
     assert {(row.entity_id, row.kind, row.config_key) for row in behind if row.pending} == pending
     level = cluster.mismatches(spark, tmp_path / "level", watermark=end)
     assert {(row.entity_id, row.kind, row.config_key) for row in level} == cluster.planted
-    assert not any(row.pending for row in level)
+    assert {(row.entity_id, row.kind, row.config_key) for row in level if row.pending} == deleted

@@ -31,4 +31,4 @@ def test_a_job_is_what_its_definition_says(spark: SparkSession, made: AtSize, tm
     assert made.check(name, f"{tmp_path / name}/*.parquet") > 20
     if name == "integrity":
         kinds = {row[2] for row in made.expected(name)}
-        assert kinds == {"content", "gap", "no_trail", "no_znode", "state", "version"}
+        assert kinds == {"altered", "content", "gap", "no_trail", "no_znode", "state", "version"}

@@ -17,7 +17,7 @@ from confplane.services.ports.trail import PUT_BACK, ObservedRange
 from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity
 from tests.rollups import samples
-from tests.rollups.trail import CLUSTER, START_MS, collected, own, write
+from tests.rollups.trail import CLUSTER, EPOCH, START_MS, collected, own, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,15 @@ def test_integrity_leaves_out_what_never_was_a_version(
             changes=[tuple(row[name] for name in schemas.CHANGES.names) for row in rows],
             znodes=[znode],
         )
-        usual = {"begin": 1, "ceiling": 9, "floor": 9, "horizon": 9, "recorded_since": None, "watermark": None}
+        usual: dict[str, Any] = {
+            "begin": 1,
+            "ceiling": 9,
+            "floor": 9,
+            "horizon": 9,
+            "recorded_since": None,
+            "watermark": None,
+        }
+        usual |= {"as_of": EPOCH}
         return samples.run("integrity", samples.frames(spark, directory), **usual, newest_version=0).collect()
 
     assert mismatches(found) == []

@@ -207,10 +207,12 @@ _MISMATCHES: Final = {
     "rewound": "The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older state, or"
     " another ensemble took its place. Its revisions are used again, so the old trail must not go on: stop all"
     " processes, give the cluster another name in the settings, and start (docs/operations.md, Restore)",
-    "content": "A key has another value in ZooKeeper than by the trail, or only one of the two has the key. Compare the"
-    " entity's trail with the znode, and PUT the right value",
-    "no_trail": "The trail does not know the znode. Others wrote it while nobody recorded that"
-    " (record_external_changes), or the trail lost rows: look for a restore of Postgres",
+    "content": "A key has another value in ZooKeeper than by the trail, or only one of the two has the key. If it"
+    " stays, compare the entity's trail with the znode, and PUT the right value",
+    "altered": "A change found another value than the change before it left, at the same version of the znode: one of"
+    " the two rows of the trail was altered. Compare both with a backup of Postgres, and find out who may write to it",
+    "no_trail": "The trail does not know the znode. Others wrote it just now, or while nobody recorded"
+    " that (record_external_changes), or the trail lost rows. If it stays, look for a restore of Postgres",
     "no_znode": "The znode of the trail is gone. Others deleted it while nobody recorded that"
     " (record_external_changes), or the trail lost rows. PUT its configs again where they are missed",
     "version": "The content is right, and the znode was written more or less often than by the trail, or made again."
@@ -227,11 +229,17 @@ _INTEGRITY: Final = Rollup(
         _text("tree", "`/config` or `/confplane/client-configs`"),
         _text("entity_id", "The entity of the znode"),
         _text("kind", ". ".join(f"`{kind}`: {text}" for kind, text in _MISMATCHES.items())),
-        _text("config_key", "The key of `content`; empty otherwise"),
+        _text("config_key", "The key of `content` and `altered`; empty otherwise"),
         Column("trail_revision", ColumnType.LONG, "The revision of the last change that counts; 0 where there is none"),
         _text("change_id", "The id of that change", nullable=True),
-        _text("expected", "The value of `content` by the trail", nullable=True),
-        _text("found", "The value of `content` in ZooKeeper", nullable=True),
+        _text(
+            "expected",
+            "The value of `content` by the trail; of `altered`, the value that the change before left",
+            nullable=True,
+        ),
+        _text(
+            "found", "The value of `content` in ZooKeeper; of `altered`, the value that the change found", nullable=True
+        ),
         Column("trail_version", ColumnType.INT, "The znode's version by the trail", nullable=True),
         Column("version", ColumnType.INT, "The znode's version as it is", nullable=True),
         Column("znode_revision", ColumnType.LONG, "The znode's mzxid", nullable=True),

@@ -1,4 +1,7 @@
-"""The folded trail: the state that each znode should have, and the gaps where a row is missing between two changes.
+"""The folded trail: the state that each znode should have, and the gaps between changes that do not fit together.
+
+At a gap a row is missing, or, if the change was made on exactly the version that the change before it left, one of the
+two rows was altered: then the gap has the keys that differ.
 
 A run passes the fold up to a revision to the next run, with a row per entity (:data:`FOLD`). There it represents all
 changes up to that revision: the last of them, the gaps among them, and the changes that had no outcome.
@@ -41,12 +44,20 @@ _LEFT: Final = StructType(
         StructField("config", CONFIG, nullable=False),
     ]
 )
+_DIFFERENCE: Final = StructType(
+    [
+        StructField("config_key", StringType(), nullable=False),
+        StructField("left_value", StringType()),
+        StructField("read_value", StringType()),
+    ]
+)
 _GAP: Final = StructType(
     [
         StructField("revision", LongType(), nullable=False),
         StructField("change_id", StringType(), nullable=False),
         StructField("left_version", IntegerType()),
         StructField("read_version", IntegerType()),
+        StructField("altered", ArrayType(_DIFFERENCE, containsNull=False), nullable=False),
     ]
 )
 FOLD: Final = Fold(
@@ -59,7 +70,7 @@ FOLD: Final = Fold(
             StructField("open", TEXTS, nullable=False),
         ]
     ),
-    version=1,
+    version=2,
 )
 """The fold up to a revision: the state after the last change up to it (null: there is none), the newest gaps up to it,
 and the ids of the changes without an outcome."""
@@ -102,7 +113,8 @@ def fold_changes(
         ``tail``: the states after those changes: ``revision, change_id, version`` (null: removed), ``czxid`` (null:
         not known), ``config``.
         ``gaps``: changes made on a state that no earlier change produced: ``revision, change_id, left_version`` by the
-        change before, ``read_version``. They include those of :func:`newest_gaps`, overall and up to ``settled``.
+        change before, ``read_version``, ``altered``: the keys that differ where the versions fit. They include those of
+        :func:`newest_gaps`, overall and up to ``settled``.
         ``open``: the ids of the changes without an outcome.
         ``last``: the state after the last change up to ``settled``, null if there is none.
 
@@ -130,7 +142,8 @@ def fold_changes(
     result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"))
     left_version, read_version = F.col("previous.version"), F.col("version_read")
     gap = F.struct(
-        "revision", "change_id", left_version.alias("left_version"), read_version.alias("read_version")
+        "revision", "change_id", left_version.alias("left_version"), read_version.alias("read_version"),
+        _altered().alias("altered"),
     )  # fmt: skip
     says = in_tail | F.col("is_gap") | ~is_committed | is_settled | F.col("carried").isNotNull()
     if newest_version is None or newest_version >> _RANGE_BITS:
@@ -273,6 +286,17 @@ def same_content(one: Column, other: Column) -> Column:
     )
 
 
+def differing_keys(one: Column, other: Column) -> Column:
+    """Return the keys that only one of two maps has, or whose values differ where both are known."""
+    return F.filter(
+        F.array_union(F.map_keys(one), F.map_keys(other)),
+        lambda key: (
+            (F.map_contains_key(one, key) != F.map_contains_key(other, key))
+            | F.coalesce(one[key] != other[key], F.expr("false"))
+        ),
+    )
+
+
 def _czxid() -> Column:
     """Return the creation zxid of the znode after a change; null if the trail does not have it.
 
@@ -300,9 +324,26 @@ def _joins_on() -> Column:
 
 def _is_gap(begin: int | None) -> Column:
     """Return an expression that is true if the content before a change differs from the known content."""
-    previous, before = F.col("previous"), F.col("before")
-    left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(empty_map())
     # Before the start of the trail, a znode may have had any content.
-    made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
-    unexplained = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
-    return (F.col("outcome") == COMMITTED) & unexplained & ~same_content(left, before)
+    is_known = (
+        F.col("previous").isNotNull()
+        | F.col("version_read").isNull()
+        | (F.col("czxid_read") > (_NEVER if begin is None else begin))
+    )
+    return (F.col("outcome") == COMMITTED) & is_known & ~same_content(_left(), F.col("before"))
+
+
+def _left() -> Column:
+    """Return the content that the change before left; no keys if there is no such change, or it removed the znode."""
+    previous = F.col("previous")
+    return F.when(previous["version"].isNotNull(), previous["after"]).otherwise(empty_map())
+
+
+def _altered() -> Column:
+    """Return the keys that differ, with their values, if a change joins on the change before; otherwise none."""
+    left, before = _left(), F.col("before")
+    keys = F.when(F.col("joins_on"), differing_keys(left, before)).otherwise(F.array().cast(TEXTS))
+    return F.transform(
+        keys,
+        lambda key: F.struct(key.alias("config_key"), left[key].alias("left_value"), before[key].alias("read_value")),
+    )

@@ -7,10 +7,12 @@ the order of their entities, so that those of one entity at a time are in memory
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
 
 Row = dict[str, Any]
 Place = tuple[str, str]
@@ -23,11 +25,13 @@ COLUMNS: Final = (
 """The columns of changes that are read."""
 _CLIENT_CONFIGS: Final = "/confplane/client-configs"
 _GAPS: Final = 1_000
+_UNNOTIFIED: Final = timedelta(minutes=25)
 
 
 class Options(NamedTuple):
     """The options of the job, by the same names."""
 
+    as_of: datetime
     begin: int | None
     ceiling: int
     floor: int
@@ -79,8 +83,22 @@ def _of_entity(
     is_open = any(row["outcome"] == "open" for row in changes)
     left = [_left_by(row) for row in history]
     pending = is_open or _is_unseen(left, node, state, options)
+    is_recent = _is_recent(node, state, options)
     for kind, *cells in _mismatches(history, left, node, state, options):
-        yield (*place, kind, *cells, None if node is None else node["mzxid"], pending and kind != "rewound")
+        may_go = kind not in {"rewound", "altered"} and (
+            pending or (is_recent and kind in {"content", "version", "no_trail"})
+        )
+        yield (*place, kind, *cells, None if node is None else node["mzxid"], may_go)
+
+
+def _is_recent(node: Row | None, state: Row | None, options: Options) -> bool:
+    """Return whether the recorder may not have found a write without a notification yet."""
+    return (
+        options.watermark is not None
+        and node is not None
+        and options.as_of - node["mtime"] < _UNNOTIFIED
+        and (state is None or state["mzxid"] < node["mzxid"])
+    )
 
 
 def _left_by(row: Row) -> _Left:
@@ -99,9 +117,9 @@ def _is_unseen(left: list[_Left], node: Row | None, state: Row | None, options: 
         return bool(node["mzxid"] > reached)
     if options.horizon < options.floor:
         return True
+    is_kept = options.watermark is not None and state is not None and state["present"]
     if reached == options.horizon:
-        return False
-    is_kept = state is not None and state["present"]
+        return is_kept
     # Of changes up to the floor the last one is known, of later ones each.
     settled = [each.revision for each in left if each.revision <= options.floor]
     known = [*settled[-1:], *(each.revision for each in left if each.revision > options.floor)]
@@ -154,6 +172,8 @@ def _gaps(history: list[Row], left: list[_Left], options: Options) -> Iterator[t
     for number, row in enumerate(history):
         read, before = row["version_read"], dict(row["before"])
         if not number:
+            if read is None:
+                yield from _altered(row, {}, before, None)
             # Before the trail a znode may have had any content.
             is_later = read is not None and options.begin is not None and row["czxid_read"] > options.begin
             if is_later and not _alike({}, before):
@@ -166,8 +186,22 @@ def _gaps(history: list[Row], left: list[_Left], options: Options) -> Iterator[t
             joins = read == known.version and (
                 known.czxid is None or row["czxid_read"] is None or row["czxid_read"] == known.czxid
             )
-        if not joins and not _alike({} if known.version is None else known.config, before):
+        content = {} if known.version is None else known.config
+        if joins:
+            yield from _altered(row, content, before, known.version)
+        elif not _alike(content, before):
             yield "gap", "", row["revision"], row["change_id"], None, None, known.version, read
+
+
+def _altered(row: Row, left: Config, before: Config, version: int | None) -> Iterator[tuple[Any, ...]]:
+    for key in {**left, **before}:
+        if not _alike(
+            {name: left[name] for name in {key} & left.keys()}, {name: before[name] for name in {key} & before.keys()}
+        ):
+            yield (
+                "altered", key, row["revision"], row["change_id"], left.get(key), before.get(key), version,
+                row["version_read"],
+            )  # fmt: skip
 
 
 def _is_same_znode(last: _Left, state: _Left) -> bool:

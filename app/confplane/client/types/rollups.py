@@ -205,26 +205,28 @@ class IntegrityRow(TypedDict):
     # `rewound`: The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older
     # state, or another ensemble took its place. Its revisions are used again, so the old trail must not go on: stop
     # all processes, give the cluster another name in the settings, and start (docs/operations.md, Restore).
-    # `content`: A key has another value in ZooKeeper than by the trail, or only one of the two has the key. Compare
-    # the entity's trail with the znode, and PUT the right value. `no_trail`: The trail does not know the znode.
-    # Others wrote it while nobody recorded that (record_external_changes), or the trail lost rows: look for a
-    # restore of Postgres. `no_znode`: The znode of the trail is gone. Others deleted it while nobody recorded that
-    # (record_external_changes), or the trail lost rows. PUT its configs again where they are missed. `version`: The
-    # content is right, and the znode was written more or less often than by the trail, or made again. Nothing has
-    # to be done for the configs. `gap`: A change was made on a state that no change before it left: a row of the
-    # trail is missing, or others wrote while nobody recorded that. The change itself names what it found. `state`:
-    # The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of Postgres,
-    # and for rows that somebody removed
+    # `content`: A key has another value in ZooKeeper than by the trail, or only one of the two has the key. If it
+    # stays, compare the entity's trail with the znode, and PUT the right value. `altered`: A change found another
+    # value than the change before it left, at the same version of the znode: one of the two rows of the trail was
+    # altered. Compare both with a backup of Postgres, and find out who may write to it. `no_trail`: The trail does
+    # not know the znode. Others wrote it just now, or while nobody recorded that (record_external_changes), or the
+    # trail lost rows. If it stays, look for a restore of Postgres. `no_znode`: The znode of the trail is gone.
+    # Others deleted it while nobody recorded that (record_external_changes), or the trail lost rows. PUT its
+    # configs again where they are missed. `version`: The content is right, and the znode was written more or less
+    # often than by the trail, or made again. Nothing has to be done for the configs. `gap`: A change was made on a
+    # state that no change before it left: a row of the trail is missing, or others wrote while nobody recorded
+    # that. The change itself names what it found. `state`: The recorder holds a state that no row of the trail
+    # explains: the row is lost. Look for a restore of Postgres, and for rows that somebody removed
     kind: str
-    # The key of `content`; empty otherwise
+    # The key of `content` and `altered`; empty otherwise
     configKey: str
     # The revision of the last change that counts; 0 where there is none
     trailRevision: str
     # The id of that change
     changeId: str | None
-    # The value of `content` by the trail
+    # The value of `content` by the trail; of `altered`, the value that the change before left
     expected: str | None
-    # The value of `content` in ZooKeeper
+    # The value of `content` in ZooKeeper; of `altered`, the value that the change found
     found: str | None
     # The znode's version by the trail
     trailVersion: int | None

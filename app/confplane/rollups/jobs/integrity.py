@@ -6,20 +6,30 @@ One row per mismatch; no rows if everything matches.
 ``tree``           ``/config`` or ``/confplane/client-configs``
 ``entity_id``      the entity of the znode
 ``kind``           the mismatch, as below
-``config_key``     of ``content`` the key; empty otherwise
-``trail_revision`` of the last change that counts, of ``gap`` of the change after it, of ``rewound`` the highest that
-                   the trail or the recorder has; 0 if there is none
+``config_key``     of ``content`` and ``altered`` the key; empty otherwise
+``trail_revision`` of the last change that counts, of ``gap`` and ``altered`` of the change after it, of ``rewound``
+                   the highest that the trail or the recorder has; 0 if there is none
 ``change_id``      of that change
-``expected``       of ``content``: the value by the trail; null if it is not known, or the key absent
-``found``          of ``content``: the value in ZooKeeper; null if it is a secret, or absent
+``expected``       of ``content``: the value by the trail; of ``altered``: that the change before left; null if it is
+                   not known, or the key absent
+``found``          of ``content``: the value in ZooKeeper; of ``altered``: that the change found; null if it is a
+                   secret, or absent
 ``trail_version``  the znode's version by the trail (of ``gap``: before the gap); null if it should be absent
 ``version``        the znode's version as it is (of ``gap``: as the change after it read it); null if it is absent
 ``znode_revision`` the znode's mzxid; null if it is absent
-``pending``        the mismatch may go away by itself: a change of this entity has no outcome yet, or the recorder has
-                   not reached the revision of the znode; or, where the znode is absent, that of the run, and its state
-                   still has the znode. A standby that is behind has not reached what the znodes show: there each
-                   absent znode is pending, and each one of a later revision
+``pending``        the mismatch may go away by itself; see below
 ================== ====================================================================================================
+
+Pending are, unless they are ``rewound`` or ``altered``:
+
+- mismatches of an entity with a change that has no outcome yet;
+- of a znode whose revision the recorder has not reached;
+- ``content``, ``version`` and ``no_trail`` of a znode that was written in the last :data:`UNNOTIFIED` before the run,
+  after the recorder's state: the writer may have sent no notification, and the recorder finds such writes when it next
+  reads all znodes. This compares ZooKeeper's clock with that of Postgres;
+- of an absent znode that the recorder's state still has: it finds such deletions in the same way, and their time is not
+  known. Also if a change of a revision that the recorder has not reached wrote the znode;
+- with a standby that is behind, of each absent znode, and of each znode of a revision that the standby has not reached.
 
 ===================== =================================================================================================
 ``no_trail``          a znode with content that the trail does not know, though it was made after the trail began, or
@@ -28,7 +38,11 @@ One row per mismatch; no rows if everything matches.
 ``content``           only one of trail and znode has the key, or their values differ
 ``version``           the content is right, and the count of writes, or the znode's creation, is not
 ``gap``               a change was made on a state that no change before it left: a row is missing between them. Of an
-                      entity the newest thousand
+                      entity the newest thousand, together with ``altered``
+``altered``           a change found another content than the change before it left, although both have the same
+                      version of the znode: one of the two rows was altered. One row per key. ``before`` of the first
+                      row of an entity is compared only if the change created the znode, and nothing tells who made a
+                      change, why, and for which ticket
 ``state``             the recorder holds a state whose content no row of the trail explains: another than the last row
                       left, or of a znode that was made while it recorded, and has no row at all
 ``rewound``           a change, or the recorder's state, has a revision that ZooKeeper has not reached: it was restored
@@ -66,6 +80,7 @@ that were altered or removed after they were folded. A run from the beginning fi
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
@@ -74,6 +89,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 from confplane.rollups.folding import (
     ENTITY,
     FOLD,
+    differing_keys,
     empty_map,
     fold_changes,
     last_of,
@@ -82,9 +98,11 @@ from confplane.rollups.folding import (
     same_content,
 )
 from confplane.rollups.job import Job
+from confplane.services.recorder.record import UNNOTIFIED_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from pyspark.sql import Column, DataFrame
 
@@ -92,6 +110,12 @@ if TYPE_CHECKING:
 
 _NO_END: Final = 2**63 - 1
 _REWOUND: Final = "rewound"
+_ALTERED: Final = "altered"
+_OF_ZNODES: Final = ("content", "version", "no_trail")
+"""The kinds of mismatches between the expected state and a znode that exists."""
+UNNOTIFIED: Final = timedelta(seconds=2.5 * UNNOTIFIED_INTERVAL_S)
+"""The time in which the recorder finds a write without a notification: an interval of up to 1.1 times its mean, and one
+more if another process became the leader."""
 
 _MISMATCH: Final = (
     StructField("kind", StringType(), nullable=False),
@@ -121,6 +145,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     znodes: DataFrame,
     states: DataFrame,
     begin: int | None,
+    as_of: datetime,
     ceiling: int,
     floor: int,
     horizon: int,
@@ -131,7 +156,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     settled: int | None = None,
 ) -> tuple[DataFrame, DataFrame | None]:
     """Return the rows, and the fold for the next run; see the module."""
-    node = F.struct("config", "version", "czxid", "mzxid", "undecodable", "forbidden")
+    node = F.struct("config", "version", "czxid", "mzxid", "mtime", "undecodable", "forbidden")
     found = znodes.where("entity_id IS NOT NULL").select(*ENTITY, node.alias("node"))
     known = states.select(*ENTITY, F.struct("present", "czxid", "version", "mzxid", "content").alias("state"))
     trail = fold_changes(
@@ -142,10 +167,15 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     entities = trail.join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
     reached = horizon if watermark is None else min(watermark, horizon)
     unseen = _sure(F.col("node.mzxid") > reached)
+    unnotified = F.expr("false")
+    if watermark is not None:
+        is_recent = F.col("node.mtime") > F.lit(as_of - UNNOTIFIED)
+        unnotified = _sure(is_recent & (F.coalesce("state.mzxid", F.lit(0)) < F.col("node.mzxid")))
+        # The recorder has not seen the deletion while it still has the state.
+        unseen |= F.col("node").isNull() & _sure(F.col("state.present"))
     if reached < horizon:
-        # The time of an absent znode's deletion is unknown; the recorder has not seen it while it still has the state.
         written = F.exists("tail", lambda each: each["revision"].between(reached + 1, ceiling))
-        unseen |= F.col("node").isNull() & (_sure(F.col("state.present")) | _sure(written))
+        unseen |= F.col("node").isNull() & _sure(written)
     if horizon < floor:
         # A lagging standby: an absent znode may have been deleted by a change that it lacks.
         unseen |= F.col("node").isNull()
@@ -168,7 +198,10 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
         *ENTITY,
         "mismatch.*",
         F.col("node.mzxid").alias("znode_revision"),
-        (pending & (F.col("mismatch.kind") != _REWOUND)).alias("pending"),
+        (
+            ~F.col("mismatch.kind").isin(_REWOUND, _ALTERED)
+            & (pending | (unnotified & F.col("mismatch.kind").isin(*_OF_ZNODES)))
+        ).alias("pending"),
     )
     return rows, None if settled is None else next_fold(trail, settled)
 
@@ -269,7 +302,7 @@ def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None,
     other_version = (node["version"] != expected["version"]) | (node["czxid"] != expected["czxid"])
     is_read = is_there & present & ~_sure(node["undecodable"])
     differing = F.transform(
-        F.when(is_read, _differing(content, node["config"])).otherwise(F.array()),
+        F.when(is_read, differing_keys(content, node["config"])).otherwise(F.array()),
         lambda key: _row("content", entity, expected, key),
     )
     compared = _let(
@@ -283,20 +316,10 @@ def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None,
         ),
     )
     return F.concat(
-        F.coalesce(F.transform(entity["gaps"], _gap), none),
+        F.coalesce(F.flatten(F.transform(entity["gaps"], _gap)), none),
         F.when(entity["lost"].isNotNull(), F.array(_rewound(entity))).otherwise(none),
         F.when(expected["unexplained"], F.array(_row("state", entity, expected))).otherwise(none),
         F.when(_sure(node["forbidden"]), none).otherwise(compared),
-    )
-
-
-def _differing(content: Column, config: Column) -> Column:
-    """Return the keys that only one of two maps has, or whose values differ where both are known."""
-    return F.filter(
-        F.array_union(F.map_keys(content), F.map_keys(config)),
-        lambda key: (
-            (F.map_contains_key(content, key) != F.map_contains_key(config, key)) | _sure(content[key] != config[key])
-        ),
     )
 
 
@@ -329,17 +352,25 @@ def _rewound(entity: Column) -> Column:
 
 
 def _gap(gap: Column) -> Column:
+    """Return the mismatches of a gap: one, or one per altered key."""
     text = F.lit(None).cast("string")
-    return F.struct(
-        F.lit("gap").alias("kind"),
-        F.lit("").alias("config_key"),
-        gap["revision"].alias("trail_revision"),
-        gap["change_id"].alias("change_id"),
-        text.alias("expected"),
-        text.alias("found"),
-        gap["left_version"].alias("trail_version"),
-        gap["read_version"].alias("version"),
+
+    def row(kind: str, key: Column, left: Column, read: Column) -> Column:
+        return F.struct(
+            F.lit(kind).alias("kind"),
+            key.alias("config_key"),
+            gap["revision"].alias("trail_revision"),
+            gap["change_id"].alias("change_id"),
+            left.alias("expected"),
+            read.alias("found"),
+            gap["left_version"].alias("trail_version"),
+            gap["read_version"].alias("version"),
+        )
+
+    altered = F.transform(
+        gap["altered"], lambda each: row(_ALTERED, each["config_key"], each["left_value"], each["read_value"])
     )
+    return F.when(F.size(altered) > 0, altered).otherwise(F.array(row("gap", F.lit(""), text, text)))
 
 
 def _sure(condition: Column) -> Column:
@@ -356,12 +387,14 @@ JOB: Final = Job(
         ),
         "states": ("tree", "entity_id", "present", "czxid", "version", "mzxid", "content"),
         "znodes": (
-            "tree", "entity_id", "config", "version", "czxid", "mzxid", "undecodable", "forbidden"
+            "tree", "entity_id", "config", "version", "czxid", "mzxid", "mtime", "undecodable", "forbidden"
         ),
     },
     output=OUTPUT,
     key=(*ENTITY, "kind", "config_key", "trail_revision"),
     transform=transform,
-    options=frozenset({"begin", "ceiling", "floor", "horizon", "newest_version", "recorded_since", "watermark"}),
+    options=frozenset(
+        {"as_of", "begin", "ceiling", "floor", "horizon", "newest_version", "recorded_since", "watermark"}
+    ),
     fold=FOLD,
 )  # fmt: skip

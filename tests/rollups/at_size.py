@@ -276,6 +276,6 @@ def _plain(name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row whose numbers that were added up in another order, and whose JSON, are alike."""
     if name != "usage":
         return row
-    *cells, proposal = row
-    body = proposal and json.dumps(json.loads(proposal), sort_keys=True)
-    return (*(float(f"{cell:.12g}") if isinstance(cell, float) else cell for cell in cells), body)
+    *cells, proposal, default = row
+    bodies = (body and json.dumps(json.loads(body), sort_keys=True) for body in (proposal, default))
+    return (*(float(f"{cell:.12g}") if isinstance(cell, float) else cell for cell in cells), *bodies)

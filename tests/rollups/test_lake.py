@@ -97,6 +97,11 @@ COLUMNS = {
         "clients:bigint samples:bigint mean:double p95:double peak:double throttled_share:double? "
         "capacity:double? share:double? proposed:double? proposal:string?"
     ),
+    ("usage", 2): (
+        "config_key:string budget:string state:string quota:double? level:int? source:string? "
+        "clients:bigint samples:bigint mean:double p95:double peak:double throttled_share:double? "
+        "capacity:double? share:double? proposed:double? proposal:string? default_proposal:string?"
+    ),
 }
 """(rollup, version) -> its columns. A lake keeps files of many releases: other columns need another version, and a line
 of their own here."""

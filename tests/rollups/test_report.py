@@ -91,6 +91,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "config_key": "producer_byte_rate", "budget": budget, "state": state, "quota": 1e6, "level": level,
             "source": ODD, "clients": 1, "samples": 10, "mean": 1.5, "p95": 2.0, "peak": 1e6,
             "throttled_share": share, "capacity": 5e5, "share": 2.0, "proposed": None, "proposal": ODD,
+            "default_proposal": ODD if share else None,
         }
         for budget, state, level, share in (("", "total", None, None), (ODD, "throttled", 3, 0.25), ("user=b", "distant", 3, 0.0))
     ],

@@ -16,7 +16,7 @@ import pytest
 
 from confplane.domain.errors import UnavailableError
 from confplane.rollups import schemas
-from confplane.rollups.jobs import usage
+from confplane.rollups.jobs import quotas, usage
 from confplane.rollups.sources import prometheus
 from confplane.rollups.sources.usage import read_usage
 from tests.rollups.references import usage as reference
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.support import servers
 
@@ -72,22 +72,22 @@ def znodes() -> list[Row]:
     return [*rows, {**hidden, "entity_id": "user=idle", "forbidden": True}, {**hidden, "entity_id": None}]
 
 
-def rows_of(spark: SparkSession) -> list[Row]:
+def frame_of(spark: SparkSession, configs: list[Row]) -> DataFrame:
     names = usage.JOB.inputs["znodes"]
-    frames = {
-        "usage": spark.createDataFrame([tuple(row.values()) for row in measured()], schemas.USAGE),
-        "znodes": spark.createDataFrame(
-            [tuple(row[name] for name in names) for row in znodes()],
-            spark.createDataFrame([], schemas.ZNODES).select(*names).schema,
-        ),
-    }
-    return [row.asDict() for row in usage.JOB(**frames, capacity=CAPACITY).collect()]
+    schema = spark.createDataFrame([], schemas.ZNODES).select(*names).schema
+    return spark.createDataFrame([tuple(row[name] for name in names) for row in configs], schema)
+
+
+def rows_of(spark: SparkSession, used: list[Row], configs: list[Row]) -> list[Row]:
+    measurements = spark.createDataFrame([tuple(row.values()) for row in used], schemas.USAGE)
+    found = usage.JOB(usage=measurements, znodes=frame_of(spark, configs), capacity=CAPACITY)
+    return [row.asDict() for row in found.collect()]
 
 
 def plain(row: Row) -> Row:
-    body = row["proposal"]
+    bodies = {name: row[name] and json.loads(row[name]) for name in ("proposal", "default_proposal")}
     rounded = {name: round(value, 9) for name, value in row.items() if isinstance(value, float)}
-    return {**row, **rounded, "proposal": body and json.loads(body)}
+    return {**row, **rounded, **bodies}
 
 
 def by_key(rows: list[Row]) -> dict[tuple[str, str], Row]:
@@ -98,7 +98,7 @@ def by_key(rows: list[Row]) -> dict[tuple[str, str], Row]:
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> list[Row]:
-    return rows_of(spark)
+    return rows_of(spark, measured(), znodes())
 
 
 def test_use_is_compared_with_quotas_as_defined(rows: list[Row]) -> None:
@@ -115,10 +115,48 @@ def test_use_is_compared_with_quotas_as_defined(rows: list[Row]) -> None:
     assert set(states.values()) == {"throttled", "distant", "within", "unlimited", "unreadable", "total"}
 
 
+def test_a_budget_that_a_default_throttles_has_a_proposal_for_the_default_too(rows: list[Row]) -> None:
+    found = by_key(rows)
+    throttled = found["request_percentage", "client-id=a"]
+    assert (throttled["state"], throttled["level"], throttled["source"]) == ("throttled", 8, "client-id")
+    of_default = [{"entityType": "client-id", "entityName": None}]
+    ops = [{"key": "request_percentage", "value": 18.75}]
+    assert throttled["default_proposal"] == {"entries": [{"entity": of_default, "ops": ops}]}
+    of_budget = [{"entityType": "client-id", "entityName": "a"}]
+    assert throttled["proposal"] == {"entries": [{"entity": of_budget, "ops": ops}]}
+    # A quota of one entity is raised there, and no default is changed for those who use little.
+    assert found["producer_byte_rate", "user=shared"]["default_proposal"] is None
+    assert {row["state"] for row in found.values() if row["default_proposal"]} == {"throttled"}
+
+
+def test_sums_are_exact(spark: SparkSession) -> None:
+    flags = {"tree": "/config", "undecodable": False, "forbidden": False}
+    clients = [f"user=u{number}" for number in range(10)]
+    configs = [{"entity_id": each, "config": {"request_percentage": "0.1"}, **flags} for each in clients]
+    used = [
+        {
+            "time": START,
+            "user": each.removeprefix("user="),
+            "client_id": None,
+            "metric": "request_percentage",
+            "value": 0.1,
+        }
+        for each in clients
+    ]
+    [total] = [row for row in rows_of(spark, used, configs) if not row["budget"]]
+    assert (total["quota"], total["mean"], total["peak"]) == (1.0, 1.0, 1.0)
+    registered = spark.createDataFrame([(each,) for each in clients], "entity_id string")
+    znodes_frame = frame_of(spark, configs)
+    quotas_of_all = quotas.JOB(registrations=registered, znodes=znodes_frame, capacity={})
+    assert [row.value for row in quotas_of_all.where("entity_id = '' AND budgets > 0").collect()] == [1.0]
+
+
 def test_proposals_are_alters_that_the_service_takes(
     rows: list[Row], chroot: str, migrated: servers.Database, tmp_path: Path
 ) -> None:
-    proposals = [json.loads(row["proposal"]) for row in rows if row["proposal"] is not None]
+    proposals = [
+        json.loads(row[name]) for row in rows for name in ("proposal", "default_proposal") if row[name] is not None
+    ]
     assert len(proposals) > 5
 
     async def validated() -> list[Any]:

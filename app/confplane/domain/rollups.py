@@ -302,9 +302,20 @@ _USAGE: Final = Rollup(
         Column("capacity", ColumnType.DOUBLE, "Capacity of one broker, as given to the run", nullable=True),
         Column("share", ColumnType.DOUBLE, "quota / capacity; above 1 more is promised than there is", nullable=True),
         Column("proposed", ColumnType.DOUBLE, "A quota to consider; null where nothing is proposed", nullable=True),
-        _text("proposal", "The body of a POST to `client-quotas:alter` that sets it, as JSON", nullable=True),
+        _text(
+            "proposal",
+            "The body of a POST to `client-quotas:alter` that sets it for this budget alone, as JSON",
+            nullable=True,
+        ),
+        _text(
+            "default_proposal",
+            "Where a default throttles the budget: the body that raises the default, `source`, instead, and with it the"
+            " quota of all clients that it applies to",
+            nullable=True,
+        ),
     ),
     key=("config_key", "budget"),
+    version=2,
     entity="budget",
     is_per_entity=True,
     needs="--usage FILE",

@@ -1,10 +1,11 @@
-"""Parts of entity ids, and the first of many, as expressions on columns."""
+"""Parts of entity ids, the first of many, and sums, as expressions on columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import DecimalType
 
 from confplane.rollups.schemas import TEXTS
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from confplane.domain.entities import EntityType
+
+_EXACT: Final = DecimalType(38, 9)
+"""The decimals in which numbers are added: Spark's largest."""
+_MOST: Final = 1e19
+"""Numbers from here on are added as doubles: ten billion smaller ones fit into :data:`_EXACT`."""
 
 
 def entity_type(entity_id: Column) -> Column:
@@ -49,3 +55,16 @@ def first_ids(ids: Column, count: int) -> Column:
 def first_of(arrays: Column, count: int) -> Column:
     """Aggregate arrays of ids from :func:`first_ids` to one array of the first; nulls are omitted."""
     return F.slice(F.array_sort(F.flatten(F.collect_list(arrays))), 1, count)
+
+
+def exact_sum(value: Column) -> Column:
+    """Aggregate numbers, doubles from 0 on, to their sum, which does not depend on their order; 0 if there are none.
+
+    They are added as decimals of nine digits after the point. Doubles would be rounded after each addition, so that two
+    runs over the same rows may differ. Numbers from :data:`_MOST` on, which no quota has in practice, are added in
+    order.
+    """
+    is_small = value < _MOST
+    small = F.sum(F.when(is_small, value).cast(_EXACT)).cast("double")
+    large = F.sort_array(F.collect_list(F.when(~is_small, value)))
+    return F.aggregate(large, F.coalesce(small, F.lit(0.0)), lambda found, each: found + each)

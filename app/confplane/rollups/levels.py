@@ -31,6 +31,9 @@ USER_LEVELS: Final = (3, 6)
 """Levels whose quota all clients of a user share. The quota of levels 7 and 8 is shared by all connections of a
 client-id."""
 
+DEFAULT_LEVELS: Final = (2, 4, 5, 6, 8)
+"""Levels whose entry is a default, for all users or for all client-ids, so that several budgets may have it."""
+
 INTEGRAL: Final = tuple(key for key in CLIENT_QUOTAS if QUOTA_KEYS[key].integral)
 """The keys whose quotas are integers."""
 

@@ -28,7 +28,7 @@ readable AS (
 budgets AS (
   SELECT DISTINCT config_key, source, budget, value FROM readable WHERE value IS NOT NULL
 ),
-sums AS (SELECT config_key, sum(value) AS value, count(*) AS budgets FROM budgets GROUP BY config_key),
+sums AS (SELECT config_key, sum(value::VARCHAR::DECIMAL(38, 9))::DOUBLE AS value, count(*) AS budgets FROM budgets GROUP BY config_key),
 totals AS (
   SELECT config_key, count(*) AS clients, count(*) FILTER (level IS NULL) AS unlimited,
     count(*) FILTER (level IS NOT NULL AND value IS NULL) AS unreadable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from confplane.domain.entities import Entity
@@ -34,19 +35,29 @@ def usage(measured: Iterable[Row], znodes: Iterable[Row], capacity: Mapping[str,
     for (key, user, client, time), value in largest.items():
         level, source, text, budget = _quota(key, user, client, stored)
         quota = None if text is None else _number(key, text)
-        found = {"level": level, "source": source, "quota": quota, "used": defaultdict(float), "clients": set()}
+        found = {"level": level, "source": source, "quota": quota, "used": defaultdict(Fraction), "clients": set()}
         for name, first in (
             (budget, found),
-            ("", {**found, "level": None, "source": None, "quota": None, "used": defaultdict(float), "clients": set()}),
+            (
+                "",
+                {
+                    **found,
+                    "level": None,
+                    "source": None,
+                    "quota": None,
+                    "used": defaultdict(Fraction),
+                    "clients": set(),
+                },
+            ),
         ):
             each = budgets.setdefault((key, name), first)
-            each["used"][time] += value
+            each["used"][time] += Fraction(repr(value))
             each["clients"].add((user, client))
-    promised: dict[str, float] = defaultdict(float)
+    promised: dict[str, Fraction] = defaultdict(Fraction)
     for (key, name), each in budgets.items():
-        promised[key] += each["quota"] or 0 if name else 0
+        promised[key] += Fraction(repr(each["quota"] or 0)) if name else 0
     return [
-        _row(key, name, {**each, "quota": each["quota"] if name else promised[key]}, capacity.get(key))
+        _row(key, name, {**each, "quota": each["quota"] if name else float(promised[key])}, capacity.get(key))
         for (key, name), each in budgets.items()
     ]
 
@@ -78,7 +89,8 @@ def _number(key: str, text: str) -> float | None:
 
 
 def _row(key: str, name: str, found: Row, capacity: float | None) -> Row:
-    used, quota = sorted(found["used"].values()), found["quota"]
+    total, quota = sum(found["used"].values()), found["quota"]
+    used = sorted(map(float, found["used"].values()))
     place = 0.95 * (len(used) - 1)
     low, rest = int(place), place - int(place)
     throttled = None
@@ -90,11 +102,16 @@ def _row(key: str, name: str, found: Row, capacity: float | None) -> Row:
     return {
         "config_key": key, "budget": name, "state": state, "quota": quota, "level": found["level"],
         "source": found["source"], "clients": len(found["clients"]), "samples": len(used),
-        "mean": sum(used) / len(used), "p95": used[low] + rest * (used[min(low + 1, len(used) - 1)] - used[low]),
+        "mean": float(total) / len(used), "p95": used[low] + rest * (used[min(low + 1, len(used) - 1)] - used[low]),
         "peak": used[-1], "throttled_share": throttled, "capacity": capacity,
         "share": quota / capacity if capacity and quota is not None else None,
         "proposed": proposed or None, "proposal": _body(key, name, proposed) if proposed else None,
+        "default_proposal": _body(key, found["source"], proposed) if proposed and _is_default(state, found) else None,
     }  # fmt: skip
+
+
+def _is_default(state: str, found: Row) -> bool:
+    return state == "throttled" and any(name is None for _, name in Entity.from_id(found["source"]).components)
 
 
 def _state(name: str, found: Row, peak: float, throttled: float | None) -> str:

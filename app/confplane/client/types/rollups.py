@@ -387,5 +387,8 @@ class UsageRow(TypedDict):
     share: float | None
     # A quota to consider; null where nothing is proposed
     proposed: float | None
-    # The body of a POST to `client-quotas:alter` that sets it, as JSON
+    # The body of a POST to `client-quotas:alter` that sets it for this budget alone, as JSON
     proposal: str | None
+    # Where a default throttles the budget: the body that raises the default, `source`, instead, and with it the
+    # quota of all clients that it applies to
+    defaultProposal: str | None

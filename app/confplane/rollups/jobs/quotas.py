@@ -7,7 +7,8 @@ itself (KIP-13, KIP-55), so the totals are the maximum load of one broker, and a
 ``config_key``   ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent of
                  one thread's time), ``controller_mutation_rate`` (partition mutations per second)
 ``entity_id``    the client; empty in the row of the cluster
-``value``        of a client its quota, null if it is unlimited; of the cluster the sum over all budgets
+``value``        of a client its quota, null if it is unlimited; of the cluster the sum over all budgets, exact
+                 to nine digits after the point
 ``level``        of a client, the level of its quota's entry, 1 to 8 as numbered in KIP-55; null if it is unlimited
 ``source``       of a client, the id of that entry
 ``budget``       of a client, the id of those that share the quota: the pair itself, its user, or its client-id
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from confplane.rollups.columns import exact_sum
 from confplane.rollups.job import Job
 from confplane.rollups.levels import (
     by_key,
@@ -93,7 +95,7 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[
     )
     totals = budgets.groupBy("config_key").agg(
         F.lit("").alias("entity_id"),
-        F.coalesce(F.sum("value"), F.lit(0.0)).alias("value"),
+        exact_sum(F.col("value")).alias("value"),
         F.lit(None).cast("int").alias("level"),
         F.lit(None).cast("string").alias("source"),
         F.lit(None).cast("string").alias("budget"),

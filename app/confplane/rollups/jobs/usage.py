@@ -24,6 +24,8 @@ example from several brokers, the largest counts.
 ``proposed``        a quota to consider, in whole units of byte rates and in hundredths of the others: of ``throttled``
                     :data:`RAISE` times the quota; of ``distant`` and ``unlimited`` :data:`ROOM` times the peak
 ``proposal``        the body of a POST to ``client-quotas:alter`` that sets it for this budget alone, as JSON
+``default_proposal`` of ``throttled`` with a quota of a default entry: the body that raises that entry, ``source``,
+                    instead, and with it the quota of all clients that it applies to; null for all other rows
 =================== ===================================================================================================
 
 Clients of one budget are added up if they were measured at the same times, for example by one exporter.
@@ -40,10 +42,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from confplane.domain.entities import Entity, EntityType
-from confplane.rollups.columns import client_part, name, user_id
+from confplane.rollups.columns import client_part, entity_type, exact_sum, name, user_id
 from confplane.rollups.job import Job
 from confplane.rollups.levels import (
     CLIENT_QUOTAS,
+    DEFAULT_LEVELS,
     INTEGRAL,
     by_key,
     capacities,
@@ -84,6 +87,7 @@ OUTPUT: Final = StructType(
         StructField("share", DoubleType()),
         StructField("proposed", DoubleType()),
         StructField("proposal", StringType()),
+        StructField("default_proposal", StringType()),
     ]
 )
 
@@ -117,7 +121,7 @@ def transform(*, usage: DataFrame, znodes: DataFrame, capacity: Mapping[str, flo
         .persist()
     )
     of_budgets = _summed(used, "budget", *_QUOTA)
-    promised = of_budgets.groupBy("config_key").agg(F.coalesce(F.sum("quota"), F.lit(0.0)).alias("quota"))
+    promised = of_budgets.groupBy("config_key").agg(exact_sum(F.col("quota")).alias("quota"))
     of_all = _summed(used).join(promised, "config_key").withColumns(
         {"budget": F.lit(""), "level": F.lit(None).cast("int"), "source": F.lit(None).cast("string")}
     )  # fmt: skip
@@ -128,7 +132,8 @@ def transform(*, usage: DataFrame, znodes: DataFrame, capacity: Mapping[str, flo
         .withColumn("throttled_share", F.when(F.col("state") != "total", F.col("throttled_share")))
         .withColumns({"capacity": limit, "share": F.when(limit > 0, F.col("quota") / limit)})
         .withColumn("proposed", _proposed())
-        .withColumn("proposal", F.when(F.col("proposed").isNotNull(), _proposal()))
+        .withColumn("proposal", F.when(F.col("proposed").isNotNull(), _proposal(F.col("budget"))))
+        .withColumn("default_proposal", F.when(_is_throttled_by_default(), _proposal(F.col("source"))))
     )
 
 
@@ -137,10 +142,10 @@ def _summed(used: DataFrame, *of: str) -> DataFrame:
     key = ("config_key", *of)
     quota = F.col("quota") if "quota" in of else F.lit(None).cast("double")
     clients = used.groupBy(*key).agg(F.count_distinct("entity_id").alias("clients"))
-    at_times = used.groupBy(*key, "time").agg(F.sum("value").alias("used"))
+    at_times = used.groupBy(*key, "time").agg(exact_sum(F.col("value")).alias("used"))
     figures = at_times.groupBy(*key).agg(
         F.count("*").alias("samples"),
-        F.avg("used").alias("mean"),
+        (exact_sum(F.col("used")) / F.count("*")).alias("mean"),
         F.percentile("used", F.lit(_P95)).alias("p95"),
         F.max("used").alias("peak"),
         F.avg((F.col("used") >= AT * quota).cast("double")).alias("throttled_share"),
@@ -171,14 +176,22 @@ def _proposed() -> Column:
     return F.when((rounded > 0) & (rounded < float(2**53)), rounded)
 
 
-def _proposal() -> Column:
-    """Return the body of the alter that sets the proposed quota for the budget."""
-    budget = F.col("budget")
+def _is_throttled_by_default() -> Column:
+    """Return an expression that is true if a proposed raise is of a quota that a default entry sets."""
+    is_of_default = F.col("level").isin(*DEFAULT_LEVELS)
+    return (F.col("state") == "throttled") & F.col("proposed").isNotNull() & is_of_default
+
+
+def _proposal(entity_id: Column) -> Column:
+    """Return the body of the alter that sets the proposed quota for an entity."""
     components = [
-        F.struct(F.lit(kind.value).alias("entityType"), name(budget, kind).alias("entityName"))
+        F.when(
+            F.array_contains(F.split(entity_type(entity_id), ","), F.lit(kind.value)),
+            F.struct(F.lit(kind.value).alias("entityType"), name(entity_id, kind).alias("entityName")),
+        )
         for kind in (EntityType.USER, EntityType.CLIENT_ID)
     ]
-    entity = F.filter(F.array(*components), lambda each: each["entityName"].isNotNull())
+    entity = F.filter(F.array(*components), lambda each: each.isNotNull())
     proposed = F.col("proposed")
     bodies = (_body(entity, value) for value in (proposed.cast("long"), proposed))
     whole, decimal = bodies
@@ -188,7 +201,8 @@ def _proposal() -> Column:
 def _body(entity: Column, value: Column) -> Column:
     op = F.struct(F.col("config_key").alias("key"), value.alias("value"))
     entry = F.struct(entity.alias("entity"), F.array(op).alias("ops"))
-    return F.to_json(F.struct(F.array(entry).alias("entries")))
+    # The name of a default is null.
+    return F.to_json(F.struct(F.array(entry).alias("entries")), {"ignoreNullFields": "false"})
 
 
 @F.udf(returnType=StringType(), useArrow=False)

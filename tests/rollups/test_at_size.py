@@ -18,7 +18,7 @@ from confplane.rollups.exports.reading import read_lake
 from confplane.rollups.jobs import JOBS
 from confplane.rollups.origin import Origin
 from confplane.rollups.runner import RunOptions, runner
-from confplane.rollups.sources.usage import read_usage
+from confplane.rollups.sources.usage import Measurements, read_usage
 from confplane.settings import ClusterSettings
 from tests.audit.rows import fetch
 from tests.bench.sample.trail import Plan
@@ -116,7 +116,7 @@ def test_the_stores_have_what_was_made(lake: Path, made: AtSize) -> None:
 def test_in_process_on_the_stores(
     spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Database], tmp_path: Path
 ) -> None:
-    usage = read_usage(spark, str(made.usage))
+    usage = read_usage(spark, Measurements.of(str(made.usage)))
     with stores.read(spark, origin[0], other=made.earlier, usage=usage) as reading:
         run_here(spark, made, origin, reading, JOBS, tmp_path / "output")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,21 +18,28 @@ import pytest
 from typer.testing import CliRunner
 
 from confplane.audit.rollup_runs import RollupRuns
-from confplane.cli import rollup_commands
+from confplane.cli import rollup_commands, rollup_progress, spark_session
 from confplane.cli.commands import cli
+from confplane.cli.rollup_options import READ_BY
 from confplane.domain.errors import UnavailableError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups import session
+from confplane.rollups.jobs import JOBS
+from confplane.rollups.progress import Stage
+from confplane.rollups.small_clusters import SETTINGS
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
 from tests.support.commands import Commands, Said
 from tests.support.processes import ROOT, program, wait_gone
 from tests.support.stalls import stalled
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from uuid import UUID
 
+    from confplane.rollups.job import Job
     from tests.support import servers
 
 RUN: Final = ("-m", "confplane", "rollups", "run", "--cluster", "default")
@@ -115,6 +124,8 @@ def test_killed_during_publishing_it_shows_nothing_and_the_next_run_cleans_up(
         **commands.environment,
         "TMPDIR": str(temporary),
         "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
+        # The Java of the PATH is used instead.
+        "JAVA_HOME": "/nowhere",
         "SPARK_LOCAL_DIRS": str(scratch),
     }
     with (
@@ -182,6 +193,11 @@ def test_all_of_them_by_spark_submit_with_a_table_and_parquet(
     everything = [name for name, rollup in ROLLUPS.items() if not rollup.needs]
     assert list(table) == everything, (out, err)
     assert code == 0, (out, err)
+    # Spark says little, and there is a line for each job.
+    assert [f"{name} ({number} of {len(table)})" for number, name in enumerate(everything, 1)] == [
+        line for line in err.splitlines() if re.fullmatch(r"\w+ \(\d of \d\)", line)
+    ]
+    assert len(err.splitlines()) < 60, err
     # Seven clients without a quota, and of four quotas a row each and one of all; the three defaults of four quotas.
     assert {name: cells[0] for name, cells in table.items()} == {
         "compatibility": "7", "drift": "0", "impact": "12", "quotas": "32", "activity": "0", "integrity": "0",
@@ -204,6 +220,70 @@ def test_a_driver_of_spark_submit_is_known_by_the_port_of_its_java(monkeypatch: 
     monkeypatch.delenv("SPARK_ENV_LOADED")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert session.submitted()
+
+
+def test_without_a_terminal_each_job_and_each_long_stage_has_a_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rollup_progress, "LONG_S", 0.01)
+    polls, told = itertools.count(), list[str]()
+
+    def stages() -> dict[int, Stage]:
+        """The first stage ends between two polls, the second one runs on, and the third one is not running yet."""
+        number = next(polls)
+        return {
+            7: Stage(3, 3, is_running=number == 0),
+            9: Stage(number, 40, is_running=True),
+            12: Stage(0, 5, is_running=False),
+        }
+
+    def lines() -> list[str]:
+        told.extend(capfd.readouterr().err.splitlines())
+        return told
+
+    with rollup_progress.show_progress(stages, "drift (2 of 6)"):
+        wait_for(lambda: len(lines()) == 2 and next(polls) > 10)
+    assert lines()[0] == "drift (2 of 6)"
+    assert re.fullmatch(r"drift \(2 of 6\): stage 2, \d+ of 40 tasks", told[1])
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "all", "--output", "LAKE"],
+        ["run", "all", "--source", "LAKE"],
+        ["run", "usage", "--usage", "LAKE/used.csv"],
+    ],
+    ids=["export", "a lake", "usage"],
+)
+def test_what_reads_little_runs_with_the_settings_for_that(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    (tmp_path / "lake" / "_exports").mkdir(parents=True)
+    day = {"day": "2026-01-31", "export_id": "x", "rows": 80_000, "open": 0}
+    dataset: dict[str, Any] = {
+        "export_id": "x", "as_of": "2026-01-31T12:00:00+00:00", "options": {}, "position": {}, "without": [],
+        "pseudonyms": None, "days": [day], "version": 1,
+    }  # fmt: skip
+    manifest = {"format": 1, "cluster": "default", "datasets": {"trail": dataset}, "superseded": []}
+    (tmp_path / "lake" / "_exports" / "default.json").write_text(json.dumps(manifest))
+    (tmp_path / "lake" / "used.csv").write_text("time,user,client-id,metric,value\n")
+    seen: list[dict[str, str]] = []
+
+    def started(*_: object, settings: dict[str, str]) -> None:
+        seen.append(settings)
+        raise RuntimeError("seen enough")
+
+    monkeypatch.setattr(spark_session, "session", started)
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+    given = [each.replace("LAKE", str(tmp_path / "lake")) for each in arguments]
+    done = CliRunner().invoke(cli, ["rollups", *given, "--cluster", "default", "--no-class-archive"])
+    assert (done.exit_code, "seen enough" in done.stderr) == (1, True), done.output
+    [settings] = seen
+    assert settings.items() >= SETTINGS.items()
+    assert "TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]
 
 
 # -- what stands in the way is told, with what to do
@@ -234,7 +314,9 @@ def test_without_the_extra(commands: Commands) -> None:
 def test_without_java(commands: Commands, tmp_path: Path) -> None:
     said = said_without(commands, "", JAVA_HOME=str(tmp_path), PATH=str(tmp_path))
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("Not run: Java 17 or later is needed and was not found")
+    assert said.err.startswith(
+        f"Not run: Java 17 or later is needed and was not found (JAVA_HOME is {tmp_path}, which has no bin/java)"
+    )
 
 
 def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Database) -> None:
@@ -261,7 +343,7 @@ def test_without_a_file_that_the_settings_name_on_a_worker(
         monkeypatch.setenv(variable, value)
     done = CliRunner().invoke(cli, ["rollups", *arguments, "--cluster", "default"])
     assert (done.exit_code, done.stdout) == (1, "")
-    [line] = done.stderr.splitlines()
+    line = done.stderr.splitlines()[-1]
     assert line.startswith("Not ")
     assert f"clusters.default.password_encoder.secret_file: {absent} can't be read" in line
 
@@ -288,8 +370,49 @@ def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_the
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
         ["rollup", "rows"], ["compatibility", "7"], ["activity", "-"]
     ]  # fmt: skip
-    assert done.stderr == "activity: Postgres is away\n"
+    assert done.stderr == "compatibility (1 of 2)\nactivity (2 of 2)\nactivity: Postgres is away\n"
     assert fetch(migrated.owner_dsn, "SELECT job, state FROM rollup_runs") == [("compatibility", "complete")]
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("Java was started")
+
+
+def test_options_are_read_by_those_rollups_that_need_them() -> None:
+    in_a_lake = {"changes", "registration_events", "registrations", "reports", "states", "znodes"}
+    now_alone = {"other_znodes", "states", "usage", "znodes"}
+    needing: dict[str, Callable[[Job], bool]] = {
+        "--as-of": lambda job: not now_alone & {*job.inputs},
+        "--capacity": lambda job: "capacity" in job.options,
+        "--full": lambda job: job.incremental or job.fold is not None,
+        "--since": lambda job: job.incremental or job.fold is not None,
+        "--source": lambda job: in_a_lake >= {*job.inputs},
+        "--teams": lambda job: "teams" in job.options,
+        "--usage": lambda job: "usage" in job.inputs,
+        "--with": lambda job: "other_znodes" in job.inputs,
+    }
+    assert {option: {*names} for option, names in READ_BY.items()} == {
+        option: {job.name for job in JOBS.values() if needs(job)} for option, needs in needing.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["all", "--output", "FILE: "], "is not a directory"),
+        (["all", "--output", "/lake/[a]"], "the path of a lake must not have '['"),
+        (["all", "--output", "/lake", "--master", "local[x]"], "'local[x]' is not a Spark master"),
+        (["znodes", "--output", "/lake", "--without", "reason"], "--without is for trail"),
+        (["znodes", "--output", "/lake", "--pseudonyms", "FILE: 0123456789abcdef"], "--pseudonyms is for trail"),
+    ],
+)
+def test_options_of_an_export_that_are_not_valid(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(spark_session, "session", never)
+    assert_refused(["export", *arguments], tmp_path, says)
 
 
 @pytest.mark.parametrize(
@@ -302,6 +425,24 @@ def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_the
         (["activity", "--as-of", "noon"], "not a time with its offset"),
         (["drift", "--fail-on-mismatch"], "Only integrity finds mismatches"),
         (["drift", "--max-connections", "5"], "--max-connections"),
+        (["drift", "--master", "spark:7077"], "'spark:7077' is not a Spark master. Use local[*]"),
+        (["quotas", "--since", "2026-01-01"], "quotas does not read --since; it is for compatibility and activity"),
+        (["quotas", "--full"], "quotas does not read --full"),
+        (["drift", "--capacity", "FILE: request_percentage: 1"], "drift does not read --capacity"),
+        (["quotas", "--teams", "FILE: {}"], "quotas does not read --teams; it is for activity"),
+        (["quotas", "--usage", "/measured.csv"], "quotas does not read --usage; it is for usage"),
+        (["quotas", "--with", "another"], "quotas does not read --with; it is for compare"),
+        (["drift", "--as-of", "2026-01-31T12:00:00Z"], "drift does not read --as-of"),
+        (["activity", "--as-of", "2999-01-01T00:00:00Z"], "2999-01-01T00:00:00+00:00 is in the future"),
+        (["activity", "--since", "2999-01-01"], "2999-01-01T00:00:00+00:00 is in the future"),
+        (["compare", "--with", "2999-01-01T00:00:00Z"], "2999-01-01T00:00:00+00:00 is in the future"),
+        (["drift", "--source", "/nowhere"], "/nowhere has no exports of default: run `confplane rollups export all`"),
+        (["drift", "--source", "/lake/*"], "the path of a lake must not have '*'"),
+        (["drift", "--output", "FILE: "], "is not a directory"),
+        (["drift", "--output", "file:///proc/version/lake"], "/proc/version is not a directory"),
+        (["drift", "--output", ""], "The path of the output is empty"),
+        (["usage", "--usage", "/nowhere.csv"], "/nowhere.csv does not exist"),
+        (["usage", "--usage", "/nowhere.yaml"], "No such file"),
         (["drift", "--read-dsn", "host=a", "--source", "/lake"], "either --source or --read-dsn"),
         (["drift", "--read-dsn", "postgresql://u:open@a"], "A command line must not have a password"),
         (["drift", "--read-dsn", "port=1"], "The connection string names no host"),
@@ -322,13 +463,19 @@ def test_options_that_are_not_valid(
 ) -> None:
     for name, value in commands.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(spark_session, "session", never)
+    assert_refused(["run", *arguments], tmp_path, says)
+
+
+def assert_refused(arguments: list[str], tmp_path: Path, says: str) -> None:
+    """Run a command; an argument that begins with `FILE: ` is the content of the file that is given."""
     given = []
     for argument in arguments:
         content = argument.removeprefix("FILE: ")
         if content != argument:
             (tmp_path / "capacity.yaml").write_text(content)
         given.append(argument if content == argument else str(tmp_path / "capacity.yaml"))
-    done = CliRunner().invoke(cli, ["rollups", "run", *given, "--cluster", "default"])
+    done = CliRunner().invoke(cli, ["rollups", *given, "--cluster", "default"])
     assert done.exit_code == 2
     # The frame around a message breaks its lines.
     assert says.replace(" ", "") in "".join(character for character in done.output if character not in "│ \n")

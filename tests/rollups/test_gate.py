@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support import servers
 
-PROGRESS: Final = ""
+PROGRESS: Final = "integrity (1 of 1)\n"
 
 
 def test_the_gate_is_open_while_writers_send_no_notifications(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from confplane.cli import rollups as command
+from confplane.cli import spark_session as command
 from confplane.devstack.java import find_java
 from confplane.rollups import heap, small_clusters
 from tests.support.spark import launched
@@ -59,7 +59,8 @@ def test_a_command_sets_it_for_its_own_java_where_the_cluster_is_not_small(
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:MaxRAM=8g")
     monkeypatch.setattr(command, "session", lambda *_, **__: os.environ.get("SPARK_DRIVER_MEMORY"))
     settings: Any = SimpleNamespace(log_level="info")
-    assert command.start_session(settings, master, small=small) == given
+    with command.spark_session(settings, master, small=small, archives_classes=False) as found:
+        assert found == given
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
 from confplane.rollups import small_clusters, stores
-from confplane.rollups.jobs import activity, compatibility, impact, integrity
+from confplane.rollups.jobs import activity, integrity
 from confplane.rollups.origin import Origin
 from confplane.settings import ClusterSettings
 from tests.rollups.trail import CLUSTER, fill
@@ -35,20 +35,19 @@ def test_a_cluster_is_small_by_its_tables_and_its_znodes(
     for number in range(3):
         raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
     raw_zk.create("/confplane/client-configs/clients/c", rate(1), makepath=True)
-    assert small_clusters.is_small(origin, [impact.JOB])
+    assert small_clusters.is_small(origin, reads_znodes=True)
     monkeypatch.setattr(small_clusters, "ZNODES", 4)
-    assert small_clusters.is_small(origin, [impact.JOB, compatibility.JOB])
+    assert small_clusters.is_small(origin, reads_znodes=True)
     monkeypatch.setattr(small_clusters, "ZNODES", 3)
-    assert not small_clusters.is_small(origin, [impact.JOB, compatibility.JOB])
-    assert small_clusters.is_small(origin, [compatibility.JOB])
-    assert small_clusters.is_small(origin, [impact.JOB], has_past=True)
+    assert not small_clusters.is_small(origin, reads_znodes=True)
+    assert small_clusters.is_small(origin, reads_znodes=False)
     monkeypatch.setattr(small_clusters, "BYTES", 8191)  # an empty table has a page of its own beside it
-    assert not small_clusters.is_small(origin, [compatibility.JOB])
+    assert not small_clusters.is_small(origin, reads_znodes=False)
 
 
 def test_a_zookeeper_that_is_away_is_not_asked_for_what_needs_none(migrated: servers.Database) -> None:
     away = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
-    assert small_clusters.is_small(away, [compatibility.JOB])
+    assert small_clusters.is_small(away, reads_znodes=False)
 
 
 def test_a_collector_that_the_environment_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from confplane.domain.errors import UnavailableError
 from confplane.rollups import schemas
 from confplane.rollups.jobs import quotas, usage
 from confplane.rollups.sources import prometheus
-from confplane.rollups.sources.usage import read_usage
+from confplane.rollups.sources import usage as sources_usage
+from confplane.rollups.sources.usage import Measurements, read_usage
 from tests.rollups.references import usage as reference
 from tests.support.inside import running_inside
 
@@ -179,11 +180,11 @@ def test_files_are_read_by_the_names_of_their_columns(spark: SparkSession, tmp_p
     path = tmp_path / "measured.csv"
     path.write_text(CSV)
     wanted = {("O'Brien", 'a "b", c', 1.5), (None, "c", 2.0)}
-    csv = read_usage(spark, str(path))
+    csv = read_usage(spark, Measurements.of(str(path)))
     assert {(row.user, row.client_id, row.value) for row in csv.collect()} == wanted
     assert {row[0] for row in csv.selectExpr("unix_seconds(time)").collect()} == {int(START.timestamp())}
     csv.withColumnRenamed("client_id", "client-id").write.parquet(str(tmp_path / "measured"))
-    parquet = read_usage(spark, str(tmp_path / "measured"))
+    parquet = read_usage(spark, Measurements.of(str(tmp_path / "measured")))
     assert {(row.user, row.client_id, row.value) for row in parquet.collect()} == wanted
 
 
@@ -202,12 +203,21 @@ def test_files_that_are_not_of_the_form(spark: SparkSession, tmp_path: Path, tex
     path = tmp_path / "measured.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=says):
-        read_usage(spark, str(path))
+        read_usage(spark, Measurements.of(str(path)))
 
 
-def test_a_file_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_are_checked_and_sized_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "measured.csv"
     with pytest.raises(ValueError, match="does not exist"):
-        read_usage(spark, str(tmp_path / "nothing.csv"))
+        Measurements.of(str(path))
+    path.write_text(CSV)
+    assert Measurements.of(str(path)).is_small
+    assert Measurements.of(f"file://{path}").is_small
+    # Only Spark knows what these are.
+    assert not Measurements.of(f"{tmp_path}/*.csv").is_small
+    assert not Measurements.of("s3a://lake/measured").is_small
+    monkeypatch.setattr(sources_usage, "MOST", 1)
+    assert not Measurements.of(str(path)).is_small
 
 
 class Prometheus(BaseHTTPRequestHandler):
@@ -282,7 +292,7 @@ def test_prometheus_is_asked_in_pieces_with_the_token(spark: SparkSession, tmp_p
     token = tmp_path / "token"
     token.write_text("of prometheus\n")
     with monitoring() as (url, asked):
-        found = read_usage(spark, queries(tmp_path, url, token_file=str(token))).collect()
+        found = read_usage(spark, Measurements.of(queries(tmp_path, url, token_file=str(token)))).collect()
     # 20,161 points in two pieces, of which the last points are no numbers.
     assert len(asked) == 2
     assert {(path, token) for path, _, token in asked} == {("/prefix/api/v1/query_range", "Bearer of prometheus")}

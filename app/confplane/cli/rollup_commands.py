@@ -9,10 +9,13 @@ import typer
 
 from confplane.cli.options import ClusterName, SettingsFile, load_settings
 from confplane.cli.rollup_options import (
+    ClassArchive,
     Master,
     MaxConnections,
     ReadDsn,
     address_of,
+    check_master,
+    check_read,
     day_of,
     moment_of,
     pair_of,
@@ -149,15 +152,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             help="A gate for schedulers: the exit code is 4 where `integrity` found mismatches that are not pending.",
         ),
     ] = False,
-    class_archive: Annotated[
-        bool,
-        typer.Option(
-            "--class-archive/--no-class-archive",
-            envvar="CONFPLANE_CLASS_ARCHIVE",
-            help="On a small cluster, keep the classes that Java loads in ~/.cache/confplane (170 MB), once: later runs"
-            " start sooner.",
-        ),
-    ] = True,
+    class_archive: ClassArchive = True,
     settings_file: SettingsFile = None,
 ) -> None:
     """Run rollups; the help is above."""
@@ -176,7 +171,14 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter("A lake has no other side, and no measurements", param_hint="--source")
     if source is not None and read_dsn is not None:
         raise typer.BadParameter("Give either --source or --read-dsn", param_hint="--read-dsn")
+    check_master(master)
     day, moment = day_of(since), moment_of(as_of)
+    if name != "all":
+        optional = {
+            "--as-of": as_of, "--capacity": capacity, "--full": full or None, "--since": since, "--source": source,
+            "--teams": teams, "--usage": usage, "--with": other,
+        }  # fmt: skip
+        check_read(name, [option for option, value in optional.items() if value is not None])
     limits, members = read_yaml(capacity, "--capacity", capacities), read_yaml(teams, "--teams", team_names)
     settings = load_settings(settings_file)
     try:
@@ -247,9 +249,11 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
     ] = None,
     read_dsn: ReadDsn = None,
     max_connections: MaxConnections = None,
+    class_archive: ClassArchive = True,
     settings_file: SettingsFile = None,
 ) -> None:
     """Export the history; the help is above."""
+    check_master(master)
     settings = load_settings(settings_file)
     try:
         from confplane.cli import rollup_export as command  # noqa: PLC0415 - Spark comes with the extra only
@@ -257,6 +261,9 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         _missing("export", error)
     _known(name, *command.NAMES, "all")
     names = list(command.NAMES) if name == "all" else [name]
+    for option, value in (("--without", without), ("--pseudonyms", pseudonyms)):
+        if value and "trail" not in names:
+            raise typer.BadParameter(f"{name} has no column of the trail: {option} is for trail", param_hint=option)
     options = command.RollupExportOptions(
         names,
         output,
@@ -265,6 +272,7 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         full=full,
         read_dsn=read_dsn,
         max_connections=max_connections,
+        archives_classes=class_archive,
     )
     raise typer.Exit(command.run(settings, cluster, options))
 

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from confplane.cli import callers
-from confplane.cli.rollups import most_parts, origin, reason, start_session
+from confplane.cli.rollups import most_parts, origin, reason
+from confplane.cli.spark_session import spark_session
 from confplane.devstack.errors import DevStackError
 from confplane.domain.errors import ConfplaneError, NotFoundError
 from confplane.rollups.errors import SparkFailedError, spark_errors
+from confplane.rollups.exports import manifest
 from confplane.rollups.exports.alterations import LEAST_KEY_BYTES, REMOVABLE, ExportAlterations
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
+from confplane.rollups.sinks.files import Files, check_writable
+from confplane.rollups.small_clusters import is_small
 from confplane.rollups.stores import open_reading
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ class RollupExportOptions:
     """The standby to read instead of Postgres."""
     max_connections: int | None = None
     """Maximum number of concurrent connections to Postgres, six or more."""
+    archives_classes: bool = True
+    """Keep and use a class-data archive of Java if the cluster is small."""
 
 
 def read_alterations(without: str, key: Path | None) -> ExportAlterations:
@@ -67,14 +73,25 @@ def run(settings: Settings, cluster: str, options: RollupExportOptions) -> int:
     """Export, print what was exported, and return the exit code."""
     try:
         source = origin(settings, cluster, options.read_dsn)
-        # Held before Java is started, and until the manifest is written.
+        manifest.check_root(options.output)
+        check_writable(options.output)
+        # Not started only to learn that another export is under way.
         with exclusive_export(settings.postgres.dsn, cluster):
+            pass
+        reads_znodes = "znodes" in options.names
+        small = is_small(source, reads_znodes=reads_znodes)
+        with spark_session(settings, options.master, small=small, archives_classes=options.archives_classes) as spark:
+            # A file system that does not answer does not keep others from exporting.
             with spark_errors():
-                spark = start_session(settings, options.master)
+                manifest.read(Files(spark, options.output), options.output.rstrip("/"), cluster)
             # Znodes are read together with the moment, or not at all.
-            jobs: Sequence[Job] | None = None if "znodes" in options.names else []
+            jobs: Sequence[Job] | None = None if reads_znodes else []
             parts = most_parts(options.max_connections, 1)
-            with spark_errors(), open_reading(spark, source, jobs=jobs, most_parts=parts) as (reading, stores):
+            with (
+                exclusive_export(settings.postgres.dsn, cluster),
+                spark_errors(),
+                open_reading(spark, source, jobs=jobs, most_parts=parts) as (reading, stores),
+            ):
                 exporter = Exporter(spark, options.output, reading, stores, options.alterations)
                 done = exporter.export(options.names, full=options.full)
     except (NotFoundError, ValueError) as error:

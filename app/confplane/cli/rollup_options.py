@@ -5,14 +5,15 @@ Each reader raises ``typer.BadParameter`` for a value that is not valid, with th
 
 from __future__ import annotations
 
-from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING, Annotated, TypeVar
+import re
+from datetime import date, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 _Read = TypeVar("_Read")
@@ -45,6 +46,69 @@ MaxConnections = Annotated[
 ]
 
 
+ClassArchive = Annotated[
+    bool,
+    typer.Option(
+        "--class-archive/--no-class-archive",
+        envvar="CONFPLANE_CLASS_ARCHIVE",
+        help="On a small cluster, keep the classes that Java loads in ~/.cache/confplane (170 MB), once: later runs"
+        " start sooner.",
+    ),
+]
+
+READ_BY: Final = {
+    "--as-of": ("compatibility", "activity"),
+    "--capacity": ("quotas", "usage"),
+    "--full": ("compatibility", "activity", "integrity"),
+    "--since": ("compatibility", "activity", "integrity"),
+    "--source": ("compatibility", "drift", "impact", "quotas", "activity", "integrity"),
+    "--teams": ("activity",),
+    "--usage": ("usage",),
+    "--with": ("compare",),
+}
+"""Option of ``run`` -> the rollups that read it. A test compares this with the jobs."""
+
+_MASTER: Final = re.compile(r"local(\[(\*|[0-9]+)(, *[0-9]+)?\])?|spark://.+|k8s://.+|yarn")
+_SKEW: Final = timedelta(minutes=5)
+"""The most by which the clock of this machine may be behind that of Postgres, which decides in the end."""
+
+
+def check_read(name: str, options: Iterable[str]) -> None:
+    """Check that a rollup reads all options that are given.
+
+    Raises:
+        typer.BadParameter: It does not.
+    """
+    for option in options:
+        if name not in READ_BY[option]:
+            raise typer.BadParameter(
+                f"{name} does not read {option}; it is for {' and '.join(READ_BY[option])}", param_hint=option
+            )
+
+
+def check_master(given: str | None) -> None:
+    """Check the form of ``--master``."""
+    if given is not None and not _MASTER.fullmatch(given):
+        raise typer.BadParameter(
+            f"{given!r} is not a Spark master. Use local[*], local[4], spark://HOST:PORT, yarn or k8s://HOST:PORT.",
+            param_hint="--master",
+        )
+
+
+def check_past(moment: datetime, option: str) -> datetime:
+    """Return a moment that is not in the future.
+
+    Raises:
+        typer.BadParameter: It is.
+    """
+    now = datetime.now(timezone.utc)
+    if moment > now + _SKEW:
+        raise typer.BadParameter(
+            f"{moment.isoformat()} is in the future: it is {now.isoformat(timespec='seconds')}", param_hint=option
+        )
+    return moment
+
+
 def pair_of(given: str) -> tuple[str, str]:
     """Read ``COLUMN=VALUE`` of ``--where``."""
     column, equals, value = given.partition("=")
@@ -61,7 +125,7 @@ def day_of(given: str | None) -> datetime | None:
         found = date.fromisoformat(given)
     except ValueError:
         raise typer.BadParameter("not a date such as 2026-01-31", param_hint="--since") from None
-    return datetime(found.year, found.month, found.day, tzinfo=timezone.utc)
+    return check_past(datetime(found.year, found.month, found.day, tzinfo=timezone.utc), "--since")
 
 
 def moment_of(given: str | None) -> datetime | None:
@@ -71,7 +135,7 @@ def moment_of(given: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(given)
         if found.tzinfo is not None:
-            return found.astimezone(timezone.utc)
+            return check_past(found.astimezone(timezone.utc), "--as-of")
     except (ValueError, OverflowError):
         pass
     raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")

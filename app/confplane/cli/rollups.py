@@ -1,41 +1,38 @@
-"""``confplane rollups run``: runs rollups on Spark, with a progress bar and a table of results."""
+"""``confplane rollups run``: runs rollups on Spark, and prints a table of results."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from uuid_utils.compat import uuid7
 
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.cli import callers
+from confplane.cli.rollup_options import check_past
+from confplane.cli.rollup_progress import show_progress
+from confplane.cli.spark_session import spark_session
 from confplane.devstack.errors import DevStackError
-from confplane.devstack.java import find_java
 from confplane.domain.errors import ConfplaneError, NotFoundError, UnavailableError
-from confplane.rollups import heap
-from confplane.rollups.class_archive import ClassArchive
 from confplane.rollups.errors import SparkFailedError, spark_errors
-from confplane.rollups.exports.reading import read_lake
+from confplane.rollups.exports.reading import count_rows, read_lake
 from confplane.rollups.jobs import JOBS, integrity
 from confplane.rollups.origin import Origin
-from confplane.rollups.progress import tasks_of
+from confplane.rollups.progress import stages_of
 from confplane.rollups.reading import NotInReadingError
 from confplane.rollups.runner import RunOptions, runner
-from confplane.rollups.session import is_running, session, submitted
-from confplane.rollups.small_clusters import SETTINGS, is_small, java_options, join_java_options, names_archive
+from confplane.rollups.sinks.files import check_writable
+from confplane.rollups.small_clusters import ROWS, is_small
 from confplane.rollups.sources.tables import TABLES
-from confplane.rollups.sources.usage import read_usage
+from confplane.rollups.sources.usage import Measurements, read_usage
 from confplane.rollups.standby import standby_dsn
 from confplane.rollups.stores import read
 
@@ -45,19 +42,17 @@ if TYPE_CHECKING:
 
     from confplane.domain.teams import Teams
     from confplane.rollups.job import Job
-    from confplane.rollups.progress import Tasks
+    from confplane.rollups.progress import Stage
     from confplane.rollups.reading import Reading
     from confplane.rollups.runner import FinishedRun, Runner
     from confplane.rollups.stores import Side
     from confplane.settings import Settings
 
 _MISMATCHED: Final = 4
-_REFRESH_S: Final = 0.25
 _WIDTH: Final = 140
 """Line length of output that does not go to a terminal."""
 _OF_POSTGRES: Final = frozenset({*TABLES, "registrations", "other_znodes"})
 """Frames that are, or may be, read from Postgres."""
-_LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +104,13 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
         other = None if options.other is None else _side(settings, options.other, cluster)
         # Checked before Java is started: no job can run without it.
         RollupRuns(primary.get_secret_value(), cluster).current(options.names[0])
-        # The size of measurements, and of a lake, is not known before Spark has started.
-        small = (options.source, options.usage) == (None, None) and is_small(
-            source, jobs, has_past=options.as_of is not None
-        )
-        archive = _archive(options) if small else None
-        with spark_errors():
-            spark = start_session(settings, options.master, small=small, archive=archive)
-            usage = None if options.usage is None else read_usage(spark, options.usage)
-        with _save_archive(archive, spark):
+        if options.output is not None:
+            check_writable(options.output)
+        measured = None if options.usage is None else Measurements.of(options.usage)
+        small = _is_small(source, jobs, options) and (measured is None or measured.is_small)
+        with spark_session(settings, options.master, small=small, archives_classes=options.archives_classes) as spark:
+            with spark_errors():
+                usage = None if measured is None else read_usage(spark, measured)
             with (
                 spark_errors(),
                 _reading(spark, source, jobs, options, other=other, usage=usage) as reading,
@@ -126,7 +119,7 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
                 ) as made,
             ):
                 ended = _run_all(
-                    made, options, partial(tasks_of, spark), folds=not small, traceback=settings.log_level == "debug"
+                    made, options, partial(stages_of, spark), folds=not small, traceback=settings.log_level == "debug"
                 )
             _show(ended)
             mismatches = _mismatches(settings, cluster, ended) if options.fails_on_mismatch else 0
@@ -144,6 +137,20 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
     if all(each.finished for each in ended):
         return _MISMATCHED if mismatches else callers.DONE
     return callers.INVALID if len(ended) == 1 and ended[0].is_refused else callers.FAILED
+
+
+def _is_small(source: Origin, jobs: Sequence[Job], options: RollupRunOptions) -> bool:
+    """Return True if the jobs read little.
+
+    Raises:
+        UnreadableLakeError: The lake has nothing of the cluster that the jobs need.
+        UnavailableError: Postgres or ZooKeeper is unavailable.
+    """
+    if options.source is None:
+        reads_znodes = options.as_of is None and any("znodes" in job.inputs for job in jobs)
+        return is_small(source, reads_znodes=reads_znodes)
+    rows = count_rows(options.source, source.name, jobs)
+    return rows is not None and rows <= ROWS
 
 
 def _mismatches(settings: Settings, cluster: str, ended: Sequence[_JobResult]) -> int:
@@ -178,7 +185,7 @@ def _side(settings: Settings, given: str, cluster: str) -> Side:
             f"--with: {given!r} is neither another cluster of the settings ({', '.join(others) or 'there is none'})"
             " nor a time with its offset, such as 2026-01-31T12:00:00Z"
         )
-    return found
+    return check_past(found, "--with")
 
 
 @contextmanager
@@ -233,62 +240,13 @@ def kinds_read(jobs: Sequence[Job]) -> int:
     return max(len(_OF_POSTGRES & {*job.inputs}) + (job.incremental or job.fold is not None) for job in jobs) or 1
 
 
-def _archive(options: RollupRunOptions) -> ClassArchive | None:
-    """Return the class-data archive for the Java of a small cluster's run, or None if none is wanted."""
-    is_ours = not submitted() and not is_running()
-    if not (options.archives_classes and is_ours and _is_local(options.master)) or names_archive():
-        return None
-    return ClassArchive.of(find_java())
-
-
-@contextmanager
-def _save_archive(archive: ClassArchive | None, spark: Any) -> Iterator[None]:
-    """Archive the classes that Java loads during a block, and print a message if that takes time."""
-    if archive is None or archive.is_made:
-        yield
-        return
-    with archive.kept(spark):
-        yield
-        typer.echo("Done; keeping Java's classes, once, for later runs (not with --no-class-archive)", err=True)
-
-
-def _is_local(master: str | None) -> bool:
-    return master is None or master.startswith("local")
-
-
-def start_session(
-    settings: Settings, master: str | None, *, small: bool = False, archive: ClassArchive | None = None
-) -> Any:
-    """Return the Spark session of a command, or that of spark-submit if there is one.
-
-    Args:
-        settings: The service's.
-        master: As of :func:`session`.
-        small: The cluster is small (rollups/small_clusters.py), which matters only if Spark runs on this machine alone.
-        archive: The class-data archive of a small cluster's Java; None for none.
-
-    Raises:
-        DevStackError: There is no Java.
-        RuntimeError: Java did not start.
-    """
-    if submitted():
-        return session(master)
-    java = find_java()
-    given = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
-    if _is_local(master):
-        if small:
-            given |= SETTINGS
-            options += java_options()
-        else:
-            heap.set_limit(java)
-    if archive is not None:
-        options += archive.options()
-    return session(master, settings={"spark.driver.extraJavaOptions": join_java_options(options), **given})
-
-
 def _run_all(
-    made: Runner, options: RollupRunOptions, watch: Callable[[UUID], Tasks], *, folds: bool, traceback: bool
+    made: Runner,
+    options: RollupRunOptions,
+    watch: Callable[[UUID], Mapping[int, Stage]],
+    *,
+    folds: bool,
+    traceback: bool,
 ) -> list[_JobResult]:
     run_options = RunOptions(
         callers.caller("").principal,
@@ -302,7 +260,7 @@ def _run_all(
     ended = []
     for number, name in enumerate(options.names, 1):
         run_id = uuid7()
-        with _show_progress(partial(watch, run_id), f"{name} ({number} of {len(options.names)})"):
+        with show_progress(partial(watch, run_id), f"{name} ({number} of {len(options.names)})"):
             try:
                 ended.append(_JobResult(name, made.run(JOBS[name], run_options, run_id=run_id)))
             except NotInReadingError as error:
@@ -316,39 +274,6 @@ def _run_all(
                     raise
                 ended.append(_JobResult(name, why_not=reason(error)))
     return ended
-
-
-@contextmanager
-def _show_progress(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
-    """Show a bar on standard error while a job runs, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
-        TimeElapsedColumn(),
-    )
-    done = threading.Event()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=None)
-
-        def follow() -> None:
-            while not done.wait(_REFRESH_S):
-                tasks = watch()
-                if tasks.known:
-                    progress.update(task, completed=tasks.done, total=tasks.known)
-
-        follower = threading.Thread(target=follow, name="progress", daemon=True)
-        if console.is_terminal:
-            follower.start()
-        try:
-            yield
-        finally:
-            done.set()
-            if console.is_terminal:
-                follower.join()
 
 
 def _show(ended: Sequence[_JobResult]) -> None:

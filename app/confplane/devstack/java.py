@@ -24,6 +24,8 @@ def find_java() -> Path:
     """
     found: list[str] = []
     home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").is_file():
+        found.append(f"JAVA_HOME is {home}, which has no bin/java")
     for candidate in (str(Path(home, "bin", "java")) if home else None, shutil.which("java")):
         if candidate is None or not Path(candidate).is_file():
             continue

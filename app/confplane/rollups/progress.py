@@ -10,17 +10,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Tasks(NamedTuple):
-    """Tasks of the stages known so far. Later stages become known when earlier ones have ended."""
+class Stage(NamedTuple):
+    """A stage of a run."""
 
     done: int
-    known: int
+    """The number of its tasks that are done."""
+    tasks: int
+    """The number of all its tasks."""
+    is_running: bool
 
 
-def tasks_of(spark: SparkSession, run_id: UUID) -> Tasks:
-    """Return the tasks of a run's jobs."""
+def stages_of(spark: SparkSession, run_id: UUID) -> dict[int, Stage]:
+    """Return the stages of a run known so far, by number. Later ones become known when earlier ones have ended."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(str(run_id))]
     stages = {number for job in jobs if job is not None for number in job.stageIds}
-    found = [stage for stage in map(tracker.getStageInfo, sorted(stages)) if stage is not None]
-    return Tasks(sum(stage.numCompletedTasks for stage in found), sum(stage.numTasks for stage in found))
+    found = {number: tracker.getStageInfo(number) for number in sorted(stages)}
+    return {
+        number: Stage(stage.numCompletedTasks, stage.numTasks, stage.numActiveTasks > 0)
+        for number, stage in found.items()
+        if stage is not None
+    }

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ _LOCAL: Final = {
 
 
 def session(
-    master: str | None = None, *, name: str = "confplane-rollups", settings: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    name: str = "confplane-rollups",
+    settings: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the Spark session of this process, started if there is none.
 
@@ -53,6 +58,7 @@ def session(
         master: A Spark master's URL; None for the master of spark-submit, or else ``local[*]``.
         name: The name that the cluster shows.
         settings: Spark settings that take precedence over those of this module.
+        defaults: Spark settings for which the options and files of spark-submit take precedence.
 
     Raises:
         RuntimeError: There is no Java.
@@ -66,6 +72,9 @@ def session(
         builder = builder.master(master)
         if master.startswith("local"):
             given |= _LOCAL
+    if defaults:
+        submit = SparkConf()
+        given |= {key: value for key, value in defaults.items() if not submit.contains(key)}
     for key, value in {**given, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

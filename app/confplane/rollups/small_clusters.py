@@ -19,13 +19,14 @@ from confplane.store.scan import Scanner
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.rollups.job import Job
     from confplane.rollups.origin import Origin
 
 BYTES: Final = 32 * 2**20
 """Maximum size of a small cluster's tables in Postgres: about 40,000 changes with as many registrations."""
 ZNODES: Final = 20_000
 """Maximum number of a small cluster's znodes, without those of client-ids below users."""
+ROWS: Final = 80_000
+"""Maximum number of rows of a small cluster's lake."""
 
 SETTINGS: Final = {
     # A shuffle with one part needs no sample of its keys, for which Spark would run the query twice.
@@ -42,13 +43,12 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _ARCHIVE: Final = re.compile(r"-Xshare\b|-XX:(SharedArchiveFile|ArchiveClassesAtExit)\b")
 
 
-def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> bool:
+def is_small(origin: Origin, *, reads_znodes: bool) -> bool:
     """Return True if a cluster is small, by the tables of Postgres (of all clusters together) and by its znodes.
 
     Args:
         origin: The stores.
-        jobs: The jobs of the run; if none of them reads znodes, ZooKeeper is not queried.
-        has_past: True if the run is for a past moment, and reads no znodes.
+        reads_znodes: False if znodes are not read, so that ZooKeeper is not queried.
 
     Raises:
         UnavailableError: Postgres or ZooKeeper is unavailable.
@@ -57,11 +57,7 @@ def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> 
     with open_transaction(origin.dsn) as postgres:
         query = f"SELECT sum(pg_table_size(name::regclass))::bigint FROM (VALUES {names}) AS tables (name)"  # noqa: S608 - of constants
         [(size,)] = postgres.rows(query)
-    if size > BYTES:
-        return False
-    if has_past or not any("znodes" in job.inputs for job in jobs):
-        return True
-    return Scanner.of(origin.name, origin.cluster).count() <= ZNODES
+    return size <= BYTES and (not reads_znodes or Scanner.of(origin.name, origin.cluster).count() <= ZNODES)
 
 
 def java_options() -> list[str]:

@@ -113,13 +113,20 @@ def read(files: Files, root: str, cluster: str) -> Manifest | None:
     """
     path = path_of(root, cluster)
     text = files.read(path)
-    if text is None:
-        return None
+    return None if text is None else parse(text, path)
+
+
+def parse(text: str, path: str) -> Manifest:
+    """Read the text of a manifest.
+
+    Raises:
+        UnreadableLakeError: Another release wrote it.
+    """
     found = json.loads(text)
     if found.get("format") != FORMAT:
         raise UnreadableLakeError(f"{path} has a format that is not known here: export with --full to another path")
     return Manifest(
-        cluster,
+        found["cluster"],
         {name: _dataset(each) for name, each in found["datasets"].items()},
         tuple(
             SupersededFiles(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from confplane.rollups import schemas
@@ -10,7 +11,7 @@ from confplane.rollups.exports.columns import EXPORTED
 from confplane.rollups.exports.manifest import UnreadableLakeError
 from confplane.rollups.file_frames import FileFrames
 from confplane.rollups.reading import NotInReadingError, reading_of
-from confplane.rollups.sinks.files import Files
+from confplane.rollups.sinks.files import Files, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from confplane.rollups.exports.manifest import Dataset
+    from confplane.rollups.exports.manifest import Dataset, Manifest
     from confplane.rollups.job import Job
     from confplane.rollups.reading import Reading
 
@@ -30,6 +31,28 @@ _EXPORTS: Final = {
 }
 """Frame -> the export that has it."""
 _EXPORT_OF: Final = {"registrations": "registrations", **_EXPORTS}
+
+
+def count_rows(root: str, cluster: str, jobs: Sequence[Job]) -> int | None:
+    """Return the number of rows that jobs read of a lake on this machine; None if only Spark can read the lake.
+
+    Raises:
+        UnreadableLakeError: The lake has nothing of the cluster that these jobs need.
+    """
+    manifest.check_root(root)
+    base = root.rstrip("/")
+    place = local_path(base)
+    if place is None:
+        return None
+    file = Path(manifest.path_of(str(place), cluster))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        text = None
+    except OSError as error:
+        raise UnreadableLakeError(f"{file} can't be read: {error.strerror}") from None
+    found = None if text is None else manifest.parse(text, str(file))
+    return sum(day.rows for each in _needed(found, jobs, base, cluster).values() for day in each.days)
 
 
 def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job]) -> Reading:
@@ -47,10 +70,7 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
     manifest.check_root(root)
     base = root.rstrip("/")
     found = manifest.read(Files(spark, root), base, cluster)
-    needed = {_EXPORT_OF[frame] for job in jobs for frame in job.inputs if frame in _EXPORT_OF}
-    datasets = {} if found is None else {name: each for name, each in found.datasets.items() if name in needed}
-    if not datasets:
-        raise UnreadableLakeError(f"{base} has no exports of {cluster}: run `confplane rollups export all` first")
+    datasets = _needed(found, jobs, base, cluster)
     newest = max(datasets.values(), key=lambda each: each.as_of)
 
     def read(name: str, columns: Sequence[str], low: int | datetime | None) -> DataFrame:
@@ -77,6 +97,15 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
 
     options = {**newest.options, "as_of": newest.as_of}
     return reading_of(cluster, options, int(newest.position["registration_id"]), FileFrames(read))
+
+
+def _needed(found: Manifest | None, jobs: Sequence[Job], root: str, cluster: str) -> dict[str, Dataset]:
+    """Return the exports that jobs read."""
+    needed = {_EXPORT_OF[frame] for job in jobs for frame in job.inputs if frame in _EXPORT_OF}
+    datasets = {} if found is None else {name: each for name, each in found.datasets.items() if name in needed}
+    if not datasets:
+        raise UnreadableLakeError(f"{root} has no exports of {cluster}: run `confplane rollups export all` first")
+    return datasets
 
 
 def _check(dataset: Dataset, columns: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -13,8 +14,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOCAL: Final = "file"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _RENAMING: Final = frozenset({"hdfs", "viewfs"})
 """File systems that show a file while it is written, and replace a file atomically by a rename."""
+
+
+def local_path(path: str) -> Path | None:
+    """Return a path as one of this machine, or None if only Spark can tell which file system has it."""
+    if "HADOOP_CONF_DIR" in os.environ:  # it names the file system of paths without a scheme
+        return None
+    if path.startswith(f"{_LOCAL}:"):
+        return Path("/" + path.removeprefix(f"{_LOCAL}:").lstrip("/"))
+    return None if _SCHEME.match(path) else Path(path)
+
+
+def check_writable(path: str) -> None:
+    """Check that files can be written below a path, which need not exist, as far as that is known without Spark.
+
+    Raises:
+        ValueError: The path is empty, lies below a file, or can't be written to.
+    """
+    if not path.strip():
+        raise ValueError("The path of the output is empty")
+    local = local_path(path)
+    if local is None:
+        return
+    at = next(each for each in (local.absolute(), *local.absolute().parents) if os.path.lexists(each))
+    if not at.is_dir():
+        raise ValueError(f"{path} can't be written to: {at} is not a directory")
+    if not os.access(at, os.W_OK | os.X_OK):
+        raise ValueError(f"{path} can't be written to: no permission in {at}")
 
 
 class Files:

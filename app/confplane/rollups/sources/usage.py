@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -10,33 +12,78 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from confplane.rollups.levels import CLIENT_QUOTAS
 from confplane.rollups.schemas import USAGE
+from confplane.rollups.sinks.files import local_path
 from confplane.rollups.sources.prometheus import read_range_queries, samples
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
+
+    from confplane.rollups.sources.prometheus import Sample
 
 _FILE_NAMES: Final = {"client_id": "client-id"}
 _QUERIES: Final = (".yaml", ".yml")
+_PATTERNS: Final = "{}[]*?\\"
+"""Signs of patterns of paths, which Hadoop resolves."""
+MOST: Final = 200_000
+"""Maximum number of measurements of a small run."""
+_CSV_ROW: Final = 60
+_PARQUET_ROW: Final = 8
+"""Bytes of a measurement in a file, roughly."""
 _COLUMNS: Final = tuple(_FILE_NAMES.get(name, name) for name in USAGE.names)
 
 
-def read_usage(spark: SparkSession, path: str) -> DataFrame:
-    """Return measurements as rows with the schema ``USAGE``.
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Measurements, as far as they are known without Spark.
 
-    Args:
-        spark: The session.
+    Attributes:
         path: A CSV file with a header, or Parquet, on any file system of Hadoop, with the columns ``time, user,
             client-id, metric, value``; or a YAML file on this machine with queries for Prometheus
-            (:mod:`confplane.rollups.sources.prometheus`), which are sent now.
+            (:mod:`confplane.rollups.sources.prometheus`).
+        samples: What Prometheus returned; None for files of measurements.
+        is_small: True if there are :data:`MOST` measurements at most, roughly; False if only Spark can tell.
+    """
+
+    path: str
+    samples: Sequence[Sample] | None
+    is_small: bool
+
+    @classmethod
+    def of(cls, path: str) -> Measurements:
+        """Check that a file on this machine exists, or send the queries.
+
+        Raises:
+            ValueError: The file does not exist or can't be read, or has no valid queries; or Prometheus refused one.
+            UnavailableError: Prometheus is unavailable.
+        """
+        if path.endswith(_QUERIES):
+            found = list(samples(read_range_queries(path)))
+            if not found:
+                raise ValueError(f"{path}: Prometheus has no measurements for these queries")
+            return cls(path, found, len(found) <= MOST)
+        file = local_path(path)
+        if file is None or any(sign in path for sign in _PATTERNS):
+            return cls(path, None, is_small=False)
+        if not file.exists():
+            raise ValueError(f"{path} does not exist")
+        if not os.access(file, os.R_OK):
+            raise ValueError(f"{path} can't be read")
+        files = [each for each in file.rglob("*") if each.is_file()] if file.is_dir() else [file]
+        size = sum(each.stat().st_size for each in files)
+        return cls(path, None, size <= MOST * (_CSV_ROW if path.endswith(".csv") else _PARQUET_ROW))
+
+
+def read_usage(spark: SparkSession, given: Measurements) -> DataFrame:
+    """Return measurements as rows with the schema ``USAGE``.
 
     Raises:
-        ValueError: The file does not have this form, or has no row of a quota; or Prometheus refused a query.
-        UnavailableError: Prometheus is unavailable.
+        ValueError: The file does not have this form, or has no row of a quota.
     """
-    if path.endswith(_QUERIES):
-        columns: list[list[object]] = [list(column) for column in zip(*samples(read_range_queries(path)), strict=True)]
-        if not columns:
-            raise ValueError(f"{path}: Prometheus has no measurements for these queries")
+    path = given.path
+    if given.samples is not None:
+        columns: list[list[object]] = [list(column) for column in zip(*given.samples, strict=True)]
         kinds = (pa.timestamp("us", tz="UTC"), pa.string(), pa.string(), pa.string(), pa.float64())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         return spark.createDataFrame(pa.Table.from_arrays(arrays, names=USAGE.names))

@@ -1,0 +1,90 @@
+"""The Spark session of ``confplane rollups run`` and ``export``: its Java, settings and archive of classes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from confplane.devstack.java import find_java
+from confplane.rollups import heap
+from confplane.rollups.class_archive import ClassArchive
+from confplane.rollups.errors import spark_errors
+from confplane.rollups.session import is_running, session, submitted
+from confplane.rollups.small_clusters import SETTINGS, java_options, join_java_options, names_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confplane.settings import Settings
+
+_LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
+_LEVEL: Final = "spark.log.level"
+
+
+@contextmanager
+def spark_session(settings: Settings, master: str | None, *, small: bool, archives_classes: bool) -> Iterator[Any]:
+    """Return the Spark session of a command, or that of spark-submit if there is one, for the duration of a block.
+
+    Args:
+        settings: The service's.
+        master: As of :func:`session`.
+        small: The command reads little (rollups/small_clusters.py), which matters only if Spark runs on this machine
+            alone.
+        archives_classes: Use an archive of Java's classes if the command reads little, and make one at the end of the
+            block if there is none.
+
+    Raises:
+        DevStackError: There is no Java.
+        RuntimeError: Java did not start.
+        SparkFailedError: Spark did not start.
+    """
+    archive = _archive(master) if small and archives_classes else None
+    with spark_errors():
+        spark = _start(settings, master, small=small, archive=archive)
+    if archive is None or archive.is_made:
+        yield spark
+        return
+    with archive.kept(spark):
+        yield spark
+        typer.echo("Done; keeping Java's classes, once, for later runs (not with --no-class-archive)", err=True)
+
+
+def _archive(master: str | None) -> ClassArchive | None:
+    """Return the class-data archive for the Java of a run that reads little, or None if none can be used."""
+    is_ours = not submitted() and not is_running()
+    return ClassArchive.of(find_java()) if is_ours and _is_local(master) and not names_archive() else None
+
+
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def _start(settings: Settings, master: str | None, *, small: bool, archive: ClassArchive | None) -> Any:
+    quiet = {} if settings.log_level == "debug" else {_LEVEL: "ERROR"}
+    if submitted():
+        # spark-submit logs each step of each task otherwise. Its own options take precedence.
+        return session(master, defaults=quiet)
+    java = find_java()
+    _use(java)
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
+    given = dict(quiet)
+    if _is_local(master):
+        if small:
+            given |= SETTINGS
+            options += java_options()
+        else:
+            heap.set_limit(java)
+    if archive is not None:
+        options += archive.options()
+    return session(master, settings={"spark.driver.extraJavaOptions": join_java_options(options), **given})
+
+
+def _use(java: Path) -> None:
+    """Make Spark's script run this Java, which is the first on the PATH unless JAVA_HOME has it."""
+    home = os.environ.get("JAVA_HOME")
+    if home and Path(home, "bin", "java") != java:
+        del os.environ["JAVA_HOME"]

@@ -201,7 +201,7 @@ async def test_the_cluster_and_the_service(client: Any) -> None:
     assert "retention.ms" in str(definitions.body)
     assert len((await done(client.rollups.list())).body["items"]) >= 6
     with pytest.raises(ResourceNotFoundError):
-        await items(client.rollups.drift({"configKey": "retention.ms"}))
+        await items(client.rollups.drift({"config_key": "retention.ms"}, filter="entities > 1", order_by="rank desc"))
     assert (await done(client.service.livez())).status == 200
     assert (await done(client.service.readyz())).body["status"] in {"ready", "degraded"}
     assert "confplane_" in (await done(client.service.metrics())).body

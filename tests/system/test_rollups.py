@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import subprocess
@@ -221,6 +222,72 @@ def test_filters_are_exact(http: httpx.Client, path: str, filters: dict[str, str
 
 
 @pytest.mark.parametrize(
+    ("path", "parameters", "numbers"),
+    [
+        ("/integrity", {"filter": "trailVersion >= 3"}, [3, 4]),
+        ("/integrity", {"filter": "trail_version>0,trail_version<3"}, [1, 2]),
+        ("/integrity", {"filter": "znodeRevision is null"}, [1]),
+        ("/integrity", {"filter": "znode_revision IS NOT NULL", "kind": "version"}, [4]),
+        ("/integrity", {"filter": f"trailRevision > {2**53 + 3}", "entityId": "user=alice"}, [3, 4]),
+        ("/integrity", {"filter": "change_id is not null"}, []),
+        ("/quotas", {"filter": "value <= 1024"}, [1, 2]),
+        ("/compatibility", {"filter": "lastSeen >= 2026-01-31T12:59:59.123456+01:00"}, [0, 1]),
+        ("/compatibility", {"filter": "lastSeen > 2026-01-31T11:59:59.123456Z"}, []),
+        ("/integrity", {"orderBy": "trailVersion desc"}, [4, 3, 2, 1, 0]),
+        ("/integrity", {"orderBy": "kind, trail_version desc"}, [3, 2, 0, 1, 4]),
+        # Rows without a value are last, whatever the direction; rows that are equal stay in the order of the key.
+        ("/integrity", {"orderBy": "znodeRevision desc"}, [0, 2, 3, 4, 1]),
+        ("/quotas", {"orderBy": "value asc"}, [2, 1, 0]),
+        ("/integrity", {"orderBy": "entityId desc", "filter": "trailVersion < 4", "entityId": "user=alice"}, [2, 3]),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_rows_have_ranges_nulls_and_orders(
+    http: httpx.Client, path: str, parameters: dict[str, str], numbers: list[int]
+) -> None:
+    every = get(http, path)["items"]
+    assert get(http, path, **parameters)["items"] == [every[number] for number in numbers]
+    # The same by pages of one row.
+    found: list[dict[str, Any]] = []
+    token: dict[str, str] = {}
+    while True:
+        page = get(http, path, pageSize="1", **parameters, **token)
+        found += page["items"]
+        if page["nextPageToken"] is None:
+            break
+        token = {"pageToken": page["nextPageToken"]}
+    assert found == [every[number] for number in numbers]
+
+
+@pytest.mark.usefixtures("runs")
+def test_pages_are_csv_on_request(http: httpx.Client) -> None:
+    lines, token, parameters = [], None, {"format": "csv", "pageSize": "2", "orderBy": "value desc"}
+    while token != "":
+        answer = http.get(f"{BASE}/quotas", params={**parameters, **({} if token is None else {"pageToken": token})})
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        assert "confplane-revision" in answer.headers
+        lines += answer.text.split("\r\n")[:-1]
+        token = answer.headers.get("confplane-next-page-token", "")
+    header, *rows = csv.reader(lines)
+    assert header == [column.name for column in ROLLUPS["quotas"].columns]
+    assert [dict(zip(header, row, strict=True))["value"] for row in rows] == [
+        "10000000000000000000000",
+        "1024",
+        "0.0000001",
+    ]
+    assert rows[0][header.index("level")] == ""
+
+
+@pytest.mark.usefixtures("runs")
+def test_too_many_rows_are_not_put_in_an_order(http: httpx.Client, module_database: servers.Database) -> None:
+    found = publish(module_database.service_dsn, "drift", [])
+    query = f"UPDATE rollup_runs SET row_count = 200001 WHERE id = '{found}'"  # noqa: S608 - an id made here
+    execute(module_database.owner_dsn, query)
+    problem = get(http, "/drift", 400, orderBy="entities desc")
+    assert "the run has 200,001 rows, and at most 200,000 can be put in an order here" in problem["detail"]
+
+
+@pytest.mark.parametrize(
     ("path", "parameters", "says"),
     [
         ("/integrity", {"owner": "x"}, "Unknown query parameter 'owner'"),
@@ -235,6 +302,15 @@ def test_filters_are_exact(http: httpx.Client, path: str, filters: dict[str, str
         ("/activity", {"day": "2026-02-30"}, "day is not a date such as 2026-01-31"),
         ("/integrity", {"pageToken": "7"}, "pageToken is not one that this API gave"),
         ("/integrity", {"pageSize": "0"}, "pageSize"),
+        ("/integrity", {"filter": "owner is null"}, "has no column 'owner'"),
+        ("/integrity", {"filter": "trailVersion ~ 3"}, "is not a condition"),
+        ("/integrity", {"filter": "trailVersion > x"}, "trailVersion is not a whole number"),
+        ("/integrity", {"filter": "kind > a"}, "kind can't be compared with >"),
+        ("/integrity", {"filter": ""}, "is not a condition"),
+        ("/integrity", {"orderBy": "trailVersion down"}, "is not a column, or a column followed by asc or desc"),
+        ("/integrity", {"orderBy": "x); DROP TABLE rollup_rows; --"}, "orderBy"),
+        ("/compatibility", {"orderBy": "supportedConfigs"}, "supportedConfigs has several values in a row"),
+        ("/integrity", {"format": "xml"}, "format"),
     ],
 )
 @pytest.mark.usefixtures("runs")
@@ -339,6 +415,29 @@ def test_the_command_shows_the_same(
     assert lines[-2] == f"content: {ROLLUPS['integrity'].kinds['content']}."
     assert lines[-1].startswith("2 of 5 rows; there are more, see --limit. As of 2026-01-31 12:00:00 UTC, run ")
     assert str(runs["integrity"]) in lines[-1]
+    # Columns are taken by either of their names.
+    for key in ("configKey", "config_key"):
+        said = commands.run("rollups", "show", "integrity", "--where", f"{key}=acks", "--json")
+        assert [json.loads(line)["entityId"] for line in said.out.splitlines()] == ["user=alice"]
+    said = commands.run(
+        *(
+            "rollups",
+            "show",
+            "integrity",
+            "--csv",
+            "--where",
+            "trail_version>=1",
+            "--where",
+            "znodeRevision is not null",
+        ),
+        *("--order-by", "trail_version desc", "--limit", "2"),
+    )
+    header, *rows = csv.reader(said.out.splitlines())
+    assert header == [column.name for column in ROLLUPS["integrity"].columns]
+    assert [row[header.index("trail_version")] for row in rows] == ["4", "3"]
+    assert "2 of 5 rows; there are more" in said.err
+    said = commands.run("rollups", "show", "integrity", "--csv", "--json")
+    assert (said.code, "either --json or --csv" in said.err) == (2, True)
     said = commands.run("rollups", "show", "activity")
     assert (said.code, said.out) == (1, "")
     assert "run `confplane rollups run activity --cluster default`" in said.err

@@ -57,6 +57,7 @@ SELECT {_COLUMNS} FROM rollup_runs
 WHERE cluster = :cluster AND job = :job AND state = 'complete' AND id = coalesce(CAST(:run_id AS uuid), id)
 ORDER BY as_of DESC, id DESC LIMIT 1
 """)  # noqa: S608 - put together from constants
+_ENTITY: Final = "AND entity_id = :entity_id"
 _ROWS: Final = """
 SELECT part, ordinal, entity_id, item FROM rollup_rows
 WHERE partition = :partition AND run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
@@ -75,13 +76,13 @@ FROM (
 ORDER BY part, ordinal
 """
 _BY_PLACE: Final = text(_ROWS.format(entity=""))
-_OF_ENTITY: Final = text(_ROWS.format(entity="AND entity_id = :entity_id"))
+_OF_ENTITY: Final = text(_ROWS.format(entity=_ENTITY))
 _PAGE_BY_PLACE: Final = text(_PAGE.format(rows=_BY_PLACE.text))
 _PAGE_OF_ENTITY: Final = text(_PAGE.format(rows=_OF_ENTITY.text))
 # The window is inside the filter: in the other order, a filter that few rows match would scan the whole run.
 _SEARCH: Final = """
 WITH seen AS MATERIALIZED ({rows}), found AS (
-  SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) {visible}
+  SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) {wanted}
   ORDER BY part, ordinal LIMIT :limit
 )
 SELECT part, ordinal, item, false AS is_end FROM found
@@ -89,9 +90,11 @@ UNION ALL
 (SELECT part, ordinal, NULL, true FROM seen ORDER BY part DESC, ordinal DESC LIMIT 1)
 ORDER BY is_end, part, ordinal
 """
-_SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=""))
-_SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text, visible=""))
-_SEARCH_WITHIN: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=f"AND {visible.condition('entity_id')}"))
+_SORTED: Final = """
+SELECT item FROM rollup_rows
+WHERE partition = :partition AND run_id = :run_id {entity} AND item @> CAST(:members AS jsonb) {wanted}
+ORDER BY {order}, part, ordinal OFFSET :offset LIMIT :limit
+"""
 # A separate statement, so that the rows are read with a plan for this one partition.
 _PARTITION: Final = text("SELECT partition FROM rollup_parts WHERE run_id = :run_id LIMIT 1")
 _IS_THERE: Final = text("SELECT EXISTS (SELECT FROM rollup_runs WHERE id = :run_id AND state = 'complete')")
@@ -146,9 +149,9 @@ class PostgresRollups:
             query = replace(query, within=None)  # all rows of one entity are as visible as the entity
 
         async def work(connection: AsyncConnection) -> tuple[list[dict[str, Any]], Place | None] | None:
-            filtered = query.members or query.within is not None
+            filtered = query.members or query.conditions or query.within is not None
             partition = await connection.scalar(_PARTITION, {"run_id": query.run_id})
-            read = self._search if filtered else self._page
+            read = self._sorted if query.order else self._search if filtered else self._page
             page = ([], None) if partition is None else await read(connection, query, partition)
             # The rows of a run are removed with it, or after it. So if it still exists, no row was missing above.
             is_there = await connection.scalar(_IS_THERE, {"run_id": query.run_id})
@@ -168,17 +171,14 @@ class PostgresRollups:
     async def _search(
         self, connection: AsyncConnection, query: RowQuery, partition: int
     ) -> tuple[list[dict[str, Any]], Place | None]:
-        statement = _SEARCH_BY_PLACE if query.entity_id is None else _SEARCH_OF_ENTITY
-        if query.within is not None:
-            statement = _SEARCH_WITHIN
-        members = orjson.dumps(query.members or {}).decode()
+        rows_read = _BY_PLACE if query.entity_id is None else _OF_ENTITY
+        wanted, fixed = _wanted(query)
+        statement = text(_SEARCH.format(rows=rows_read.text, wanted=wanted))
         items: list[dict[str, Any]] = []
         after = query.after
         for _ in range(max(1, self._max_examined // self._window)):
             limit = query.page_size - len(items)
-            given = _given(query, after, partition) | {"count": self._window, "members": members, "limit": limit}
-            if query.within is not None:
-                given |= visible.parameters(query.within)
+            given = _given(query, after, partition) | fixed | {"count": self._window, "limit": limit}
             rows = (await connection.execute(statement, given)).all()
             if not rows:
                 return items, None
@@ -188,6 +188,21 @@ class PostgresRollups:
                 return items, (found[-1].part, found[-1].ordinal)
             after = (end.part, end.ordinal)
         return items, after
+
+    async def _sorted(
+        self, connection: AsyncConnection, query: RowQuery, partition: int
+    ) -> tuple[list[dict[str, Any]], Place | None]:
+        wanted, fixed = _wanted(query)
+        order = ", ".join(
+            f"{_member(each.member, is_number=each.is_number)} {'DESC' if each.descending else 'ASC'} NULLS LAST"
+            for each in query.order
+        )
+        statement = text(_SORTED.format(entity="" if query.entity_id is None else _ENTITY, wanted=wanted, order=order))
+        offset = 0 if query.after is None else query.after[1]
+        given = _given(query, None, partition) | fixed | {"offset": offset, "limit": query.page_size + 1}
+        items = list((await connection.execute(statement, given)).scalars())
+        page = items[: query.page_size]
+        return page, (0, offset + len(page)) if len(items) > len(page) else None
 
 
 def run_of(row: Any) -> RollupRun:
@@ -206,6 +221,28 @@ def run_of(row: Any) -> RollupRun:
         rows=row.row_count,
         error=row.error,
     )
+
+
+def _member(name: str, *, is_number: bool) -> str:
+    """Return an expression for a member of a row; names are those of columns of the domain."""
+    value = f"item ->> '{name}'"
+    return f"CAST({value} AS numeric)" if is_number else f'({value}) COLLATE "C"'
+
+
+def _wanted(query: RowQuery) -> tuple[str, dict[str, Any]]:
+    """Return the conditions of a query for SQL, and their parameters."""
+    conditions: list[str] = []
+    given: dict[str, Any] = {"members": orjson.dumps(query.members or {}).decode()}
+    for number, each in enumerate(query.conditions):
+        is_number = each.value is not None and not isinstance(each.value, str)
+        value = "" if each.value is None else f" CAST(:value_{number} AS {'numeric' if is_number else 'text'})"
+        conditions.append(f"{_member(each.member, is_number=is_number)} {each.operator}{value}")
+        if value:
+            given[f"value_{number}"] = each.value
+    if query.within is not None:
+        conditions.append(visible.condition("entity_id"))
+        given |= visible.parameters(query.within)
+    return "".join(f" AND {each}" for each in conditions), given
 
 
 def _given(query: RowQuery, after: Place | None, partition: int) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from confplane.cli.rollup_options import (
     address_of,
     check_master,
     check_read,
+    conditions_of,
     day_of,
     moment_of,
-    pair_of,
     read_yaml,
 )
 from confplane.domain.rollups import ROLLUPS
@@ -280,8 +280,9 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
 @rollups.command(
     epilog="Examples:\n\n"
     "    confplane rollups show integrity --cluster payments\n\n"
-    "    confplane rollups show activity --cluster payments --where principal=User:admin --where day=2026-01-31\n\n"
-    "    confplane rollups show quotas --cluster payments --limit 0 --json > quotas.jsonl\n\n"
+    "    confplane rollups show activity --cluster payments --where principal=User:admin --where 'day>=2026-01-31'\n\n"
+    "    confplane rollups show impact --cluster payments --where 'value is null' --order-by 'affected desc'\n\n"
+    "    confplane rollups show quotas --cluster payments --limit 0 --csv > quotas.csv\n\n"
     "Exit codes: 0 shown; 1 it was never run, or Postgres is away; 2 the settings or the options are not valid.",
 )
 def show(
@@ -291,20 +292,39 @@ def show(
     where: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN=VALUE", help="Only rows with this value; may be given several times.", show_default=False
+            metavar="CONDITION",
+            help="Only rows that meet this; may be given several times. `COLUMN=VALUE`; for numbers, dates and times"
+            " also `<`, `<=`, `>` and `>=`; `COLUMN is null`, `COLUMN is not null`. Columns have the names of the"
+            " table, or those of JSON.",
+            show_default=False,
+        ),
+    ] = None,
+    order_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Sort by these columns, separated by commas, such as `affected desc, default_id`. Rows without a value"
+            " are last.",
+            show_default="the key of the rollup",
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="Most rows; 0 for all.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, in the form of the API.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV with the names of the columns in the first line.")] = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Print the current result of a rollup, with its run. Needs no Spark."""
     _known(name, *ROLLUPS)
-    filters = dict(pair_of(each) for each in where or [])
+    if as_json and as_csv:
+        raise typer.BadParameter("Give either --json or --csv", param_hint="--csv")
+    filters, conditions = conditions_of(where or [])
     from confplane.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
 
     settings = load_settings(settings_file)
-    raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], filters, limit=limit or None, as_json=as_json))
+    options = command.RollupShowOptions(
+        filters, conditions, order_by, limit or None, "json" if as_json else "csv" if as_csv else "table"
+    )
+    raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], options))
 
 
 @rollups.command(

@@ -68,6 +68,7 @@ READ_BY: Final = {
 }
 """Option of ``run`` -> the rollups that read it. A test compares this with the jobs."""
 
+_EQUALITY: Final = re.compile(r"\s*(\w+)\s*=(.*)", re.ASCII | re.DOTALL)
 _MASTER: Final = re.compile(r"local(\[(\*|[0-9]+)(, *[0-9]+)?\])?|spark://.+|k8s://.+|yarn")
 _SKEW: Final = timedelta(minutes=5)
 """The most by which the clock of this machine may be behind that of Postgres, which decides in the end."""
@@ -109,12 +110,17 @@ def check_past(moment: datetime, option: str) -> datetime:
     return moment
 
 
-def pair_of(given: str) -> tuple[str, str]:
-    """Read ``COLUMN=VALUE`` of ``--where``."""
-    column, equals, value = given.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"{given!r} is not of the form COLUMN=VALUE", param_hint="--where")
-    return column, value
+def conditions_of(given: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Read ``--where``: the values of columns, and the other conditions."""
+    equal, others = dict[str, str](), list[str]()
+    for each in given:
+        if found := _EQUALITY.fullmatch(each):
+            if found[1] in equal:
+                raise typer.BadParameter(f"{found[1]} is given twice", param_hint="--where")
+            equal[found[1]] = found[2]
+        else:
+            others.append(each)
+    return equal, others
 
 
 def day_of(given: str | None) -> datetime | None:

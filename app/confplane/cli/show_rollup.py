@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 from rich.console import Console
@@ -16,11 +17,10 @@ from confplane.audit import Database, PostgresRollups
 from confplane.cli import callers
 from confplane.domain.errors import NotFoundError
 from confplane.domain.numbers import plain_number
-from confplane.services.ports.rollups import RowQuery
-from confplane.services.reads.rollups import item_of, never_run, row_of, selection
+from confplane.services.reads.rollups import csv_of, item_of, never_run, row_of, selection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from confplane.domain.rollups import Rollup
     from confplane.services.ports.rollups import Place, RollupRun
@@ -28,25 +28,37 @@ if TYPE_CHECKING:
     from confplane.settings import Settings
 
 _PAGE: Final = 1_000
+_SORTED_PAGE: Final = 100_000
+"""Rows of a page in another order than that of the run: each page sorts all rows."""
 _WIDTH: Final = 200
 """Line length of output that does not go to a terminal."""
 
 
-def run(
-    settings: Settings, cluster: str, rollup: Rollup, filters: Mapping[str, str], *, limit: int | None, as_json: bool
-) -> int:
+@dataclass(frozen=True, slots=True)
+class RollupShowOptions:
+    """The options of the command."""
+
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Column -> the value of the rows that are shown."""
+    conditions: Sequence[str] = ()
+    """Other conditions on these rows, such as ``affected >= 10``."""
+    order: str | None = None
+    limit: int | None = None
+    """Maximum number of rows; None for all."""
+    form: Literal["table", "json", "csv"] = "table"
+
+
+def run(settings: Settings, cluster: str, rollup: Rollup, options: RollupShowOptions) -> int:
     """Print the matching rows, up to the limit, and return the exit code."""
-    return callers.run(_show(settings, cluster, rollup, filters, limit=limit, as_json=as_json), "Not shown")
+    return callers.run(_show(settings, cluster, rollup, options), "Not shown")
 
 
-async def _show(
-    settings: Settings, cluster: str, rollup: Rollup, filters: Mapping[str, str], *, limit: int | None, as_json: bool
-) -> int:
+async def _show(settings: Settings, cluster: str, rollup: Rollup, options: RollupShowOptions) -> int:
     if cluster not in settings.clusters:
         raise NotFoundError(
             f"The settings have no cluster {cluster!r}; they have: {', '.join(sorted(settings.clusters))}"
         )
-    wanted = selection(rollup, filters)
+    wanted, limit = selection(rollup, options.filters, options.conditions, options.order), options.limit
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     try:
         results = PostgresRollups(database)
@@ -58,7 +70,10 @@ async def _show(
     finally:
         await database.close()
     shown = items if limit is None else items[:limit]
-    if as_json:
+    is_data = options.form != "table"
+    if options.form == "csv":
+        typer.echo(csv_of(rollup, shown), nl=False)
+    elif options.form == "json":
         for item in shown:
             # Not orjson, because JSONB returns doubles beyond 64 bits as whole numbers.
             typer.echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
@@ -67,12 +82,12 @@ async def _show(
     kinds = {item.get("kind") for item in shown}
     for kind, text in rollup.kinds.items():
         if kind in kinds:
-            typer.echo(f"{kind}: {text}.", err=as_json)
+            typer.echo(f"{kind}: {text}.", err=is_data)
     more = "; there are more, see --limit" if len(items) > len(shown) else ""
     typer.echo(
         f"{len(shown)} of {found.rows} rows{more}. As of {found.as_of:%Y-%m-%d %H:%M:%S} UTC, run {found.id} by"
         f" {found.principal}{_began(found)}",
-        err=as_json,
+        err=is_data,
     )
     return callers.DONE
 
@@ -89,9 +104,10 @@ async def _rows(
 ) -> AsyncIterator[dict[str, Any]]:
     after: Place | None = None
     left = most
+    largest = _SORTED_PAGE if wanted.order else _PAGE
     while left is None or left > 0:
-        size = _PAGE if left is None else min(_PAGE, left)
-        page = await results.rows(RowQuery(run.id, size, wanted.entity_id, wanted.members, after))
+        size = largest if left is None else min(largest, left)
+        page = await results.rows(wanted.query(run.id, size, after))
         if page is None:
             raise NotFoundError(f"Run {run.id} was replaced and dropped meanwhile; try again")
         items, after = page

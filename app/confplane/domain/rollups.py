@@ -38,12 +38,19 @@ class Column:
     type: ColumnType
     description: str
     nullable: bool = False
+    former: str = ""
+    """The name until the version before, which JSON and filters still have; empty if it is the same."""
 
     @property
     def member(self) -> str:
         """The name in JSON, in camelCase."""
         first, *rest = self.name.split("_")
         return first + "".join(part.capitalize() for part in rest)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which a reader may call it."""
+        return (self.name, self.member, *([self.former] if self.former else []))
 
     @property
     def is_revision(self) -> bool:

@@ -26,6 +26,8 @@ GENERAL: Final = frozenset(
     {"reason", "ticket", "validateOnly", "view", "consistency", "Confplane-Reason", "Confplane-Wait-Applied"}
 )
 """Parameters of every operation, or of every read of a cluster."""
+_OF_ROWS: Final = frozenset({"filter", "orderBy", "format"})
+"""Parameters of the rows of rollups that are not columns. The library takes no CSV."""
 HEADERS: Final = {"Idempotency-Key", "If-Match", "If-None-Match", "Confplane-Min-Revision"}
 
 _FILTERS: Final = dict.fromkeys(
@@ -66,9 +68,10 @@ def _rollup(name: str) -> Row:
     columns = {
         each["name"]: 1
         for each in parameters
-        if each["in"] == "query" and each["name"] not in {*GENERAL, "pageSize", "pageToken"}
+        if each["in"] == "query" and each["name"] not in {*GENERAL, *_OF_ROWS, "pageSize", "pageToken"}
     }
-    return f"rollups.{name.lower()}", (columns,), {**_PAGE, "if_none_match": '"a"'}
+    reading = {"filter": "version > 1", "order_by": "version desc", "if_none_match": '"a"'}
+    return f"rollups.{name.lower()}", (columns,), {**_PAGE, **reading}
 
 
 def _resolve(item: dict[str, Any]) -> dict[str, Any]:
@@ -294,7 +297,7 @@ def _sends_all(request: httpx.Request, parameters: list[dict[str, Any]]) -> None
     sent = {"query": set(request.url.params), "header": {name for name in HEADERS if name in request.headers}}
     assert sent["query"] <= places["query"]
     own = places["query"] - GENERAL
-    assert own - sent["query"] <= {"id"}, "the method in app/confplane/client/families lacks a parameter"
+    assert own - sent["query"] <= {"id", "format"}, "the method in app/confplane/client/families lacks a parameter"
     assert sent["header"] <= places["header"]
     assert places["header"] - GENERAL - sent["header"] <= {"If-None-Match"}
 

@@ -97,6 +97,11 @@ def _row_type(column: Column) -> Any:
 
 def _page(rollup: Rollup) -> type[AnswerModel]:
     fields: dict[str, Any] = {column.name: _row_type(column) for column in rollup.columns}
+    fields |= {
+        column.former: (_PYTHON[column.type], Field(description=f"Use `{column.member}`", deprecated=True))
+        for column in rollup.columns
+        if column.former
+    }
     row = create_model(f"{title(rollup)}Row", __base__=AnswerModel, __doc__="One row.", **fields)
     page: type[AnswerModel] = create_model(
         f"{title(rollup)}Rollup",

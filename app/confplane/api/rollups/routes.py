@@ -2,18 +2,18 @@
 
 import re
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import patterns
-from confplane.api.dependencies import CallDep, IfNoneMatch, PageSize
-from confplane.api.responses import json_response, number, unchanged
+from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize
+from confplane.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number, unchanged
 from confplane.api.rollups import models
 from confplane.api.rollups.render import rollup_attempt, rollup_run
-from confplane.api.routing.operations import read
+from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.preconditions import not_modified
 from confplane.api.routing.routes import Routes, declared
 from confplane.domain.access.ranges import NameRanges
@@ -21,8 +21,16 @@ from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGo
 from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
 from confplane.services.etags import digest
 from confplane.services.limits import LimitClass
-from confplane.services.ports.rollups import Place, RollupRun, RowQuery
-from confplane.services.reads.rollups import item_of, never_run, selection, visible
+from confplane.services.ports.rollups import Place, RollupRun
+from confplane.services.reads.rollups import (
+    MOST_SORTED,
+    check_sortable,
+    csv_of,
+    item_of,
+    never_run,
+    selection,
+    visible,
+)
 
 routes = Routes("/v1/clusters/{cluster}/rollups", tag="rollups")
 
@@ -36,6 +44,7 @@ _FORMS: dict[ColumnType, dict[str, Any]] = {
     ColumnType.DATE: {"format": "date"},
     ColumnType.TIMESTAMP: {"format": "date-time"},
 }
+NEXT_PAGE: Final = "Confplane-Next-Page-Token"
 _CONTAINS = "; rows that have this one among theirs"
 
 
@@ -79,12 +88,43 @@ async def _rows(
             json_schema_extra={"pattern": patterns.ROW_TOKEN},
         ),
     ] = None,
+    conditions: Annotated[
+        str | None,
+        Query(
+            alias="filter",
+            description="Conditions on columns, separated by commas; only rows that meet all of them. `COLUMN >= VALUE`"
+            ", also with `<`, `<=` and `>`, for numbers, dates and times; `COLUMN is null`, `COLUMN is not null`",
+            examples=["value is null", "affected >= 10, overridden < 5"],
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        Query(
+            alias="orderBy",
+            description="Columns, separated by commas, each followed by `desc` for a descending order; rows without a"
+            f" value are last. At most {MOST_SORTED:,} rows can be put in an order",
+            examples=["affected desc, defaultId"],
+        ),
+    ] = None,
+    form: Annotated[
+        Literal["json", "csv"] | None,
+        Query(
+            alias="format",
+            description="`csv`: a table with the columns in the order of JSON, named as in the lake (`config_key`);"
+            " `Confplane-Next-Page-Token` has the token of the next page. Only the first page has the names",
+        ),
+    ] = None,
     if_none_match: IfNoneMatch = None,
     **filters: str | None,
 ) -> Response:
     """Answer with a page of a rollup's rows; ``filters`` are keyed by column name."""
-    given = {column.member: filters.get(column.name) for column in rollup.columns}
-    wanted = selection(rollup, {member: value for member, value in given.items() if value is not None})
+    equal = {
+        name: value
+        for column in rollup.columns
+        for name, value in ((column.member, filters.get(column.name)), (column.former, filters.get(column.former)))
+        if value is not None
+    }
+    wanted = selection(rollup, equal, [] if conditions is None else conditions.split(","), order)
     run_id, after = _parse(page_token)
     name, rollups = call.cluster.name, call.services.rollups
     within = visible(call.access, name, rollup, wanted.entity_id)
@@ -94,10 +134,16 @@ async def _rows(
     etag = _etag(run.id, within)
     if not_modified(if_none_match, etag):
         return unchanged(call.request, etag)
-    page = await rollups.rows(RowQuery(run.id, page_size, wanted.entity_id, wanted.members, after, within))
+    check_sortable(run, wanted)
+    page = await rollups.rows(wanted.query(run.id, page_size, after, within))
     if page is None:
         raise _gone(run.id)
     rows, place = page
+    next_token = None if place is None else f"{run.id}.{place[0]}.{place[1]}"
+    if form == "csv":
+        call.charge(LimitClass.BULK, len(rows))
+        table = csv_of(rollup, rows, header=page_token is None)
+        return _table(call, table, {"ETag": etag, **({} if next_token is None else {NEXT_PAGE: next_token})})
     doubles = [column.member for column in rollup.columns if column.type is ColumnType.DOUBLE]
     items = [item_of(rollup, row) for row in rows]
     call.charge(LimitClass.BULK, len(items))
@@ -106,9 +152,15 @@ async def _rows(
     body = {
         "run": rollup_run(run),
         "items": items,
-        "nextPageToken": None if place is None else f"{run.id}.{place[0]}.{place[1]}",
+        "nextPageToken": next_token,
     }
     return json_response(call.request, body, headers={"ETag": etag})
+
+
+def _table(call: Call, table: str, headers: dict[str, str]) -> Response:
+    """Answer with CSV and the consistency headers."""
+    sent = [*consistency_headers(call.cluster.store), *encoded({**headers, "content-type": "text/csv; charset=utf-8"})]
+    return PreparedResponse(table.encode(), sent)
 
 
 def _etag(run_id: UUID, within: NameRanges | None) -> str:
@@ -134,7 +186,7 @@ def _parse(token: str | None) -> tuple[UUID | None, Place | None]:
     return UUID(run_id), (int(part), int(ordinal))
 
 
-def _filter(rollup: Rollup, column: Column) -> Any:
+def _filter(rollup: Rollup, column: Column, alias: str, *, deprecated: bool = False) -> Any:
     """Return the parameter that filters by a column. The value is text, read by its column's type."""
     form = dict(_FORMS.get(column.type, {}))
     if column.is_revision:
@@ -142,22 +194,30 @@ def _filter(rollup: Rollup, column: Column) -> Any:
     elif column.name == rollup.entity:
         form = {"pattern": patterns.ROLLUP_ID}
     description = column.description + (_CONTAINS if column.type is ColumnType.TEXTS else "")
-    return Annotated[str | None, Query(alias=column.member, description=description, json_schema_extra=form)]
+    return Annotated[
+        str | None,
+        Query(alias=alias, description=description, json_schema_extra=form, deprecated=deprecated or None),
+    ]
 
 
 def _add(rollup: Rollup) -> None:
-    filters = {column.name: (_filter(rollup, column), None) for column in rollup.columns}
+    filters = {column.name: (_filter(rollup, column, column.member), None) for column in rollup.columns}
+    filters |= {
+        column.former: (_filter(rollup, column, column.former, deprecated=True), None)
+        for column in rollup.columns
+        if column.former
+    }
     order = [f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name]
     operation = read(
         rollup.question,
-        models.PAGES[rollup.name],
+        {200: ResponseSpec.text("Successful Response", "text/csv", model=models.PAGES[rollup.name])},
         limit=LimitClass.BULK,
         tagged=True,
         problems=(410, 503),
         id=f"getRollup{models.title(rollup)}",
-        description=f"The rows of the current run, in the order of {', '.join(order)}. Filters are exact, and may be "
-        "given together; a page of a filtered list may be short, and even empty, and yet have a `nextPageToken`. 404 "
-        "where it was never run: no rows would mean something else. "
+        description=f"The rows of the current run, in the order of {', '.join(order)} unless `orderBy` says otherwise."
+        " Filters are exact, and may be given together; a page of a filtered list may be short, and even empty, and "
+        "yet have a `nextPageToken`. 404 where it was never run: no rows would mean something else. "
         + (
             "A caller without DESCRIBE on `rollups` sees the rows of the entities that it may describe."
             if rollup.is_per_entity

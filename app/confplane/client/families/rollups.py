@@ -47,10 +47,17 @@ class RollupReadOptions(TypedDict, total=False):
     """The page at which a list continues."""
     if_none_match: str
     """``etag`` of an earlier list: no row is read while its run is still the latest."""
+    filter: str
+    """Conditions other than equality, such as ``"affected >= 10, value is null"``."""
+    order_by: str
+    """Columns by which the rows are ordered, such as ``"affected desc"``."""
 
 
 class Rollups(Family[S]):
-    """The latest complete run of each rollup; ``where`` has values of columns, and selects rows with all of them."""
+    """The latest complete run of each rollup; ``where`` has values of columns, and selects rows with all of them.
+
+    Columns are named as in JSON (``configKey``) or as in the lake (``config_key``).
+    """
 
     @operation
     def list(self) -> ApiCall[RollupList]:
@@ -110,9 +117,15 @@ class Rollups(Family[S]):
         return Paged(self._page("usage", where, reading))
 
     def _page(self, name: str, where: Where | None, reading: RollupReadOptions) -> ApiCall[Any]:
-        columns = {column: _text(value) for column, value in (where or {}).items()}
+        columns = {_member(column): _text(value) for column, value in (where or {}).items()}
         page = page_params(reading.get("page_size"), reading.get("page_token"))
-        return call("GET", f"{self._base}/rollups/{name}", reading, params={**columns, **page})
+        rows = {"filter": reading.get("filter"), "orderBy": reading.get("order_by")}
+        return call("GET", f"{self._base}/rollups/{name}", reading, params={**columns, **rows, **page})
+
+
+def _member(column: str) -> str:
+    first, *rest = column.split("_")
+    return first + "".join(part.capitalize() for part in rest)
 
 
 def _text(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from confplane.domain.enums import StrEnum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -75,7 +75,32 @@ class JobRuns:
 
 
 Place = tuple[int, int]
-"""The place of a row in its run: the part, and the number in the part. Places are in the order of the job's key."""
+"""The place of a row in its run: the part, and the number in the part. Places are in the order of the job's key. In
+another order, the place is 0 and the number of rows before the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCondition:
+    """A condition on a member of a row, other than equality.
+
+    Attributes:
+        member: The member. Members that are numbers are compared as such, all others as texts.
+        operator: ``<``, ``<=``, ``>``, ``>=``, ``IS NULL`` or ``IS NOT NULL``. A comparison with null is false.
+        value: The value; None if the operator takes none.
+    """
+
+    member: str
+    operator: str
+    value: str | float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """A member by which rows are ordered, those without a value last."""
+
+    member: str
+    is_number: bool
+    descending: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +114,9 @@ class RowQuery:
         page_size: Most rows.
         after: The place after which the page begins; None for the beginning.
         within: Only the rows of entities in these ranges; scans the rows. None for all rows.
+        conditions: Only rows that meet all of these; scans the rows.
+        order: The order, in which rows that are equal are in that of their places; sorts all matching rows for each
+            page. Empty for the order of places.
     """
 
     run_id: UUID
@@ -97,6 +125,8 @@ class RowQuery:
     members: Mapping[str, Any] | None = None
     after: Place | None = None
     within: NameRanges | None = None
+    conditions: Sequence[RowCondition] = ()
+    order: Sequence[RowOrder] = ()
 
 
 class RollupResults(Protocol):

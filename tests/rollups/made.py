@@ -94,6 +94,7 @@ def change(number: int) -> dict[str, Any]:
         "outcome": "open" if number % 11 == 10 else "committed",
         "error_code": None,
         "keys": ["producer_byte_rate"],
+        "ops": "[]",
         "before": {"producer_byte_rate": str(number % 3)},
         "after": {"producer_byte_rate": str((number + 1) % 3)},
     }
@@ -137,6 +138,7 @@ ODD = [
 
 def counted(rows: int, **more: Any) -> Job:
     """A job of this many rows, which has no inputs."""
+    from confplane.rollups.jobs import activity  # noqa: PLC0415 - only where Spark runs
 
     def transform(**_: Any) -> DataFrame:
         from confplane.rollups.session import session  # noqa: PLC0415 - only where Spark runs
@@ -149,10 +151,8 @@ def counted(rows: int, **more: Any) -> Job:
             *[F.lit("").alias(name) for name in ("kind", "entity_type", "config_key")],
             F.lit(0).alias("error_code"),
             F.lit(None).cast("string").alias("team"),
-            *[F.col("id").alias(name) for name in ("committed", "rejected", "open", "reverts")],
+            *[F.col("id").alias(name) for name in activity.OUTPUT.names[-4:]],
         )
-
-    from confplane.rollups.jobs import activity  # noqa: PLC0415 - only where Spark runs
 
     given: dict[str, Any] = {"name": "activity", "inputs": {}, "output": activity.OUTPUT, "key": activity.JOB.key}
     return Job(**{**given, "transform": transform, **more})

@@ -29,10 +29,11 @@ Config = dict[str, str | None]
 def change(  # noqa: PLR0913 - the parts of a row
     number: int, entity: str, before: Config, after: Config, *, revision: int | None = None, day: float = 0.0,
     keys: list[str] | None = None, outcome: str = "committed", kind: str = "change", position: int = 0,
-    facet: str = "client-quotas", principal: str = "User:a", code: int | None = None,
+    facet: str = "client-quotas", principal: str = "User:a", code: int | None = None, tree: str = "/config",
+    ops: str = "[]",
 ) -> tuple[Any, ...]:  # fmt: skip
     at = START + int(day * DAY)
-    path = f"/config/{Entity.from_id(entity).path}" if facet != FREEZE else "/confplane/freeze"
+    path = f"{tree}/{Entity.from_id(entity).path}" if facet != FREEZE else "/confplane/freeze"
     if keys is None:
         keys = sorted(
             key for key in {*before, *after} if (key in before, before.get(key)) != (key in after, after.get(key))
@@ -40,9 +41,20 @@ def change(  # noqa: PLR0913 - the parts of a row
     committed = outcome == "committed"
     return (
         f"00000000-0000-7000-8000-{number:012}", 1, position, kind, at, at, principal, "api", "r", None, None, None, entity,
-        facet, path, None, None, keys, "[]", before, after, outcome, (revision or number) if committed else None,
+        facet, path, None, None, keys, ops, before, after, outcome, (revision or number) if committed else None,
         at if committed else None, 0, code, None, None if outcome == "open" else at,
     )  # fmt: skip
+
+
+def moved(number: int, source: str, target: str, day: float) -> list[tuple[Any, ...]]:
+    """A move of one client config to the other tree: two rows of one change."""
+    there: Config = {"acks": "1"}
+    op = f'[{{"op": "MOVE", "to": "{target}"}}]'
+    more: dict[str, Any] = {"day": day, "facet": "client-configs", "ops": op}
+    return [
+        change(number, "user=m", there, {}, tree=source, **more),
+        change(number, "user=m", {}, there, tree=target, position=1, **more),
+    ]
 
 
 def seen(number: int, entity: str, name: str, version: str, configs: list[str], day: float = 0.0) -> tuple[Any, ...]:
@@ -94,6 +106,10 @@ CHANGES: Final = [
     change(18, "topic=user", {}, {"retention.ms": "1"}, day=1, facet="configs"),
     change(18, "ip=10.0.0.1", {}, {"connection_creation_rate": "1"}, day=1, position=1),
     change(19, FREEZE, {"frozen": None}, {"frozen": "why"}, day=1, facet=FREEZE, keys=["frozen"]),
+    # Moved to the other tree and back, and what was left behind discarded: no key got another value.
+    *moved(34, "/config", "/confplane/client-configs", 4),
+    *moved(35, "/confplane/client-configs", "/config", 4.1),
+    change(36, "user=m", {"acks": "1"}, {}, day=4.2, facet="client-configs", ops='[{"op":"DISCARD"}]'),
     # Refused for several reasons, one of them not known; by principals whose names are signs of patterns.
     *(
         change(20 + number, "user=r", {}, {"request_percentage": "1"}, outcome="rejected", code=code, principal=principal)
@@ -199,8 +215,8 @@ def test_values_are_those_of_the_release_of_the_cluster(spark: SparkSession, tmp
 
 def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> None:
     directory = samples.save(tmp_path, changes=CHANGES)
-    rows = samples.run("activity", samples.frames(spark, directory)).where("reverts > 0").collect()
-    found = {(row.config_key, (row.day.toordinal() - 719_163 - 20_500), row.reverts) for row in rows}
+    rows = samples.run("activity", samples.frames(spark, directory)).where("reverted_keys > 0").collect()
+    found = {(row.config_key, (row.day.toordinal() - 719_163 - 20_500), row.reverted_keys) for row in rows}
     assert found == {
         ("producer_byte_rate", 8, 1),
         ("request_percentage", 2, 2),

@@ -53,6 +53,7 @@ def test_activity_shares_the_changes_of_a_key_that_has_two_values_in_turn(spark:
     fixed = {
         "principal": "User:a", "kind": "change", "entity_id": "topic=hot", "path": "/config/topics/hot",
         "outcome": "committed", "error_code": None, "keys": ["retention.ms"],
+        "ops": "[]",
     }  # fmt: skip
     rows = [
         {
@@ -66,7 +67,7 @@ def test_activity_shares_the_changes_of_a_key_that_has_two_values_in_turn(spark:
     found: list[Any] = []
     stages = rows_of_tasks(spark, "hot activity", lambda: found.extend(activity.JOB(changes=changes).collect()))
     # Each sets the key back, but for the first one.
-    assert sum(row.reverts for row in found) == HOURS - 1
+    assert sum(row.reverted_keys for row in found) == HOURS - 1
     largest = max(stages, key=sum)
     assert sum(largest) >= 2 * HOURS
     assert max(largest) < sum(largest) / 4, largest

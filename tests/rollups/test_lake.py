@@ -83,6 +83,10 @@ COLUMNS = {
         "day:date principal:string kind:string entity_type:string config_key:string error_code:int team:string? "
         "committed:bigint rejected:bigint open:bigint reverts:bigint"
     ),
+    ("activity", 3): (
+        "day:date principal:string kind:string entity_type:string config_key:string error_code:int team:string? "
+        "committed_keys:bigint rejected_keys:bigint open_keys:bigint reverted_keys:bigint"
+    ),
     ("integrity", 1): (
         "tree:string entity_id:string kind:string config_key:string trail_revision:bigint "
         "change_id:string? expected:string? found:string? trail_version:int? version:int? "
@@ -262,7 +266,7 @@ def test_a_lake_keeps_as_many_runs_as_postgres_and_its_pointer_names_the_newest_
     of_another = made(1, "elsewhere")
     made_runs = [made(day) for day in (1, 2, 9, 4)]
     assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == made_runs[2]
-    assert {row["committed"] for row in current(tmp_path, "activity") if row["cluster"] == CLUSTER} == {*range(9)}
+    assert {row["committed_keys"] for row in current(tmp_path, "activity") if row["cluster"] == CLUSTER} == {*range(9)}
     assert runs(tmp_path, "activity") == {of_another, *made_runs}
     # An hour later only the three newest moments are kept, by both.
     execute(migrated.owner_dsn, "UPDATE rollup_runs SET finished_at = finished_at - interval '2 hours'")

@@ -96,7 +96,7 @@ async def test_a_run_goes_on_from_the_one_before_and_comes_to_the_same(
     assert made.lows["changes"] == datetime(2026, 1, 6, tzinfo=UTC)  # a week before the first day that is counted anew
     expected = returned(activity.JOB(changes=made.frame("changes", activity.JOB.inputs["changes"])), activity.JOB)
     assert await rows_of(rollups, second.run.id) == expected
-    assert any(row["reverts"] for row in expected)
+    assert any(row["reverted_keys"] for row in expected)
 
 
 def test_where_a_run_begins(spark: SparkSession, dsn: SecretStr, migrated: servers.Database) -> None:
@@ -223,8 +223,10 @@ async def test_a_run_that_fails_leaves_nothing_and_says_why(
 
     def broken(**_: Any) -> DataFrame:
         # The last rows can't be made; those of other parts are written by then.
-        refused = F.when(F.col("committed") > 900, F.raise_error(F.lit("s3cret"))).otherwise(F.col("committed"))
-        return counted(1_000)().withColumn("committed", refused.cast("long"))
+        refused = F.when(F.col("committed_keys") > 900, F.raise_error(F.lit("s3cret"))).otherwise(
+            F.col("committed_keys")
+        )
+        return counted(1_000)().withColumn("committed_keys", refused.cast("long"))
 
     with pytest.raises(SparkFailedError):
         run(spark, at, dsn, counted(0, transform=broken))

@@ -36,8 +36,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {
             "day": f"2026-05-{day:02}", "principal": f"User:{ODD if day % 2 else day % 5}", "kind": "change",
             "entity_type": "user", "config_key": ODD if day % 3 else "", "error_code": 0 if day % 4 else 44,
-            "team": ODD if day % 2 else "payments", "committed": 10 * day, "rejected": day % 4,
-            "open": day % 2, "reverts": day % 3,
+            "team": ODD if day % 2 else "payments", "committed_keys": 10 * day, "rejected_keys": day % 4,
+            "open_keys": day % 2, "reverted_keys": day % 3,
         }
         for day in range(1, 31)
     ],
@@ -214,12 +214,14 @@ def test_odd_names_are_texts() -> None:
 
 
 def test_of_many_rows_those_that_say_most_are_shown_and_all_are_counted() -> None:
-    rows = {"activity": [{**ROWS["activity"][0], "day": f"2026-05-{day:02}", "rejected": day} for day in range(1, 31)]}
+    rows = {
+        "activity": [{**ROWS["activity"][0], "day": f"2026-05-{day:02}", "rejected_keys": day} for day in range(1, 31)]
+    }
     text = made(rows)
     page = Page(text)
     assert [tag for tag, _ in page.tags].count("tr") == report.ROWS + 1
-    assert any(text.startswith("300 keys were changed; 465 changes of keys were refused") for text in page.text)
-    assert any(text.startswith(f"{report.ROWS} of 30 rows: those with the most changes") for text in page.text)
+    assert any(text.startswith("Changed keys: 300; refused: 465; without an outcome yet: 30.") for text in page.text)
+    assert any(text.startswith(f"{report.ROWS} of 30 rows: those with the most keys") for text in page.text)
     assert re.findall(r"<td>(2026-05-\d\d)</td>", text) == [f"2026-05-{day:02}" for day in range(30, 5, -1)]
 
 

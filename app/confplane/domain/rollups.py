@@ -96,8 +96,8 @@ def _text(name: str, description: str, *, nullable: bool = False) -> Column:
     return Column(name, ColumnType.STRING, description, nullable)
 
 
-def _count(name: str, description: str) -> Column:
-    return Column(name, ColumnType.LONG, description)
+def _count(name: str, description: str, *, former: str = "") -> Column:
+    return Column(name, ColumnType.LONG, description, former=former)
 
 
 _COMPATIBILITY: Final = Rollup(
@@ -194,7 +194,7 @@ _ACTIVITY: Final = Rollup(
         _text("principal", "The principal of the changes; `External:unknown` for writes past this service"),
         _text("kind", "`change`, or `external`"),
         _text("entity_type", "`user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes"),
-        _text("config_key", "The config or quota; empty for changes that altered none"),
+        _text("config_key", "The config or quota; empty for changes that gave none another value"),
         Column(
             "error_code",
             ColumnType.INT,
@@ -202,13 +202,22 @@ _ACTIVITY: Final = Rollup(
             " found the config as they wanted it",
         ),
         _text("team", "The team of the principal, by the file of the run; null in a run without one", nullable=True),
-        _count("committed", "Changes that were applied"),
-        _count("rejected", "Changes that were not applied"),
-        _count("open", "Changes that have no outcome yet"),
-        _count("reverts", "Committed changes that set the key back to its value of at most a week before"),
+        _count(
+            "committed_keys",
+            "Keys that were changed. Each key of each entity counts: an atomic batch of ten entities with two keys each"
+            " has twenty",
+            former="committed",
+        ),
+        _count("rejected_keys", "Keys whose change was refused", former="rejected"),
+        _count("open_keys", "Keys whose change has no outcome yet", former="open"),
+        _count(
+            "reverted_keys",
+            "Of the committed keys, those set back to their value of at most a week before",
+            former="reverts",
+        ),
     ),
     key=("day", "principal", "kind", "entity_type", "config_key", "error_code"),
-    version=2,
+    version=3,
 )
 _MISMATCHES: Final = {
     "rewound": "The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older state, or"

@@ -31,8 +31,8 @@ class _Order:
 
 _ORDERS: Final[dict[str, _Order]] = {
     "activity": _Order(
-        lambda row: (row["rejected"] + row["open"] + row["reverts"], row["committed"]),
-        "with the most changes that were refused, are open or were taken back",
+        lambda row: (row["rejected_keys"] + row["open_keys"] + row["reverted_keys"], row["committed_keys"]),
+        "with the most keys that were refused, are open or were set back",
     ),
     "compare": _Order(
         lambda row: (row["same_effective"] is not True, row["kind"] != "differs"),

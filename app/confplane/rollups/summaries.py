@@ -15,7 +15,8 @@ from confplane.rollups.units import LEVELS, amount, error_name, percent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_OUTCOMES: Final = ("committed", "rejected", "open")
+_OUTCOMES: Final = {"committed": "committed_keys", "rejected": "rejected_keys", "open": "open_keys"}
+"""Outcome -> the column of `activity` that counts it."""
 _UNLIMITED: Final = "unlimited"
 _REACH: Final = ("see the change", "have their own")
 _BROKERS: Final = "configs"
@@ -41,36 +42,35 @@ def _activity(rows: Iterable[Mapping[str, Any]]) -> Summary:
     counted: dict[str, Counter[str]] = {of_what: Counter() for of_what in ("principal", "config_key", "team")}
     refusals: Counter[str] = Counter()
     total: Counter[str] = Counter()
+    reverting = 0
     for row in rows:
-        for outcome in (*_OUTCOMES, "reverts"):
-            total[outcome] += row[outcome]
-        for outcome in _OUTCOMES:
-            if row[outcome]:
-                days[str(row["day"]), outcome] += row[outcome]
+        for outcome, column in _OUTCOMES.items():
+            total[outcome] += row[column]
+            if row[column]:
+                days[str(row["day"]), outcome] += row[column]
+        reverting += row["reverted_keys"]
         for of_what, counts in counted.items():
             if row[of_what] is not None:
-                counts[row[of_what] or "(none)"] += row["committed"]
-        if row["rejected"] and row["error_code"] is not None:
-            refusals[error_name(row["error_code"])] += row["rejected"]
+                counts[row[of_what] or "(none)"] += row["committed_keys"]
+        if row["rejected_keys"] and row["error_code"] is not None:
+            refusals[error_name(row["error_code"])] += row["rejected_keys"]
     changed = (
-        f"{total['committed']:,} keys were changed; {total['rejected']:,} changes of keys were refused, and"
-        f" {total['open']:,} have no outcome yet."
+        f"Changed keys: {total['committed']:,}; refused: {total['rejected']:,}; without an outcome yet:"
+        f" {total['open']:,}. Each key of each entity of a change counts."
     )
-    facts = (changed, f"{total['reverts']:,} changes set a key back to what it was within a week before.")
+    facts = (changed, f"Keys that were set back to what they were within a week before: {reverting:,}.")
     principals, keys, teams = (counted[of_what] for of_what in ("principal", "config_key", "team"))
     pictures = [
-        Picture("Changes over time", "Changed keys on each UTC day, by how the change ended.", _over_time(days)),
+        Picture("Changed keys over time", "Keys on each UTC day, by how their change ended.", _over_time(days)),
         Picture(
-            "Principals with the most changes",
-            describe_count("principals", principals),
-            bars(principals, "changed keys"),
+            "Principals that changed most", describe_count("principals", principals), bars(principals, "changed keys")
         ),
-        Picture("What is changed most", describe_count("keys", keys), bars(keys, "changes")),
+        Picture("Keys that were changed most", describe_count("keys", keys), bars(keys, "times")),
     ]
     if teams:
         pictures.insert(1, Picture("Teams", describe_count("teams", teams), bars(teams, "changed keys")))
     if refusals:
-        pictures.append(Picture("Refused changes", "By Kafka's error.", bars(refusals, "changes of keys")))
+        pictures.append(Picture("Refused keys", "By Kafka's error.", bars(refusals, "keys")))
     return Summary(facts, tuple(pictures))
 
 
@@ -81,8 +81,8 @@ def _over_time(days: Mapping[tuple[str, str], int]) -> alt.Chart:
         .mark_bar()
         .encode(
             x=alt.X("utcyearmonthdate(day):T", title=None, axis=alt.Axis(format="%d %b", labelOverlap=True)),
-            y=alt.Y("sum(changes):Q", title="changed keys a day"),
-            color=colour("outcome", _OUTCOMES),
+            y=alt.Y("sum(changes):Q", title="keys a day"),
+            color=colour("outcome", list(_OUTCOMES)),
         )
         .properties(width=WIDTH, height=200)
     )

@@ -5,8 +5,10 @@ WITH altered AS (
     principal, kind, path, created_at, revision, outcome, before, after,
     CASE WHEN outcome <> 'rejected' THEN 0 WHEN error_code IS NULL THEN -1 ELSE error_code END AS error_code,
     array_to_string([split_part(part, '=', 1) FOR part IN string_split(entity_id, ',')], ',') AS entity_type,
-    unnest(CASE WHEN len(keys) = 0 THEN [''] ELSE keys END) AS config_key
-  FROM changes
+    unnest(CASE WHEN len(keys) = 0 OR is_move THEN [''] ELSE keys END) AS config_key
+  FROM (SELECT *, coalesce(ops ->> '$[0].op' IN ('MOVE', 'DISCARD'), false) AS is_move FROM changes)
+  -- Of the two rows of a move to the other tree, the one that removes the keys.
+  WHERE NOT (is_move AND cardinality(after) > cardinality(before))
 ),
 -- What the key was on either side: absence is a state as well, and a value that is not told is none.
 states AS (
@@ -42,9 +44,9 @@ belonging AS (
 )
 SELECT
   day, principal, kind, entity_type, config_key, error_code, team,
-  count(*) FILTER (outcome = 'committed') AS committed,
-  count(*) FILTER (outcome = 'rejected') AS rejected,
-  count(*) FILTER (outcome = 'open') AS open,
-  count(reverting.number) AS reverts
+  count(*) FILTER (outcome = 'committed') AS committed_keys,
+  count(*) FILTER (outcome = 'rejected') AS rejected_keys,
+  count(*) FILTER (outcome = 'open') AS open_keys,
+  count(reverting.number) AS reverted_keys
 FROM numbered LEFT JOIN reverting USING (number) LEFT JOIN belonging USING (principal)
 GROUP BY ALL

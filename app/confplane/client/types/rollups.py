@@ -30,20 +30,29 @@ class ActivityRow(TypedDict):
     kind: str
     # `user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes
     entityType: str
-    # The config or quota; empty for changes that altered none
+    # The config or quota; empty for changes that gave none another value
     configKey: str
     # Kafka's code of the refusal, -1 where the trail has none; 0 of changes that were not refused, or that found
     # the config as they wanted it
     errorCode: int
     # The team of the principal, by the file of the run; null in a run without one
     team: str | None
-    # Changes that were applied
+    # Keys that were changed. Each key of each entity counts: an atomic batch of ten entities with two keys each has
+    # twenty
+    committedKeys: int
+    # Keys whose change was refused
+    rejectedKeys: int
+    # Keys whose change has no outcome yet
+    openKeys: int
+    # Of the committed keys, those set back to their value of at most a week before
+    revertedKeys: int
+    # Use `committedKeys`
     committed: int
-    # Changes that were not applied
+    # Use `rejectedKeys`
     rejected: int
-    # Changes that have no outcome yet
+    # Use `openKeys`
     open: int
-    # Committed changes that set the key back to its value of at most a week before
+    # Use `revertedKeys`
     reverts: int
 
 

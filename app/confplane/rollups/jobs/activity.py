@@ -2,22 +2,25 @@
 
 One row per UTC day, principal, kind of change, entity type, config key and error code.
 
-================ ======================================================================================================
-``day``          the UTC date of the time in the change's id: of its start; for an external change, of its write
-``principal``    the principal of the change; ``External:unknown`` for external writes
-``kind``         ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``
-``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
-``config_key``   a key that the change altered; empty for a change that altered none (compaction)
-``error_code``   Kafka's code of the refusal, -1 if the trail names none; 0 for changes that were not refused, or that
-                 found the config already as requested
-``team``         the team of the principal (:mod:`confplane.domain.teams`); null in a run without teams
-``committed``    changes of that key that were applied; one change of two keys counts in two rows
-``rejected``     changes that were not applied
-``open``         changes that have no outcome yet
-``reverts``      committed changes that set the key back: to its state before a change of the same entity's key that was
-                 committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state like any value.
-                 Values that the trail does not have (secrets) are never a revert.
-================ ======================================================================================================
+=================== ===================================================================================================
+``day``             the UTC date of the time in the change's id: of its start; for an external change, of its write
+``principal``       the principal of the change; ``External:unknown`` for external writes
+``kind``            ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``
+``entity_type``     ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
+``config_key``      a key that the change altered; empty for a change that gave none another value (compaction, moves
+                    between layouts)
+``error_code``      Kafka's code of the refusal, -1 if the trail names none; 0 for changes that were not refused, or
+                    that found the config already as requested
+``team``            the team of the principal (:mod:`confplane.domain.teams`); null in a run without teams
+``committed_keys``  keys that were changed: of each entity and each change separately. An atomic batch that sets a key
+                    of ten entities counts ten
+``rejected_keys``   keys that were not changed, since their change was refused
+``open_keys``       keys of changes that have no outcome yet
+``reverted_keys``   of the committed keys, those that were set back: to the state before a change of the same entity's
+                    key that was committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state
+                    like any value. Values that the trail does not have (secrets) are never a revert, and neither is a
+                    move between layouts
+=================== ===================================================================================================
 
 Incremental: the days from ``since`` on are counted again from the changes of these days and of the window before them,
 and all earlier days are kept. So changes that are recorded or settled late are counted on the right day. The teams of
@@ -41,6 +44,7 @@ from confplane.domain.teams import ANY
 from confplane.rollups.columns import entity_type
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
+from confplane.services.ports.trail import WHOLE_OPS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,7 +63,7 @@ _SKEW_DAYS: Final = 1
 """The longest time by which a change may begin before another one and commit after it, with a margin."""
 
 _KEY: Final = ("day", "principal", "kind", "entity_type", "config_key", "error_code")
-_COUNTS: Final = ("committed", "rejected", "open", "reverts")
+_COUNTS: Final = ("committed_keys", "rejected_keys", "open_keys", "reverted_keys")
 
 OUTPUT: Final = StructType(
     [
@@ -83,7 +87,10 @@ def transform(
     since: datetime | None = None,
 ) -> DataFrame:
     """Return the rows; see the module."""
-    altered = changes.select(
+    # A move between layouts gives no key another value. It removes the keys from one tree, and may add them to the
+    # other: of these two rows the first counts, once.
+    is_move, is_second = _is_move(), F.cardinality("after") > F.cardinality("before")
+    altered = changes.where(~(is_move & is_second)).select(
         "principal",
         "kind",
         "path",
@@ -92,7 +99,7 @@ def transform(
         "outcome",
         _refusal().alias("error_code"),
         entity_type(F.col("entity_id")).alias("entity_type"),
-        F.explode_outer("keys").alias("config_key"),
+        F.explode_outer(F.when(~is_move, F.col("keys"))).alias("config_key"),
         "before",
         "after",
     )
@@ -125,14 +132,20 @@ def transform(
         & (F.col("left_behind") >= F.col("created_at") - F.expr(f"INTERVAL {WINDOW_DAYS} DAYS"))
     )
     counted = results.groupBy(*_KEY).agg(
-        F.count_if(is_committed).alias("committed"),
-        F.count_if(F.col("outcome") == REJECTED).alias("rejected"),
-        F.count_if(F.col("outcome") == OPEN).alias("open"),
-        F.count_if(reverts).alias("reverts"),
+        F.count_if(is_committed).alias("committed_keys"),
+        F.count_if(F.col("outcome") == REJECTED).alias("rejected_keys"),
+        F.count_if(F.col("outcome") == OPEN).alias("open_keys"),
+        F.count_if(reverts).alias("reverted_keys"),
     )
     if previous is not None and since is not None:
         counted = counted.unionByName(previous.drop("team").where(F.col("day") < F.lit(since.date())))
     return counted.withColumn("team", _team(teams))
+
+
+def _is_move() -> Column:
+    """Return an expression that is true for a move between layouts: its one op stands for all keys of a facet."""
+    # Quotes within a JSON string are escaped, so that no key or value has this form.
+    return F.col("ops").rlike(rf'"op": ?"({"|".join(sorted(WHOLE_OPS))})"')
 
 
 def _refusal() -> Column:
@@ -179,7 +192,7 @@ JOB: Final = Job(
     inputs={
         "changes": (
             "principal", "kind", "entity_id", "path", "created_at", "revision", "outcome", "error_code", "keys",
-            "before", "after",
+            "ops", "before", "after",
         )
     },
     output=OUTPUT,

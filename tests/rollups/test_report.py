@@ -296,7 +296,7 @@ def test_cells_are_in_words_that_people_know() -> None:
     assert {"250 kB/s", "25 %", "125 %", "user", "any client-id", "POLICY_VIOLATION"} <= set(cells)
     facts = [text for text in Page(text).text if text.startswith("producer_byte_rate: ")]
     assert facts == [
-        "producer_byte_rate: 1.25 MB/s promised (125 % of a broker's 1 MB/s) to 2 of 3 clients; 1 are unlimited.",
+        "producer_byte_rate: 1.25 MB/s promised (125 % of a broker's 1 MB/s) to 2 of 3 registered clients; 1 unlimited.",
         "producer_byte_rate: 1 MB/s promised, 200 % of a broker's 500 kB/s; 1 MB/s used at the peak.",
     ]
     assert (units.error_name(44), units.error_name(41)) == ("POLICY_VIOLATION", "41")
@@ -341,8 +341,38 @@ def test_what_was_never_run_says_how_and_what_found_nothing_says_so() -> None:
     assert told == [f"Not run yet: {ROLLUPS[name].command}" for name in JOBS if name != "integrity"]
     assert "Not run yet: confplane rollups run compare --with CLUSTER|TIME" in told
     assert any("there is no mismatch" in text for text in page.text)
-    empty: dict[str, list[dict[str, Any]]] = {name: [] for name in JOBS}
-    assert [tag for tag, _ in Page(made(empty)).tags].count("h2") == len(JOBS)
+    empty = Page(made({name: [] for name in JOBS}))
+    tags = [tag for tag, _ in empty.tags]
+    assert tags.count("h2") == len(JOBS)
+    assert "img" not in tags  # of nothing there is no chart
+    assert "No client is registered." in empty.text
+    assert f"{ROLLUPS['quotas'].scope}." in empty.text
+
+
+def test_clients_whose_quota_is_not_a_number_are_promised_nothing() -> None:
+    total, client, *_ = ROWS["quotas"]
+    rows = [{**total, "unreadable": 1, "unlimited": 1}, {**client, "unreadable": 1, "value": None}]
+    found = summary("quotas", iter(rows))
+    assert "to 1 of 3 registered clients; 1 unlimited; 1 with a stored quota that is not a number." in found.facts[-1]
+    assert [each["part"] for each in found.pictures[0].chart.data.values] == ["not a number"]
+
+
+def test_one_of_anything_is_told_as_one() -> None:
+    one = {name: rows[:1] for name, rows in ROWS.items()}
+    texts = [text.strip() for text in Page(made(one)).text]
+    # A number before a noun would need the singular.
+    assert not [text for text in texts if re.search(r"\b(The|All|is|of) 1 \w+s\b|^1 \w+s\b", text)]
+
+
+def test_texts_of_charts_are_legible_on_a_phone() -> None:
+    phone = 320
+    """Pixels that a page of 400 leaves to a picture."""
+    for name, rows in ROWS.items():
+        for picture in summary(name, iter(rows)).pictures:
+            drawn = charts.svg(picture)
+            width = float(re.search(r'<svg[^>]* width="([\d.]+)"', drawn)[1])  # type: ignore[index]  # drawn above
+            sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)px"', drawn)]
+            assert min(sizes) * min(1, phone / width) >= 10, picture.title
 
 
 def test_mismatches_say_what_to_do() -> None:

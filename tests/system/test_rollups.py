@@ -438,6 +438,8 @@ def test_the_command_shows_the_same(
     assert "2 of 5 rows; there are more" in said.err
     said = commands.run("rollups", "show", "integrity", "--csv", "--json")
     assert (said.code, "either --json or --csv" in said.err) == (2, True)
+    said = commands.run("rollups", "show", "quotas")
+    assert f"{ROLLUPS['quotas'].scope}." in said.out.splitlines()
     said = commands.run("rollups", "show", "activity")
     assert (said.code, said.out) == (1, "")
     assert "run `confplane rollups run activity --cluster default`" in said.err

@@ -79,6 +79,8 @@ async def _show(settings: Settings, cluster: str, rollup: Rollup, options: Rollu
             typer.echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
     else:
         _print(rollup, shown)
+    if rollup.scope:
+        typer.echo(f"{rollup.scope}.", err=is_data)
     kinds = {item.get("kind") for item in shown}
     for kind, text in rollup.kinds.items():
         if kind in kinds:

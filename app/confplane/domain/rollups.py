@@ -83,6 +83,8 @@ class Rollup:
     is_per_entity: bool = False
     """True if each row is about a single entity, named in its column ``entity``: the rollup has no sums over entities,
     no examples, and no data of another cluster. A row without an entity is about all entities."""
+    scope: str = ""
+    """The entities that count, in a clause, if that is less than a reader may expect."""
     needs: str = ""
     """The option that the rollup requires, as spelled on the command line; empty if it requires none."""
 
@@ -159,6 +161,7 @@ _IMPACT: Final = Rollup(
     ),
     key=("facet", "default_id", "config_key"),
     entity="default_id",
+    scope="Only clients that are registered (KIP-649), and brokers with an entry of their own, count",
 )
 _QUOTAS: Final = Rollup(
     "quotas",
@@ -185,6 +188,7 @@ _QUOTAS: Final = Rollup(
     key=("config_key", "entity_id"),
     entity="entity_id",
     is_per_entity=True,
+    scope="Only clients that are registered (KIP-649) count, not every client with a configured quota",
 )
 _ACTIVITY: Final = Rollup(
     "activity",

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 MOST: Final = 12
 """Maximum number of bars in one chart. The caption says how many are omitted."""
-WIDTH: Final = 620
-"""Width of a chart, in pixels."""
-_BAR: Final = 18
-_NAME_PX: Final = 260
-_LABEL_PX: Final = 215
+WIDTH: Final = 420
+"""Width of a chart, in pixels: about that of a phone, on which texts keep their size."""
+_TEXT_PX: Final = 14
+_BAR: Final = 24
+_NAME_PX: Final = 190
+_LABEL_PX: Final = 180
 """Maximum width of a name: a browser without the font uses a wider one."""
 _COLOURS: Final = ["#3b6ea5", "#e08a3c", "#6a9f58", "#b5545c", "#8a74b4", "#7c7c7c"]
 _FONT: Final = "Helvetica, Arial, sans-serif"
-_PNG_SCALE: Final = 2
+_PNG_SCALE: Final = 3
 """Pixels of a PNG for each pixel of a chart, enough for slides."""
 
 
@@ -31,6 +32,11 @@ class Picture:
     title: str
     caption: str
     chart: alt.Chart
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to draw."""
+        return not self.chart.data.values
 
 
 def svg(picture: Picture) -> str:
@@ -50,12 +56,12 @@ def png(picture: Picture) -> bytes:
 
 
 def _themed(chart: alt.Chart) -> dict[str, Any]:
-    quiet = {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "labelColor": "#333"}
+    quiet = {"labelFontSize": _TEXT_PX, "titleFontSize": _TEXT_PX, "titleFontWeight": "normal", "labelColor": "#333"}
     found: dict[str, Any] = (
         chart.configure(font=_FONT, background="white")
         .configure_view(stroke=None)
         .configure_axis(gridColor="#e8e8e8", domainColor="#999", tickColor="#999", **quiet)
-        .configure_legend(orient="top", labelFontSize=11)
+        .configure_legend(orient="top", labelFontSize=_TEXT_PX)
         .to_dict()
     )
     return found
@@ -117,9 +123,15 @@ def colour(field: str, order: Sequence[str]) -> alt.Color:
     """Return the colours of a field's values."""
     few = len(order) <= len(_COLOURS)
     scale = alt.Scale(domain=list(order), **({"range": _COLOURS[: len(order)]} if few else {"scheme": "tableau10"}))
-    return alt.Color(f"{field}:N", scale=scale, title=None, legend=alt.Legend(columns=5, columnPadding=24))
+    return alt.Color(f"{field}:N", scale=scale, title=None, legend=alt.Legend(columns=2, columnPadding=16))
 
 
 def describe_count(what: str, counts: Mapping[str, float]) -> str:
-    """Return a sentence with the number of drawn bars and the total."""
-    return f"The first {MOST} of {len(counts):,} {what}." if len(counts) > MOST else f"All {len(counts):,} {what}."
+    """Return the numbers of drawn bars and of all.
+
+    Args:
+        what: The things counted, in the plural.
+        counts: Name -> count.
+    """
+    total = f"{what.capitalize()}: {len(counts):,}."
+    return f"{total} Shown are the first {MOST}." if len(counts) > MOST else total

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 _OUTCOMES: Final = {"committed": "committed_keys", "rejected": "rejected_keys", "open": "open_keys"}
 """Outcome -> the column of `activity` that counts it."""
+_AXIS_PX: Final = 70
+"""Width of an axis of numbers."""
 _UNLIMITED: Final = "unlimited"
+_UNREADABLE: Final = "not a number"
 _REACH: Final = ("see the change", "have their own")
+_DEFAULTS: Final = 5
+"""Maximum number of defaults that throttle budgets in the sentences of `usage`."""
 _BROKERS: Final = "configs"
 """The facet of the defaults that apply to brokers; the defaults of all other facets apply to clients."""
 
@@ -33,8 +38,11 @@ class Summary:
 
 
 def summary(name: str, rows: Iterable[Mapping[str, Any]]) -> Summary:
-    """Return the summary of a rollup's rows, which are read once."""
-    return _SUMMARIES[name](rows)
+    """Return the summary of a rollup's rows, which are read once. It has no empty charts."""
+    found = _SUMMARIES[name](rows)
+    scope = ROLLUPS[name].scope
+    facts = (f"{scope}.", *found.facts) if scope else found.facts
+    return Summary(facts, tuple(picture for picture in found.pictures if not picture.is_empty))
 
 
 def _activity(rows: Iterable[Mapping[str, Any]]) -> Summary:
@@ -84,7 +92,7 @@ def _over_time(days: Mapping[tuple[str, str], int]) -> alt.Chart:
             y=alt.Y("sum(changes):Q", title="keys a day"),
             color=colour("outcome", list(_OUTCOMES)),
         )
-        .properties(width=WIDTH, height=200)
+        .properties(width=WIDTH - _AXIS_PX, height=200)
     )
     return made
 
@@ -105,8 +113,8 @@ def _compatibility(rows: Iterable[Mapping[str, Any]]) -> Summary:
         if not row["common_configs"]:
             supported["(none)"] += 1
     facts = (
-        f"{len(clients):,} clients are registered, with {len(software):,} versions of software.",
-        f"{reporting:,} running clients report what they have taken over.",
+        f"Registered clients: {len(clients):,}; versions of their software: {len(software):,}.",
+        f"Running clients that report what they have taken over: {reporting:,}.",
     )
     pictures = [
         Picture("Software in use", describe_count("versions", software), bars(software, "clients")),
@@ -127,7 +135,7 @@ def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:
         if row["rank"] > 1:
             deviating[row["entity_type"]][row["config_key"]] += row["entities"]
     count = sum(len(counts) for counts in deviating.values())
-    facts = (f"Of {len(keys):,} configs that are set, {count:,} do not have the same value everywhere.",)
+    facts = (f"Configs that are set: {len(keys):,}; without the same value everywhere: {count:,}.",)
     pictures = [
         Picture(
             f"{kind.capitalize()}s that deviate",
@@ -155,7 +163,7 @@ def _impact(rows: Iterable[Mapping[str, Any]]) -> Summary:
             for part, count in zip(_REACH, counts, strict=True)
         ]
         if data:
-            caption = f"The {len(shown)} defaults whose change would be seen by most {whom}."
+            caption = f"Defaults by the number of {whom} that would see a change; {MOST} at most."
             pictures.append(Picture(f"Reach of the defaults of {whom}", caption, stacked(data, whom, _REACH)))
     return Summary((), tuple(pictures))
 
@@ -171,16 +179,20 @@ def _quotas(rows: Iterable[Mapping[str, Any]]) -> Summary:
     for row in rows:
         key = row["config_key"]
         if row["entity_id"]:
-            levels[key][_UNLIMITED if row["level"] is None else LEVELS[row["level"]]] += 1
+            levels[key][_level(row)] += 1
             continue
         share = "" if row["share"] is None else f" ({percent(row['share'])} of a broker's {_of_capacity(row)})"
+        limited = row["clients"] - row["unlimited"] - row["unreadable"]
+        unreadable = f"; {row['unreadable']:,} with a stored quota that is not a number" if row["unreadable"] else ""
         facts.append(
-            f"{key}: {amount(key, row['value'] or 0)} promised{share} to {row['clients'] - row['unlimited']:,} of"
-            f" {row['clients']:,} clients; {row['unlimited']:,} are unlimited."
+            f"{key}: {amount(key, row['value'] or 0)} promised{share} to {limited:,} of {row['clients']:,} registered"
+            f" clients; {row['unlimited']:,} unlimited{unreadable}."
         )
         if row["share"] is not None:
             promised[key] = row["share"]
-    order = [*LEVELS.values(), _UNLIMITED]
+    if not facts:
+        return Summary(("No client is registered.",), ())
+    order = [*LEVELS.values(), _UNREADABLE, _UNLIMITED]
     used = [level for level in order if any(level in counts for counts in levels.values())]
     data = [
         {"name": key, "part": level, "count": counts[level]}
@@ -196,6 +208,12 @@ def _quotas(rows: Iterable[Mapping[str, Any]]) -> Summary:
     return Summary(tuple(facts), tuple(pictures))
 
 
+def _level(row: Mapping[str, Any]) -> str:
+    if row["level"] is None:
+        return _UNLIMITED
+    return _UNREADABLE if row["unreadable"] else LEVELS[row["level"]]
+
+
 def _of_capacity(row: Mapping[str, Any]) -> str:
     return amount(row["config_key"], row["capacity"])
 
@@ -208,7 +226,7 @@ def _integrity(rows: Iterable[Mapping[str, Any]]) -> Summary:
         pending += row["pending"]
     if not kinds:
         return Summary(("The trail, folded up, is what ZooKeeper holds: there is no mismatch.",), ())
-    total = f"{kinds.total():,} mismatches; {pending:,} may go away by themselves."
+    total = f"Mismatches: {kinds.total():,}; pending, which may go away by themselves: {pending:,}."
     meant = (f"{kind}: {text}." for kind, text in ROLLUPS["integrity"].kinds.items() if kind in kinds)
     return Summary((total, *meant), (Picture("Mismatches", "By kind.", bars(kinds, "mismatches")),))
 
@@ -225,7 +243,7 @@ def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
         same += bool(row["same_effective"])
     if not kinds:
         return Summary(("The two sides are equal.",), ())
-    total = f"{kinds.total():,} differences from {', '.join(sorted(others))}; {same:,} of them are none in effect."
+    total = f"Differences from {', '.join(sorted(others))}: {kinds.total():,}; without an effect: {same:,}."
     return Summary(
         (total,),
         (
@@ -238,6 +256,7 @@ def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
 def _usage(rows: Iterable[Mapping[str, Any]]) -> Summary:
     states: Counter[str] = Counter()
     throttled: dict[str, float] = {}
+    by_default: Counter[str] = Counter()
     facts: list[str] = []
     for row in rows:
         key = row["config_key"]
@@ -250,6 +269,13 @@ def _usage(rows: Iterable[Mapping[str, Any]]) -> Summary:
         states[row["state"]] += 1
         if row["state"] == "throttled":
             throttled[f"{key} of {row['budget']}"] = row["throttled_share"]
+            if row["default_proposal"] is not None:
+                by_default[f"{key} of {row['source']}"] += 1
+    facts += [
+        f"Budgets that the default {default} throttles: {count:,}. Raise the default, or set an entry for each budget:"
+        " the rows propose both."
+        for default, count in by_default.most_common(_DEFAULTS)
+    ]
     pictures = [Picture("Quotas and their use", "Budgets by how near their clients come.", bars(states, "budgets"))]
     if throttled:
         caption = f"Part of the time at the quota. {describe_count('throttled budgets', throttled)}"

@@ -65,7 +65,10 @@ WHOLE = token(
 )
 
 
-@pytest.mark.parametrize("made", [token(), WHOLE, token(narrowing=CredentialNarrowing())])
+REPORTER = CredentialNarrowing(operations=frozenset({Operation.REPORT}))
+
+
+@pytest.mark.parametrize("made", [token(), WHOLE, token(narrowing=CredentialNarrowing()), token(narrowing=REPORTER)])
 async def test_a_token_is_read_as_it_was_written(store: PostgresAccessStore, made: Token) -> None:
     made = replace(made, id=uuid7())
     await added(store, made)
@@ -81,6 +84,7 @@ async def test_a_token_is_read_as_it_was_written(store: PostgresAccessStore, mad
 GRANTS = [
     grant(),
     grant(operation=None, role=Role.OPERATOR, resource=None, name="*"),
+    grant(operation=Operation.REPORT),
     grant("Group:payments", permission=Permission.DENY, cluster="payments", pattern=PatternType.PREFIXED, name="pay%_"),
 ]
 

@@ -90,7 +90,7 @@ class Walk:
     def _grant(self) -> StoredGrant:
         choose = self._rng.choice
         right: dict[str, Any] = {
-            "operation": Operation.ALTER_CONFIGS,
+            "operation": choose((Operation.ALTER_CONFIGS, Operation.REPORT)),
             "resource": ResourceType.USER,
             "pattern": choose(list(PatternType)),
             "name": choose("no"),

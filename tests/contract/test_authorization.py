@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 
-from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.rollups import ROLLUPS
 from tests.support.inside import running_on
 
@@ -307,6 +307,52 @@ async def test_an_application_reports_on_itself_without_a_grant_and_on_no_other(
     refused(await inside.send("app-a", "GET", "client-configs/user=app-a/status"))
     assert done(await inside.send("admin", "GET", "client-configs/user=app-a/status"))["instances"] == 2
     assert done(await inside.send("admin", "GET", "client-configs/user=app-b/status"))["instances"] == 0
+
+
+async def test_who_may_not_report_is_polled_all_the_same_and_registers_nothing(inside: Inside) -> None:
+    body: dict[str, Any] = {
+        "components": [{"entityType": "user", "matchType": "EXACT", "match": "payments-p"}],
+        "clientInformation": {"softwareName": "s", "softwareVersion": "1"},
+        "supportedConfigs": ["acks"],
+    }
+    report = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+    await inside.give("User:onlooker", role=Role.VIEWER)
+    await inside.give(
+        "User:payments-p",
+        operation=Operation.REPORT,
+        resource=ResourceType.USER,
+        name="payments-p",
+        permission=Permission.DENY,
+    )
+    for caller, resolve in (("onlooker", True), ("onlooker", False), ("payments-p", True)):
+        polled = await inside.send(caller, "POST", "client-configs:describe", {**body, "resolveEntity": resolve})
+        assert (polled.status_code, polled.headers.get("confplane-registration")) == (200, "ignored"), polled.text
+        refused(await inside.send(caller, "PUT", "client-configs/user=payments-p/instances/i", report))
+    described = done(await inside.send("admin", "POST", "client-configs:describe", {"components": body["components"]}))
+    assert described["entries"] == []
+    polled = await inside.send("team", "POST", "client-configs:describe", body)
+    assert (polled.status_code, polled.headers.get("confplane-registration")) == (200, None)
+    described = done(await inside.send("admin", "POST", "client-configs:describe", {"components": body["components"]}))
+    assert len(described["entries"]) == 1
+
+
+async def test_who_is_denied_reading_neither_resolves_nor_reports(inside: Inside) -> None:
+    await inside.give("User:barred", role=Role.ADMIN)
+    await inside.give(
+        "User:barred",
+        operation=Operation.DESCRIBE_CONFIGS,
+        resource=ResourceType.USER,
+        name="orders",
+        permission=Permission.DENY,
+    )
+    report = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+    for method, path, sent in (
+        ("GET", "client-configs/user=orders/effective", None),
+        ("PUT", "client-configs/user=orders/instances/i", report),
+        ("GET", "client-quotas/user=orders/effective", None),
+    ):
+        refused(await inside.send("barred", method, path, sent))
+        done(await inside.send("barred", method, path.replace("orders", "zebra"), sent))
 
 
 async def test_the_list_of_what_is_not_applied_has_visible_entities_alone(inside: Inside) -> None:

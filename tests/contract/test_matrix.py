@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DESCRIBE: Final = Operation.DESCRIBE_CONFIGS
 ALTER: Final = Operation.ALTER_CONFIGS
 RESOLVE: Final = Operation.RESOLVE
+REPORT: Final = Operation.REPORT
 
 
 def _first(entity: Entity) -> tuple[str, str | None]:
@@ -49,7 +50,7 @@ def _of_team(kind: str) -> Callable[[Operation, Entity], bool]:
 
 
 def _own(operation: Operation, entity: Entity) -> bool:
-    return operation is RESOLVE and _first(entity) == ("user", "payments-own")
+    return operation in {RESOLVE, REPORT} and _first(entity) == ("user", "payments-own")
 
 
 def _but_own(*denied: Operation) -> Callable[[Operation, Entity], bool]:
@@ -118,7 +119,7 @@ CALLERS: Final = {
                 "operation": None,
             },
         ),
-        lambda operation, entity: operation is RESOLVE and _of_team("user")(operation, entity),
+        lambda operation, entity: operation in {RESOLVE, REPORT} and _of_team("user")(operation, entity),
     ),
     "none": Caller((), lambda *_: False),
     "users": Caller(_prefix(ResourceType.USER), _of_team("user")),
@@ -128,11 +129,15 @@ CALLERS: Final = {
         lambda operation, entity: operation is not ALTER and _of_team("topic")(operation, entity),
     ),
     "kept-from-altering": Caller(
-        ({"role": Role.OPERATOR}, *_deny(ALTER)), _but_own(ALTER), audits=True, counts=True, all_of_cluster=True
+        ({"role": Role.OPERATOR}, {"role": Role.VIEWER}, *_deny(ALTER)),
+        _but_own(ALTER, REPORT),
+        audits=True,
+        counts=True,
+        all_of_cluster=True,
     ),
     "kept-from-seeing": Caller(
         ({"role": Role.OPERATOR}, *_deny(DESCRIBE)),
-        _but_own(ALTER, DESCRIBE),
+        _but_own(ALTER, DESCRIBE, RESOLVE, REPORT),
         audits=True,
         counts=True,
         all_of_cluster=True,
@@ -156,7 +161,7 @@ ABSENT: Final = ("payments-absent", "orders-absent", "client-two", "10.0.0.18", 
 NOW: Final = "9999-01-01T00:00:00Z"
 """A moment of the future, which means now."""
 QUOTA: Final = {"user": "producer_byte_rate", "client-id": "producer_byte_rate", "ip": "connection_creation_rate"}
-REPORT: Final = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+APPLIED: Final = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
 CONFIG: Final = {"topic": "retention.ms", "broker": "log.cleaner.threads"}
 
 
@@ -438,7 +443,7 @@ ROWS: Final[dict[str, list[Case]]] = {
     "getAuditedChange": [Apart()],  # test_a_change_is_found_by_who_may_describe_its_entity
     "revertChanges": [Apart()],  # test_a_change_is_reverted_by_who_may_alter_its_entity
     "reportClientConfigs": [
-        Named(RESOLVE, CLIENTS, lambda entity: ("PUT", f"client-configs/{entity.id}/instances/i", REPORT))
+        Named(REPORT, CLIENTS, lambda entity: ("PUT", f"client-configs/{entity.id}/instances/i", APPLIED))
     ],
     "statusClientConfigs": [
         Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"client-configs/{entity.id}/status", None))

@@ -130,7 +130,10 @@ def test_a_grant_from_its_making_to_its_end(service: Service) -> None:
     assert [item["principal"] for item in items] == ["User:gina", "User:*", "Group:apps"]
     table = confplane(service, "grants", "list", "--cluster", "default").out.splitlines()
     assert len(table) == 2
-    assert table[1].split()[1:] == ["User:*", "allow", "default", "role", "viewer", "all", "-"]
+    assert table[1].split()[1:] == ["User:*", "allow", "default", "role", "viewer", "all", "-", "-"]
+    listed = confplane(service, "grants", "list", "--principal", "Group:apps")
+    assert "DESCRIBE_CONFIGS, REPORT, RESOLVE" in listed.out.splitlines()[1]
+    assert "They are denied now, unless a separate grant allows them" in listed.err
     shown = confplane(
         service, "grants", "show", "--principal", "User:gina", "--group", "Group:apps", "--cluster", "default"
     ).out

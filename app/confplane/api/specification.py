@@ -23,6 +23,8 @@ from confplane.api.routing.operations import Effect
 from confplane.api.routing.routes import StrictRoute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fastapi import FastAPI
 
 TAGS: Final = {
@@ -118,6 +120,9 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         "applied, or refused, or nothing of it was to be sent, or it is listed as held. Absent for other clusters",
     ),
     "Confplane-Change-Id": _header(patterns.CHANGE_ID, "The change that the write made; absent when nothing changed"),
+    "Confplane-Registration": _header(
+        None, "The caller may not register software for the client (REPORT); absent otherwise", enum=["ignored"]
+    ),
     "Idempotency-Replayed": _header(
         None, "The answer to an earlier request with this Idempotency-Key; absent when there was none", enum=["true"]
     ),
@@ -253,11 +258,17 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
         names.append("Confplane-Change-Id")
     if changed:
         names.append("Idempotency-Replayed")
-    if operation.tagged and status < HTTPStatus.BAD_REQUEST:
-        names.append("ETag")
-    if HTTPStatus.CREATED in operation.answers and status < HTTPStatus.BAD_REQUEST:
-        names.append("Location")
-    return names
+    return names if status >= HTTPStatus.BAD_REQUEST else [*names, *_success_headers(route)]
+
+
+def _success_headers(route: StrictRoute) -> Iterator[str]:
+    """Yield the names of the headers that only successful responses may have."""
+    if route.operation_id == "describeClientConfigs":
+        yield "Confplane-Registration"
+    if route.operation.tagged:
+        yield "ETag"
+    if HTTPStatus.CREATED in route.operation.answers:
+        yield "Location"
 
 
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:

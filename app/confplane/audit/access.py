@@ -5,6 +5,10 @@ the row with that version, and adds its row of history. The row of the version i
 order of their versions, and a reader that has seen a version has seen every change up to it.
 
 Each statement may be sent again after a lost reply: its second run finds the work of the first.
+
+An earlier release may read the same tables during a rolling upgrade, and can't read operations that it does not know.
+A grant of such an operation is hidden from it: it has a time of removal, and ``hidden`` is set. The limits of a token
+have such operations in a member of their own.
 """
 
 from __future__ import annotations
@@ -46,6 +50,9 @@ FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS row(
   id uuid, kind text, principal text, source text, subject text, request_id text, behalf_of text, reason text,
   ticket text, before jsonb, after jsonb, count integer)
 """
+_LATER_OPERATIONS: Final = frozenset({Operation.REPORT})
+"""Operations that the previous release can't read."""
+_CURRENT: Final = "(grants.removed_at IS NULL OR grants.hidden)"
 _ON_CONFLICT: Final = "ON CONFLICT (id) DO NOTHING"
 _ISSUED_COLUMNS: Final = (
     "id, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, revoked_at, last_used_at,"
@@ -100,23 +107,23 @@ WHERE tokens.id = used.id AND {_LATER}
 _GIVEN_GRANT: Final = """
 jsonb_to_record(CAST(:grant AS jsonb)) AS row(
   id uuid, principal text, permission text, cluster text, operation text, role text, resource text, pattern text,
-  name text, note text, created_at timestamptz, created_by text)
+  name text, note text, created_at timestamptz, created_by text, hidden boolean)
 """
 _ADD_GRANT: Final = text(f"""
 {_RAISED}, added AS (
   INSERT INTO grants (
     id, principal, permission, cluster, operation, role, resource, pattern, name, note, created_at, created_by,
-    change_id, version)
+    removed_at, hidden, change_id, version)
   SELECT
     row.id, row.principal, row.permission, row.cluster, row.operation, row.role, row.resource, row.pattern, row.name,
-    row.note, row.created_at, row.created_by, :change_id, version
+    row.note, row.created_at, row.created_by, CASE WHEN row.hidden THEN now() END, row.hidden, :change_id, version
   FROM raised, {_GIVEN_GRANT} ON CONFLICT DO NOTHING RETURNING id
 )
 {_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
 """)  # noqa: S608 - as above
 _SAME_GRANT: Final = text(f"""
 SELECT {_GRANT_COLUMNS} FROM grants
-WHERE removed_at IS NULL AND (principal, permission, coalesce(cluster, ''), coalesce(operation, ''), coalesce(role, ''),
+WHERE {_CURRENT} AND (principal, permission, coalesce(cluster, ''), coalesce(operation, ''), coalesce(role, ''),
   coalesce(resource, ''), pattern, name) = (SELECT row.principal, row.permission, coalesce(row.cluster, ''),
   coalesce(row.operation, ''), coalesce(row.role, ''), coalesce(row.resource, ''), row.pattern, row.name
   FROM {_GIVEN_GRANT})
@@ -126,24 +133,25 @@ _REPLACE_GRANT: Final = text(f"""
   UPDATE grants SET
     principal = row.principal, permission = row.permission, cluster = row.cluster, operation = row.operation,
     role = row.role, resource = row.resource, pattern = row.pattern, name = row.name, note = row.note,
+    removed_at = CASE WHEN row.hidden THEN now() END, hidden = row.hidden,
     change_id = :change_id, version = raised.version
   FROM raised, {_GIVEN_GRANT}
-  WHERE grants.id = row.id AND removed_at IS NULL AND grants.version = :revision RETURNING grants.id
+  WHERE grants.id = row.id AND {_CURRENT} AND grants.version = :revision RETURNING grants.id
 )
 {_HISTORY} WHERE EXISTS (SELECT FROM replaced) {_ON_CONFLICT}
 """)  # noqa: S608 - as above
 _REMOVE_GRANT: Final = text(f"""
 {_RAISED}, removed AS (
-  UPDATE grants SET removed_at = now(), change_id = :change_id, version = raised.version FROM raised
-  WHERE grants.id = :id AND removed_at IS NULL AND grants.version = :revision RETURNING grants.id
+  UPDATE grants SET removed_at = now(), hidden = false, change_id = :change_id, version = raised.version FROM raised
+  WHERE grants.id = :id AND {_CURRENT} AND grants.version = :revision RETURNING grants.id
 )
 {_HISTORY} WHERE EXISTS (SELECT FROM removed) {_ON_CONFLICT}
 """)  # noqa: S608 - as above
 _MADE: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND change_id = :change_id")  # noqa: S608 - as above
-_FIND_GRANT: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND removed_at IS NULL")  # noqa: S608 - as above
+_FIND_GRANT: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND {_CURRENT}")  # noqa: S608 - as above
 _LIST_GRANTS: Final = text(f"""
 SELECT {_GRANT_COLUMNS} FROM grants
-WHERE removed_at IS NULL AND (CAST(:principal AS text) IS NULL OR principal = :principal)
+WHERE {_CURRENT} AND (CAST(:principal AS text) IS NULL OR principal = :principal)
   AND (CAST(:cluster AS text) IS NULL OR cluster = :cluster) AND (CAST(:after AS uuid) IS NULL OR id > :after)
 ORDER BY id LIMIT :size
 """)  # noqa: S608 - as above
@@ -155,8 +163,8 @@ SELECT digest, {_ISSUED_COLUMNS} FROM tokens
 WHERE version > :since AND (:since >= 0 OR revoked_at IS NULL AND expires_at > now())
 """)  # noqa: S608 - as above
 _GRANTS_SINCE: Final = text(f"""
-SELECT removed_at IS NOT NULL AS removed, {_GRANT_COLUMNS} FROM grants
-WHERE version > :since AND (:since >= 0 OR removed_at IS NULL)
+SELECT NOT {_CURRENT} AS removed, {_GRANT_COLUMNS} FROM grants
+WHERE version > :since AND (:since >= 0 OR {_CURRENT})
 """)  # noqa: S608 - as above
 _SEARCH: Final = text("""
 SELECT
@@ -322,7 +330,7 @@ def _token_json(token: Token) -> str:
             "groups": sorted(token.groups),
             "owner": token.owner,
             "note": token.note,
-            "narrowing": narrowing_view(token.narrowing),
+            "narrowing": _narrowing_json(token.narrowing),
             "created_at": token.created_at,
             "created_by": token.created_by,
             "expires_at": token.expires_at,
@@ -331,8 +339,15 @@ def _token_json(token: Token) -> str:
     ).decode()
 
 
+def _narrowing_json(narrowing: CredentialNarrowing | None) -> dict[str, Any] | None:
+    view = narrowing_view(narrowing)
+    if view is None or view["operations"] is None or _LATER_OPERATIONS.isdisjoint(view["operations"]):
+        return view
+    later = [each for each in view["operations"] if each in _LATER_OPERATIONS]
+    return {**view, "operations": [each for each in view["operations"] if each not in later], "laterOperations": later}
+
+
 def _token(row: Row[Any]) -> Token:
-    limits = row.narrowing
     return Token(
         row.id,
         row.principal,
@@ -342,22 +357,31 @@ def _token(row: Row[Any]) -> Token:
         groups=frozenset(row.groups),
         owner=row.owner,
         note=row.note,
-        narrowing=None
-        if limits is None
-        else CredentialNarrowing(
-            limits["readOnly"],
-            None if limits["clusters"] is None else frozenset(limits["clusters"]),
-            None if limits["operations"] is None else frozenset(map(Operation, limits["operations"])),
-        ),
+        narrowing=None if row.narrowing is None else _narrowing(row.narrowing),
         revoked_at=row.revoked_at,
         last_used_at=row.last_used_at,
         replaces=row.replaces,
     )
 
 
+def _narrowing(limits: dict[str, Any]) -> CredentialNarrowing:
+    operations = limits["operations"]
+    if operations is not None:
+        operations = frozenset(map(Operation, (*operations, *limits.get("laterOperations", ()))))
+    clusters = limits["clusters"]
+    return CredentialNarrowing(limits["readOnly"], None if clusters is None else frozenset(clusters), operations)
+
+
 def _grant_json(stored: StoredGrant) -> str:
-    created = {"note": stored.note, "created_at": stored.created_at, "created_by": stored.created_by}
-    return orjson.dumps({**{name: getattr(stored.grant, name) for name in _CONTENT}, **created}).decode()
+    return orjson.dumps(
+        {
+            **{name: getattr(stored.grant, name) for name in _CONTENT},
+            "note": stored.note,
+            "created_at": stored.created_at,
+            "created_by": stored.created_by,
+            "hidden": stored.grant.operation in _LATER_OPERATIONS,
+        }
+    ).decode()
 
 
 _CONTENT: Final = ("id", "principal", "permission", "cluster", "operation", "role", "resource", "pattern", "name")

@@ -383,6 +383,11 @@ tokens: Final = Table(
     comment="API tokens, each as the SHA-256 of its text",
 )
 
+_GRANT_CONTENT: Final = (
+    *("principal", "permission", text("coalesce(cluster, '')"), text("coalesce(operation, '')")),
+    *(text("coalesce(role, '')"), text("coalesce(resource, '')"), "pattern", "name"),
+)
+
 grants: Final = Table(
     "grants",
     metadata,
@@ -401,16 +406,12 @@ grants: Final = Table(
     Column("removed_at", DateTime(timezone=True)),
     Column("change_id", UUID, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("hidden", Boolean, server_default=text("false"), nullable=False),
     CheckConstraint("num_nulls(operation, role) = 1", name="one_right"),
     Index(None, "version"),
     Index(None, "principal", "id"),
-    Index(
-        "uq_grants_content",
-        *("principal", "permission", text("coalesce(cluster, '')"), text("coalesce(operation, '')")),
-        *(text("coalesce(role, '')"), text("coalesce(resource, '')"), "pattern", "name"),
-        unique=True,
-        postgresql_where=text("removed_at IS NULL"),
-    ),
+    Index("uq_grants_content", *_GRANT_CONTENT, unique=True, postgresql_where=text("removed_at IS NULL")),
+    Index("uq_grants_hidden_content", *_GRANT_CONTENT, unique=True, postgresql_where=text("hidden")),
     comment="Who may do what; a removed grant stays, so that every process learns of its end",
 )
 

@@ -55,11 +55,19 @@ async def list_grants(
                 each.grant.cluster or "all",
                 _right(each.grant),
                 _resource(each.grant),
+                ", ".join(sorted(each.grant.also_denies())) or "-",
                 each.note or "-",
             )
             for each in found
         ]
-        typer.echo(columns(("ID", "PRINCIPAL", "PERMISSION", "CLUSTER", "RIGHT", "RESOURCE", "NOTE"), rows))
+        heads = ("ID", "PRINCIPAL", "PERMISSION", "CLUSTER", "RIGHT", "RESOURCE", "ALSO DENIES", "NOTE")
+        typer.echo(columns(heads, rows))
+        if any(each.grant.also_denies() for each in found):
+            typer.echo(
+                "ALSO DENIES: earlier releases left these operations in place. They are denied now, unless a separate"
+                " grant allows them (docs/access.md#denies).",
+                err=True,
+            )
     return callers.DONE
 
 

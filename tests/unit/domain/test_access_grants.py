@@ -28,12 +28,20 @@ from confplane.domain.errors import ForbiddenError, GroupForbiddenError, TopicFo
 
 ID = UUID(int=1)
 INCLUDED = {
-    Operation.ALTER_CONFIGS: {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE},
+    Operation.ALTER_CONFIGS: {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE, Operation.REPORT},
     Operation.DESCRIBE_CONFIGS: {Operation.RESOLVE},
+    Operation.RESOLVE: {Operation.REPORT},
     Operation.ALTER: {Operation.DESCRIBE},
     Operation.ALL: set(Operation),
 }
 """The operations that another one includes, written out again."""
+LESSER = {
+    Operation.ALTER_CONFIGS: {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE, Operation.REPORT},
+    Operation.DESCRIBE_CONFIGS: {Operation.RESOLVE, Operation.REPORT},
+    Operation.RESOLVE: {Operation.REPORT},
+    Operation.ALTER: {Operation.DESCRIBE},
+}
+"""The operations that a denied one takes with it, from grants that include the denied one."""
 NAMES = ["pay", "payments", "payments-a", "payroll", "*", "~", "a b"]
 
 
@@ -104,17 +112,24 @@ def matches(grant: Grant, resource: Resource) -> bool:
 
 
 def allowed(given_grants: list[Grant], cluster: str | None, operation: Operation, resource: Resource) -> bool:
-    """Decide one question by a walk over all grants: a deny first, then an allow."""
-    for grant in given_grants:
-        if not grant.allows and (cluster is None or grant.cluster in {None, cluster}):
-            for denied in named_by(grant, resource):
-                if denied in {operation, Operation.ALL} or denied in INCLUDED.get(operation, set()):
-                    return False
+    """Decide one question by a walk over all grants: a deny first, then an allow that no deny has taken along."""
+    denied = {
+        each
+        for grant in given_grants
+        if not grant.allows and (cluster is None or grant.cluster in {None, cluster})
+        for each in named_by(grant, resource)
+    }
+    needed = {operation, *INCLUDED.get(operation, set())}
+    if operation is not Operation.ALL:
+        needed -= {Operation.REPORT} - {operation}  # what includes reports is of use without them
+    if denied & {Operation.ALL, *needed}:
+        return False
     return any(
-        operation == given_one or operation in INCLUDED.get(given_one, set())
+        operation in given_all and not any(operation in LESSER.get(each, set()) for each in denied & given_all)
         for grant in given_grants
         if grant.allows and (grant.cluster is None or (cluster is not None and grant.cluster == cluster))
         for given_one in named_by(grant, resource)
+        for given_all in [{given_one, *INCLUDED.get(given_one, set())}]
     )
 
 
@@ -142,6 +157,12 @@ def deny(
     Operation.ALTER_CONFIGS,
     [Resource(ResourceType.USER, "pay"), Resource(ResourceType.USER, "payments"), Resource(ResourceType.USER, None)],
 )
+@example(
+    [deny(Operation.DESCRIBE_CONFIGS, ResourceType.USER, "pay"), allow(Operation.ALL, ResourceType.CLUSTER)],
+    "one",
+    Operation.REPORT,
+    [Resource(ResourceType.USER, "pay"), Resource(ResourceType.USER, "payments")],
+)
 def test_ranges_decide_as_a_walk_over_all_grants(
     given_grants: list[Grant], cluster: str | None, operation: Operation, asked: list[Resource]
 ) -> None:
@@ -154,7 +175,7 @@ def test_ranges_decide_as_a_walk_over_all_grants(
 def test_an_allowed_operation_includes_what_it_implies(given_grants: list[Grant], cluster: str | None) -> None:
     rules = GrantRules.of(given_grants, cluster)
     for operation, included in INCLUDED.items():
-        for each in included:
+        for each in included if operation is Operation.ALL else included - {Operation.REPORT}:
             assert rules[operation] <= rules[each]
 
 
@@ -199,7 +220,79 @@ def test_a_deny_of_a_name_leaves_the_names_around_it() -> None:
         "user=pay0",
         "user=payments",
     }
-    assert "user=pay" in rules[Operation.DESCRIBE_CONFIGS], "a deny of the greater right leaves the smaller one"
+    assert "user=pay" not in rules[Operation.DESCRIBE_CONFIGS], "the lesser right goes with the denied one"
+
+
+@pytest.mark.parametrize(
+    ("denied", "given_ones", "left"),
+    [
+        (Operation.DESCRIBE_CONFIGS, [Operation.ALTER_CONFIGS], set()),
+        (Operation.DESCRIBE_CONFIGS, [Operation.DESCRIBE_CONFIGS], set()),
+        (Operation.DESCRIBE_CONFIGS, [Operation.ALL], {Operation.IMPERSONATE}),
+        (
+            Operation.DESCRIBE_CONFIGS,
+            [Operation.ALTER_CONFIGS, Operation.RESOLVE],
+            {Operation.RESOLVE, Operation.REPORT},
+        ),
+        (Operation.DESCRIBE_CONFIGS, [Operation.ALTER_CONFIGS, Operation.REPORT], {Operation.REPORT}),
+        (Operation.ALTER_CONFIGS, [Operation.ALTER_CONFIGS], set()),
+        (
+            Operation.ALTER_CONFIGS,
+            [Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS],
+            {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE},
+        ),
+        (Operation.RESOLVE, [Operation.ALTER_CONFIGS, Operation.RESOLVE], set()),
+        (Operation.RESOLVE, [Operation.RESOLVE, Operation.REPORT], {Operation.REPORT}),
+        (Operation.REPORT, [Operation.RESOLVE], {Operation.RESOLVE}),
+        (
+            Operation.REPORT,
+            [Operation.ALTER_CONFIGS],
+            {Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS, Operation.RESOLVE},
+        ),
+        (Operation.IMPERSONATE, [Operation.RESOLVE], {Operation.RESOLVE, Operation.REPORT}),
+        (Operation.ALL, [Operation.ALTER_CONFIGS, Operation.RESOLVE, Operation.REPORT], set()),
+    ],
+)
+def test_a_deny_takes_along_what_only_the_denied_operation_gave(
+    denied: Operation, given_ones: list[Operation], left: set[Operation]
+) -> None:
+    grants_to_alice = [allow(each, ResourceType.USER, "pay") for each in given_ones]
+    rules = GrantRules.of([*grants_to_alice, deny(denied, ResourceType.USER, "pay")], "one")
+    asked = OPERATIONS[ResourceType.USER] - {Operation.PROPOSE, Operation.BYPASS_RULES}
+    assert {each for each in asked if "user=pay" in rules[each]} == left
+    others = GrantRules.of([*grants_to_alice, deny(denied, ResourceType.USER, "other")], "one")
+    assert all("user=pay" in others[each] for each in given_ones), "names around the denied one keep all"
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.AUDITOR])
+def test_a_reader_resolves_and_reports_nothing(role: Role) -> None:
+    rules = GrantRules.of([Grant(ID, "User:alice", role=role)], "one")
+    assert "user=pay" in rules[Operation.RESOLVE]
+    assert not rules[Operation.REPORT]
+
+
+@pytest.mark.parametrize(
+    ("grant", "also"),
+    [
+        (
+            deny(Operation.ALTER_CONFIGS, ResourceType.USER),
+            {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE, Operation.REPORT},
+        ),
+        (deny(Operation.ALTER_CONFIGS, ResourceType.TOPIC), {Operation.DESCRIBE_CONFIGS}),
+        (deny(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER), {Operation.RESOLVE, Operation.REPORT}),
+        (deny(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), set()),
+        (deny(Operation.ALTER, ResourceType.TOKENS), {Operation.DESCRIBE}),
+        (deny(Operation.RESOLVE, ResourceType.USER), set()),
+        (deny(Operation.ALL, ResourceType.USER), set()),
+        (allow(Operation.ALTER_CONFIGS, ResourceType.USER), set()),
+        (
+            Grant(ID, "User:alice", Permission.DENY, role=Role.VIEWER),
+            {Operation.RESOLVE, Operation.REPORT},
+        ),
+    ],
+)
+def test_a_deny_whose_meaning_changed_says_what_it_also_denies(grant: Grant, also: set[Operation]) -> None:
+    assert grant.also_denies() == also
 
 
 @pytest.mark.parametrize(
@@ -213,7 +306,7 @@ def test_a_grant_is_the_callers(principal: str, expected: bool) -> None:  # noqa
 
 def test_a_narrowing_leaves_what_it_names() -> None:
     for operation in Operation:
-        read = operation in {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.RESOLVE}
+        read = operation in {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.RESOLVE, Operation.REPORT}
         assert (narrowed(CredentialNarrowing(read_only=True), None)[operation] == EVERYTHING) == read
     only = CredentialNarrowing(clusters=frozenset({"one"}))
     assert narrowed(only, "one")[Operation.ALL] == EVERYTHING
@@ -224,9 +317,14 @@ def test_a_narrowing_leaves_what_it_names() -> None:
         Operation.ALTER_CONFIGS,
         Operation.DESCRIBE_CONFIGS,
         Operation.RESOLVE,
+        Operation.REPORT,
     }
     both = narrowed(CredentialNarrowing(read_only=True, operations=frozenset({Operation.ALTER_CONFIGS})), "one")
-    assert {each for each in Operation if both[each]} == {Operation.DESCRIBE_CONFIGS, Operation.RESOLVE}
+    assert {each for each in Operation if both[each]} == {
+        Operation.DESCRIBE_CONFIGS,
+        Operation.RESOLVE,
+        Operation.REPORT,
+    }
 
 
 def test_roles_name_operations_that_their_resources_have() -> None:

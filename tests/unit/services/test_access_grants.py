@@ -188,13 +188,16 @@ async def test_the_end_of_an_allow_gives_nothing_and_the_end_of_a_deny_gives_bac
     allowed = await world.give(NewGrant("User:payments-a", role=Role.ADMIN))
     small = await world.give(deny("User:payments-a", Operation.ALTER_CONFIGS, ResourceType.USER, "payments-a"))
     great = await world.give(deny("User:payments-a", Operation.RESOLVE, ResourceType.USER, "billing"))
+    along = await world.give(deny("User:payments-a", Operation.DESCRIBE_CONFIGS, ResourceType.USER, "payments-x"))
     bypass = await world.give(deny("User:payments-a", Operation.ALL, ResourceType.USER, "payments-a"))
     role = await world.give(NewGrant("User:payments-a", role=Role.VIEWER, permission=Permission.DENY, cluster="one"))
-    lead = world.caller(await world.user("lead", *LEAD))
+    no_reports = deny("User:lead", Operation.REPORT, ResourceType.USER, "payments-x")
+    lead = world.caller(await world.user("lead", *LEAD, no_reports))
     await world.grants.remove(allowed.grant.id, ANYHOW, lead)
     await world.grants.remove(small.grant.id, ANYHOW, lead)
     for denied, text in (
         (great, "ALTER_CONFIGS on user=billing"),
+        (along, "REPORT on user=payments-x"),
         (bypass, "BYPASS_RULES on user=payments-a"),
         (role, "ALTER_CONFIGS on"),
     ):
@@ -205,9 +208,9 @@ async def test_the_end_of_an_allow_gives_nothing_and_the_end_of_a_deny_gives_bac
                 denied.grant.id, replace(ALICE, principal="User:payments-a", name="payments-a"), ANYHOW, lead
             )
         assert await world.store.find_grant(denied.grant.id) == denied
-    for denied in (great, bypass, role):
+    for denied in (great, along, bypass, role):
         await world.grants.remove(denied.grant.id, ANYHOW, world.caller())
-    assert {row.kind for row in world.store.history[-3:]} == {"grant-removed"}
+    assert {row.kind for row in world.store.history[-4:]} == {"grant-removed"}
 
 
 async def test_nobody_ends_a_deny_of_their_own(world: World) -> None:
@@ -342,6 +345,29 @@ async def test_the_grants_that_count_for_somebody(world: World) -> None:
         with pytest.raises(InvalidRequestError) as caught:
             await ask(principal, group, "one", access)
         assert caught.value.pointer == pointer
+
+
+async def test_who_may_resolve_although_reading_is_denied(world: World) -> None:
+    for name in ("lost", "separate", "apart"):
+        await world.give(allow(f"User:{name}", Operation.ALTER_CONFIGS, ResourceType.USER))
+    denied = {
+        name: await world.give(deny(f"User:{name}", Operation.DESCRIBE_CONFIGS, ResourceType.USER, "x"))
+        for name in ("lost", "separate", "apart")
+    }
+    separate = await world.give(allow("User:separate", Operation.RESOLVE, ResourceType.USER))
+    everybody = await world.give(NewGrant("Group:other", role=Role.APPLICATION))
+    access, resource = world.caller().access, spell(ResourceType.USER, "x")
+    found = await world.overview.who("one", Operation.RESOLVE, resource, access)
+    assert [(each.principal, each.grant) for each in found] == [
+        ("Group:other", everybody),
+        ("User:apart", denied["apart"]),
+        ("User:lost", denied["lost"]),
+        ("User:separate", separate),
+    ]
+    # What everybody may is no loss of those who are denied more.
+    everybody = await world.give(NewGrant("User:*", role=Role.APPLICATION))
+    found = await world.overview.who("one", Operation.RESOLVE, resource, access)
+    assert {each.principal for each in found} == {"Group:other", "User:*", "User:separate"}
 
 
 async def test_who_may_do_something_and_by_which_grant(world: World) -> None:

@@ -190,6 +190,15 @@ async def test_a_maker_needs_the_right_that_an_application_has_of_itself(world: 
     assert (await world.tokens.create(NewToken("User:bare"), world.caller(bare))).text
 
 
+async def test_a_maker_that_only_reads_an_application_makes_its_token_and_no_other_reporter(world: World) -> None:
+    reader = await world.user(
+        "reader", Role.VIEWER, allow("User:reader", Operation.ALTER, ResourceType.TOKENS, "User:app")
+    )
+    assert (await world.tokens.create(NewToken("User:app"), world.caller(reader))).text
+    await world.give(allow("User:app", Operation.REPORT, ResourceType.USER, "other"))
+    assert "REPORT on user=other of all clusters" in await refused(world, NewToken("User:app"), reader)
+
+
 async def test_a_group_is_granted_by_its_members_and_its_managers(world: World) -> None:
     wanted = NewToken("User:payments-app", ("Group:payments",))
     team = await world.user("team", *TEAM)

@@ -1,18 +1,23 @@
 """Client configs: the RPC-style methods of KIP-649, and the resources."""
 
+from typing import Final
+
 from starlette.responses import Response
 
 from confplane.api import patterns
 from confplane.api.client_configs import applied
 from confplane.api.clients import models, rpc
-from confplane.api.dependencies import CallDep, Consistency
+from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.rendering.entries import delayed
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.responses import json_bytes
 from confplane.api.routing.operations import change, partly, read
 from confplane.domain.facets import FacetName
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import RegistrationRequest
+
+_IGNORED: Final = (b"confplane-registration", b"ignored")
 
 routes = ResourceHandlers(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
     ResourceModels(
@@ -42,25 +47,39 @@ routes = ResourceHandlers(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIE
     checks=[Consistency],
 )
 async def describe_client_configs(call: CallDep, body: models.DescribeClientConfigs) -> Response:
-    """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
+    """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them.
+
+    A registration (`supportedConfigs`) needs REPORT on the user. A caller without it gets its answer all the same, with
+    the header `Confplane-Registration: ignored`.
+    """
     cluster_facet = call.cluster_facet(FacetName.CLIENT_CONFIGS)
-    wanted = body.filter
-    if body.supported_configs is not None:
-        information = body.client_information
-        call.services.describe.register(
-            cluster_facet,
-            wanted,
-            RegistrationRequest(
-                tuple(body.supported_configs),
-                None if information is None else information.software_name,
-                None if information is None else information.software_version,
-            ),
-        )
     if body.resolve_entity:
-        answer = call.services.effective_values.resolved(cluster_facet, wanted)
-        return json_bytes(call.cluster, delayed(answer, call.throttle_ms(LimitClass.READ)))
-    call.take(LimitClass.BULK)
-    return await rpc.describe(call, FacetName.CLIENT_CONFIGS, wanted)
+        answer = call.services.effective_values.resolved(cluster_facet, body.filter)
+        registered = _register(call, cluster_facet, body)
+        response = json_bytes(call.cluster, delayed(answer, call.throttle_ms(LimitClass.READ)))
+    else:
+        call.take(LimitClass.BULK)
+        registered = _register(call, cluster_facet, body)
+        response = await rpc.describe(call, FacetName.CLIENT_CONFIGS, body.filter)
+    if not registered:
+        response.raw_headers.append(_IGNORED)
+    return response
+
+
+def _register(call: Call, cluster_facet: ClusterFacet, body: models.DescribeClientConfigs) -> bool:
+    """Take the registration of a describe that has one; return False if it is ignored."""
+    if body.supported_configs is None:
+        return True
+    information = body.client_information
+    return call.services.describe.register(
+        cluster_facet,
+        body.filter,
+        RegistrationRequest(
+            tuple(body.supported_configs),
+            None if information is None else information.software_name,
+            None if information is None else information.software_version,
+        ),
+    )
 
 
 @routes.post(

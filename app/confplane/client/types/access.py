@@ -76,6 +76,7 @@ class CheckBody(TypedDict):
         "DESCRIBE",
         "ALTER",
         "RESOLVE",
+        "REPORT",
         "FREEZE",
         "IMPERSONATE",
         "PROPOSE",

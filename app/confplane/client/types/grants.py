@@ -31,6 +31,7 @@ class GrantBody(TypedDict):
             "DESCRIBE",
             "ALTER",
             "RESOLVE",
+            "REPORT",
             "FREEZE",
             "IMPERSONATE",
             "PROPOSE",

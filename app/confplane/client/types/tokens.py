@@ -56,6 +56,7 @@ class NarrowingBody(TypedDict):
                 "DESCRIBE",
                 "ALTER",
                 "RESOLVE",
+                "REPORT",
                 "FREEZE",
                 "IMPERSONATE",
                 "PROPOSE",

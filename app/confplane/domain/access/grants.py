@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.access.operations import (
     IMPLIES,
     OF_CLUSTER,
+    OPERATIONS,
     OWN,
     ROLES,
     Operation,
@@ -15,6 +16,8 @@ from confplane.domain.access.operations import (
     Permission,
     ResourceType,
     denies,
+    follows_of,
+    gives,
 )
 from confplane.domain.access.ranges import EVERYTHING, NOTHING, NameRanges, named, whole
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from confplane.domain.access.identities import CredentialNarrowing
     from confplane.domain.access.operations import Role
 
-_ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE})
+_ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE, Operation.REPORT})
+"""With REPORT: the token of an application, which polls, registers and reports, may be read-only."""
 ANY: Final = "*"
 
 
@@ -66,6 +70,18 @@ class Grant:
             for part in _ranges(self.resource, self.pattern, self.name):
                 yield from ((operation, part) for operation in operations)
 
+    def also_denies(self) -> frozenset[Operation]:
+        """Return the operations that a deny takes away from callers who have no separate grant of them.
+
+        A deny of RESOLVE has none: it has always taken registrations and reports away.
+        """
+        return frozenset(
+            each
+            for operation, (start, _) in self.rights()
+            if not self.allows and operation is not Operation.RESOLVE
+            for each in follows_of(operation) & OPERATIONS[ResourceType(start.partition("=")[0])]
+        )
+
 
 def _ranges(kind: ResourceType, pattern: PatternType, name: str) -> list[tuple[str, str]]:
     if kind is ResourceType.CLUSTER:
@@ -94,28 +110,29 @@ class GrantRules:
             grants: The caller's.
             cluster: The cluster; None: all clusters together. There grants of single clusters allow nothing, and deny.
         """
-        allows: dict[Operation, list[tuple[str, str]]] = {}
-        denied: dict[Operation, list[tuple[str, str]]] = {}
+        parts: dict[bool, dict[Operation, list[tuple[str, str]]]] = {True: {}, False: {}}
         for grant in grants:
-            if not counts(grant, cluster):
-                continue
-            for operation, part in grant.rights():
-                if grant.allows:
-                    for each in {operation, *IMPLIES.get(operation, ())}:
-                        allows.setdefault(each, []).append(part)
-                else:
-                    for each in Operation:
-                        if denies(operation, each):
-                            denied.setdefault(each, []).append(part)
-        return cls(
-            {
-                operation: NameRanges.of(parts) - NameRanges.of(denied.get(operation, ()))
-                for operation, parts in allows.items()
-            }
-        )
+            if counts(grant, cluster):
+                for operation, part in grant.rights():
+                    parts[grant.allows].setdefault(operation, []).append(part)
+        named, denied = ({each: NameRanges.of(found) for each, found in parts[allows].items()} for allows in parts)
+        allowed = {}
+        for operation in Operation:
+            found = NOTHING
+            for granted, ranges in named.items():
+                if gives(granted, operation):
+                    follows = (each for each in denied if gives(granted, each) and operation in follows_of(each))
+                    found |= ranges - _union(denied[each] for each in follows)
+            if found:
+                allowed[operation] = found - _union(denied[each] for each in denied if denies(each, operation))
+        return cls(allowed)
 
     def __getitem__(self, operation: Operation) -> NameRanges:
         return self.allowed.get(operation, NOTHING)
+
+
+def _union(ranges: Iterable[NameRanges]) -> NameRanges:
+    return NameRanges.of(part for each in ranges for part in each)
 
 
 def narrowed(narrowing: CredentialNarrowing, cluster: str | None) -> GrantRules:

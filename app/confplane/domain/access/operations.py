@@ -28,7 +28,9 @@ class Operation(StrEnum):
     ALTER = "ALTER"
     """Create, change and remove a resource of the service's own."""
     RESOLVE = "RESOLVE"
-    """Read the effective client configs of a user's applications, and register the software: an application's poll."""
+    """Read the effective client configs of a user's applications: an application's poll."""
+    REPORT = "REPORT"
+    """Register the software of a user's applications, and report the configs that they have applied."""
     FREEZE = "FREEZE"
     """Freeze and thaw a cluster."""
     IMPERSONATE = "IMPERSONATE"
@@ -41,16 +43,38 @@ class Operation(StrEnum):
 
 IMPLIES: Final[Mapping[Operation, frozenset[Operation]]] = {
     Operation.ALL: frozenset(Operation) - {Operation.ALL},
-    Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.RESOLVE}),
+    Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.RESOLVE, Operation.REPORT}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.RESOLVE}),
+    Operation.RESOLVE: frozenset({Operation.REPORT}),
     Operation.ALTER: frozenset({Operation.DESCRIBE}),
 }
-"""The operations that an allowed operation includes. A denied operation denies the operations that include it."""
+"""The operations that an allow of an operation includes. It is not transitive: readers of configs report nothing."""
+_FOLLOWS: Final[Mapping[Operation, frozenset[Operation]]] = {
+    Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.RESOLVE, Operation.REPORT}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.RESOLVE, Operation.REPORT}),
+    Operation.RESOLVE: frozenset({Operation.REPORT}),
+    Operation.ALTER: frozenset({Operation.DESCRIBE}),
+}
 
 
 def denies(denied: Operation, operation: Operation) -> bool:
-    """Return True where a denial of one operation denies another: the same, and each that includes it."""
-    return denied in {operation, Operation.ALL} or denied in IMPLIES.get(operation, ())
+    """Return True if a deny of one operation denies another always: the same, and each that includes it.
+
+    A deny of REPORT leaves the operations that include REPORT: without it they are as useful.
+    """
+    if denied in {operation, Operation.ALL}:
+        return True
+    return denied in IMPLIES.get(operation, ()) and (denied is not Operation.REPORT or operation is Operation.ALL)
+
+
+def follows_of(denied: Operation) -> frozenset[Operation]:
+    """Return the operations that a deny takes away as well, unless a grant allows them without the denied operation."""
+    return _FOLLOWS.get(denied, frozenset())
+
+
+def gives(granted: Operation, operation: Operation) -> bool:
+    """Return True if an allow of one operation allows another: the same, and each that it includes."""
+    return granted is operation or operation in IMPLIES.get(granted, ())
 
 
 class ResourceType(StrEnum):
@@ -100,8 +124,14 @@ OF_SERVICE: Final = frozenset({ResourceType.TOKENS, ResourceType.GRANTS, Resourc
 """The types whose resources are of no cluster: they are decided for all clusters together."""
 OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.CLUSTER: _CONFIGS
-    | {Operation.RESOLVE, Operation.FREEZE, Operation.IMPERSONATE, Operation.BYPASS_RULES},
-    ResourceType.USER: _CONFIGS | {Operation.RESOLVE, Operation.IMPERSONATE, Operation.BYPASS_RULES},
+    | {
+        Operation.RESOLVE,
+        Operation.REPORT,
+        Operation.FREEZE,
+        Operation.IMPERSONATE,
+        Operation.BYPASS_RULES,
+    },
+    ResourceType.USER: _CONFIGS | {Operation.RESOLVE, Operation.REPORT, Operation.IMPERSONATE, Operation.BYPASS_RULES},
     **dict.fromkeys((*_NAMED, ResourceType.CLIENT_METRICS), _CONFIGS | {Operation.BYPASS_RULES}),
     **dict.fromkeys(OWN, _OWN),
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.access.operations import IMPLIES, OPERATIONS, Operation, ResourceType, denies
+from confplane.domain.access.operations import IMPLIES, OPERATIONS, Operation, ResourceType, denies, follows_of
 from confplane.domain.access.ranges import LAST, NameRanges
 from confplane.domain.errors import ForbiddenError
+from confplane.services.access import own_grants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,9 +36,14 @@ def check_rights(access: Access, rights: Rights, clusters: Collection[str]) -> N
     """
     if access.unlimited:
         return
+    own = NameRanges.of(part for grant in own_grants(rights.identity) for _, part in grant.rights())
     for cluster in (None, _ANOTHER, *clusters):
         for operation in _GREATEST_FIRST:
-            _check(access, cluster, operation, rights.allowed(cluster, operation), "The token would have")
+            given = rights.allowed(cluster, operation)
+            if operation is Operation.REPORT:
+                # Whoever may resolve an application may make the token with which it reports on itself.
+                given -= own & access.allowed(cluster, Operation.RESOLVE)
+            _check(access, cluster, operation, given, "The token would have")
 
 
 def check_gift(access: Access, grant: Grant) -> None:
@@ -64,7 +70,7 @@ def check_return(access: Access, grant: Grant) -> None:
     for operation, part in grant.rights():
         kind = ResourceType(part[0].partition("=")[0])
         for each in sorted(OPERATIONS[kind]):
-            if denies(operation, each):
+            if denies(operation, each) or each in follows_of(operation):
                 _check(access, grant.cluster, each, NameRanges.of([part]), "The end of this deny gives back")
 
 

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.access.grants import Grant, GrantRules, counts
 from confplane.domain.access.identities import EVERYBODY, GROUP, Authentication, Identity
-from confplane.domain.access.operations import ROLES, Operation, PatternType, ResourceType, denies
-from confplane.domain.access.ranges import NameRanges, spell
+from confplane.domain.access.operations import (
+    ROLES,
+    Operation,
+    PatternType,
+    ResourceType,
+    denies,
+    follows_of,
+    gives,
+)
+from confplane.domain.access.ranges import spell
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import shown
 from confplane.services.access import own_grants
@@ -101,26 +109,45 @@ class OverviewService:
             UnavailableError: Postgres is unavailable.
         """
         access.require(None, Operation.DESCRIBE, ResourceType.GRANTS)
-        allowing: dict[str, StoredGrant] = {}
-        denying: dict[str, StoredGrant] = {}
+        by_principal: dict[str, list[StoredGrant]] = {}
         for stored in await self._all(None):
-            grant = stored.grant
-            if not counts(grant, cluster):
-                continue
-            if grant.allows:
-                if spelling in GrantRules.of([grant], cluster)[operation]:
-                    allowing.setdefault(grant.principal, stored)
-            elif spelling in NameRanges.of(part for denied, part in grant.rights() if denies(denied, operation)):
-                denying.setdefault(grant.principal, stored)
-        for_all = denying.get(EVERYBODY)
+            if counts(stored.grant, cluster) and _touches(stored.grant, operation, spelling):
+                by_principal.setdefault(stored.grant.principal, []).append(stored)
+        for_all = by_principal.get(EVERYBODY, [])
         found = []
-        for principal in sorted({*allowing, *denying}):
-            decided = for_all or denying.get(principal) or allowing[principal]
-            found.append(DecidingGrant(principal, decided))
+        for principal, own in sorted(by_principal.items()):
+            deciding = _deciding(own, for_all if principal != EVERYBODY else [], cluster, operation, spelling)
+            if deciding is not None:
+                found.append(DecidingGrant(principal, deciding))
         return found
 
     async def _all(self, principal: str | None) -> list[StoredGrant]:
         return await read_all(partial(self._store.list_grants, principal=principal, cluster=None))
+
+
+def _touches(grant: Grant, operation: Operation, spelling: str) -> bool:
+    """Return True if a grant may decide about an operation on a resource."""
+    return any(
+        (gives(each, operation) if grant.allows else denies(each, operation) or operation in follows_of(each))
+        and start <= spelling < end
+        for each, (start, end) in grant.rights()
+    )
+
+
+def _deciding(
+    own: list[StoredGrant], for_all: list[StoredGrant], cluster: str, operation: Operation, spelling: str
+) -> StoredGrant | None:
+    """Return the grant that decides for a principal; None if the principal is allowed by a grant to everybody alone."""
+    denying = [stored for stored in (*for_all, *own) if not stored.grant.allows]
+
+    def allowed(allowing: list[StoredGrant]) -> bool:
+        rules = GrantRules.of((stored.grant for stored in (*allowing, *denying)), cluster)
+        return spelling in rules[operation]
+
+    allowing = next((stored for stored in own if stored.grant.allows and allowed([stored])), None)
+    if allowing is not None:
+        return allowing
+    return None if not denying or allowed([stored for stored in for_all if stored.grant.allows]) else denying[0]
 
 
 def own_rights(principal: str) -> list[Right]:

@@ -73,11 +73,12 @@ def report(
 
     Raises:
         InvalidRequestError: The entity names no single client, or the report can't be kept.
-        ForbiddenError: The caller may not resolve the client.
+        ForbiddenError: The caller may not report for the client.
         UnavailableError: There is no room for a further instance.
     """
     _check_client(cluster_facet, entity)
-    cluster_facet.around(entity)
+    if cluster_facet.access is not None:
+        cluster_facet.access.require(cluster_facet.store.name, Operation.REPORT, entity.id)
     if given.applied_revision > _MAX_REVISION:
         raise InvalidRequestError(f"A revision is {_MAX_REVISION} at most", pointer="/appliedRevision")
     _check_text(given.software_name, "/softwareName")

@@ -17,6 +17,7 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType, split_id
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
@@ -241,15 +242,16 @@ class DescribeService:
                 found |= self._declared(cluster_facet, _entity(node.id), node)
         return dict(sorted(found.items()))
 
-    def register(self, cluster_facet: ClusterFacet, wanted: EntityFilter, request: RegistrationRequest) -> None:
+    def register(self, cluster_facet: ClusterFacet, wanted: EntityFilter, request: RegistrationRequest) -> bool:
         """Take the registration that came with a describe. The answer never waits for it.
+
+        Returns:
+            False if the caller may not report for the client: its registration is ignored, and its poll answered.
 
         Raises:
             InvalidRequestError: The filter has no exact user, the software has no name, or a config name is not valid.
-            ForbiddenError: The caller may not resolve the client.
         """
         entity = exact_client(wanted, "supportedConfigs")
-        cluster_facet.around(entity)
         if request.software_name is None or request.software_version is None:
             raise InvalidRequestError(
                 "supportedConfigs needs clientInformation with softwareName and softwareVersion",
@@ -258,6 +260,9 @@ class DescribeService:
         for index, name in enumerate(request.supported_configs):
             if not name or len(name) > _MAX_CONFIG_NAME:
                 raise InvalidRequestError("A supported config has no name", pointer=f"/supportedConfigs/{index}")
+        access = cluster_facet.access
+        if access is not None and not access.allows(cluster_facet.store.name, Operation.REPORT, entity.id):
+            return False
         self._registrations.record(
             ClientRegistration(
                 cluster_facet.store.name,
@@ -267,6 +272,7 @@ class DescribeService:
                 tuple(sorted(set(request.supported_configs))),
             )
         )
+        return True
 
     # ------------------------------------------------------------ lists
 

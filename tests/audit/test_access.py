@@ -18,7 +18,8 @@ from confplane.domain.access.identities import CredentialNarrowing
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.errors import AlreadyExistsError, UnavailableError
 from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
-from tests.audit.rows import count, run
+from tests.audit.rows import count, fetch, run
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support import servers
@@ -164,6 +165,37 @@ async def test_a_rotation_ends_the_old_token_early_and_never_late(store: Postgre
     third = token()
     assert await store.rotate_token(made.id, LATER, third, digest_of(third), change("token-rotated"))
     assert (await store.find_token(made.id)) == replace(made, expires_at=until)
+
+
+@pytest.mark.parametrize("by_rotation", [False, True])
+async def test_nothing_is_created_with_a_token_whose_revocation_is_under_way(
+    store: PostgresAccessStore,
+    migrated: servers.Database,
+    by_rotation: bool,  # noqa: FBT001 - a column
+) -> None:
+    creator, other = await added(store, token()), await added(store, token())
+    child = token(created_with=creator.id)
+    assert await store.create_token(token(created_with=creator.id), b"1", change())
+    with psycopg.connect(migrated.owner_dsn) as revocation:
+        revocation.execute("UPDATE tokens SET revoked_at = now() WHERE id = %s", [creator.id])
+        creation = asyncio.ensure_future(
+            store.rotate_token(other.id, LATER, child, digest_of(child), change("token-rotated"))
+            if by_rotation
+            else store.create_token(child, digest_of(child), change())
+        )
+        await until(lambda: creation.done() or waits_for_a_lock(migrated))
+        revocation.commit()
+    assert await creation is False
+    assert await store.find_token(other.id) == other
+    assert len(await store.created_with(creator.id)) == 1
+
+
+def waits_for_a_lock(database: servers.Database) -> bool:
+    waiting = """
+        SELECT pid FROM pg_locks WHERE NOT granted
+          AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())
+    """
+    return bool(fetch(database.owner_dsn, waiting))
 
 
 async def test_no_token_follows_on_one_that_ended(store: PostgresAccessStore) -> None:

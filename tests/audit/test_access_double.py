@@ -74,7 +74,8 @@ class Walk:
         self._rng = random.Random(seed)  # noqa: S311 - a walk, not a secret
         self._both = both
         self.now = datetime.now(UTC)
-        self.tokens: list[Token] = [self._token()]
+        self.tokens: list[Token] = []
+        self.tokens.append(self._token())
         self.grants: dict[UUID, StoredGrant] = {}
 
     def change(self) -> AccessChange:
@@ -85,7 +86,8 @@ class Walk:
     def _token(self) -> Token:
         days = self._rng.choice((-1, 5, 50))
         principal = self._rng.choice(PRINCIPALS[:2])
-        return Token(uuid7(), principal, self.now, "User:admin", self.now + timedelta(days=days))
+        creator = self._rng.choice((None, *(token.id for token in self.tokens[-3:])))
+        return Token(uuid7(), principal, self.now, "User:admin", self.now + timedelta(days=days), created_with=creator)
 
     def _grant(self) -> StoredGrant:
         choose = self._rng.choice
@@ -101,8 +103,8 @@ class Walk:
 
     async def create_token(self) -> None:
         made = self._token()
-        await self._both.ask("create_token", made, made.id.bytes * 2, self.change())
-        self.tokens.append(made)
+        if await self._both.ask("create_token", made, made.id.bytes * 2, self.change()):
+            self.tokens.append(made)
 
     async def revoke_token(self) -> None:
         await self._both.ask("revoke_token", self._rng.choice(self.tokens).id, self.change())
@@ -148,6 +150,7 @@ class Walk:
         await self._rng.choice(work)()
         for token in self.tokens[-2:]:
             await self._both.ask("find_token", token.id)
+            await self._both.ask("created_with", token.id)
         for grant_id in list(self.grants)[-2:]:
             await self._both.ask("find_grant", grant_id)
 

@@ -39,10 +39,14 @@ class MemoryAccessStore:
         self._tokens: dict[UUID, _TokenRow] = {}
         self._grants: dict[UUID, _GrantRow] = {}
 
-    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
+    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
         assert all(row.digest != digest for row in self._tokens.values())
-        self._tokens[token.id] = _TokenRow(token, digest, self._raised())
+        version = self._raised()
+        if not self._is_valid_creator(token.created_with):
+            return False
+        self._tokens[token.id] = _TokenRow(token, digest, version)
         self._record(change)
+        return True
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
         version, row = self._raised(), self._tokens.get(token_id)
@@ -59,11 +63,31 @@ class MemoryAccessStore:
         version, row = self._raised(), self._tokens.get(token_id)
         if row is None or row.token.revoked_at is not None or row.token.expires_at <= self._now():
             return False
+        if not self._is_valid_creator(token.created_with):
+            return False
         self._record(change)
         row.version = version
         row.token = replace(row.token, expires_at=min(row.token.expires_at, until))
         self._tokens[token.id] = _TokenRow(token, digest, row.version)
         return True
+
+    async def created_with(self, token_id: UUID) -> list[Token]:
+        found: dict[UUID, Token] = {}
+        creators = {token_id}
+        while creators:
+            new = {
+                row.token.id: row.token
+                for row in self._tokens.values()
+                if row.token.created_with in creators and row.token.id not in found
+            }
+            found |= new
+            creators = set(new)
+        now = datetime.now(UTC)
+        active = (each for each in found.values() if each.revoked_at is None and each.expires_at > now)
+        return sorted(active, key=lambda each: each.id)
+
+    def _is_valid_creator(self, token_id: UUID | None) -> bool:
+        return token_id is None or (token_id in self._tokens and self._tokens[token_id].token.revoked_at is None)
 
     async def find_token(self, token_id: UUID) -> Token | None:
         row = self._tokens.get(token_id)

@@ -56,7 +56,7 @@ _CURRENT: Final = "(grants.removed_at IS NULL OR grants.hidden)"
 _ON_CONFLICT: Final = "ON CONFLICT (id) DO NOTHING"
 _ISSUED_COLUMNS: Final = (
     "id, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, revoked_at, last_used_at,"
-    " replaces"
+    " replaces, created_with"
 )
 _GRANT_COLUMNS: Final = (
     "id, principal, permission, cluster, operation, role, resource, pattern, name, note, created_at, created_by,"
@@ -64,18 +64,23 @@ _GRANT_COLUMNS: Final = (
 )
 _INSERT_ISSUED: Final = """
 INSERT INTO tokens (
-  id, digest, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, replaces, version)
+  id, digest, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, replaces, created_with,
+  version)
 SELECT
   row.id, :digest, row.principal, row.groups, row.owner, row.note, row.narrowing, row.created_at, row.created_by,
-  row.expires_at, row.replaces, version
+  row.expires_at, row.replaces, row.created_with, version
 FROM raised, jsonb_to_record(CAST(:token AS jsonb)) AS row(
   id uuid, principal text, groups text[], owner text, note text, narrowing jsonb, created_at timestamptz,
-  created_by text, expires_at timestamptz, replaces uuid)
+  created_by text, expires_at timestamptz, replaces uuid, created_with uuid)
 """
+# The lock waits for a concurrent revocation of the creating token, and then finds the token revoked: what is listed as
+# created with a revoked token is all that ever will be.
+_CREATOR: Final = "creator AS (SELECT FROM tokens WHERE id = :creator AND revoked_at IS NULL FOR SHARE)"
+_CREATOR_VALID: Final = "(CAST(:creator AS uuid) IS NULL OR EXISTS (SELECT FROM creator))"
 _ADD_TOKEN: Final = text(f"""
-{_RAISED}, added AS ({_INSERT_ISSUED} {_ON_CONFLICT} RETURNING id)
+{_RAISED}, {_CREATOR}, added AS ({_INSERT_ISSUED} WHERE {_CREATOR_VALID} {_ON_CONFLICT} RETURNING id)
 {_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
-""")
+""").bindparams(bindparam("creator", type_=Uuid))
 _REVOKE_TOKEN: Final = text(f"""
 {_RAISED}, revoked AS (
   UPDATE tokens SET revoked_at = now(), version = raised.version FROM raised
@@ -84,12 +89,20 @@ _REVOKE_TOKEN: Final = text(f"""
 {_HISTORY} WHERE EXISTS (SELECT FROM revoked) {_ON_CONFLICT}
 """)  # noqa: S608 - as above
 _ROTATE_TOKEN: Final = text(f"""
-{_RAISED}, ended AS (
+{_RAISED}, {_CREATOR}, ended AS (
   UPDATE tokens SET expires_at = least(expires_at, :until), version = raised.version FROM raised
-  WHERE id = :id AND revoked_at IS NULL AND expires_at > now() RETURNING id
+  WHERE id = :id AND revoked_at IS NULL AND expires_at > now() AND {_CREATOR_VALID} RETURNING id
 ), added AS ({_INSERT_ISSUED} WHERE EXISTS (SELECT FROM ended) {_ON_CONFLICT} RETURNING id)
 {_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
-""").bindparams(bindparam("until", type_=TIMESTAMP(timezone=True)))  # noqa: S608 - as above
+""").bindparams(bindparam("until", type_=TIMESTAMP(timezone=True)), bindparam("creator", type_=Uuid))  # noqa: S608 - as above
+_CREATED_WITH: Final = text(f"""
+WITH RECURSIVE found AS (
+  SELECT id FROM tokens WHERE created_with = :id
+  UNION SELECT tokens.id FROM tokens JOIN found ON tokens.created_with = found.id
+)
+SELECT {_ISSUED_COLUMNS} FROM tokens
+WHERE id IN (SELECT id FROM found) AND revoked_at IS NULL AND expires_at > now() ORDER BY id
+""")  # noqa: S608 - as above
 _FIND_TOKEN: Final = text(f"SELECT {_ISSUED_COLUMNS} FROM tokens WHERE id = :id")  # noqa: S608 - as above
 _LIST_TOKENS: Final = text(f"""
 SELECT {_ISSUED_COLUMNS} FROM tokens
@@ -189,9 +202,11 @@ class PostgresAccessStore:
 
     # -- tokens
 
-    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
+    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
         """Add a token."""
-        await self._database.execute(_ADD_TOKEN, digest=digest, token=_token_json(token), changes=_changes([change]))
+        given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
+        await self._database.execute(_ADD_TOKEN, **given, creator=token.created_with)
+        return await self.find_token(token.id) is not None
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
         """Revoke a token."""
@@ -203,8 +218,14 @@ class PostgresAccessStore:
     ) -> bool:
         """Replace a token with another."""
         given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
-        await self._database.execute(_ROTATE_TOKEN, id=token_id, until=until, **given)
+        # A token that replaces itself is the row that the statement ends, which it can't lock as well.
+        creator = None if token.created_with == token_id else token.created_with
+        await self._database.execute(_ROTATE_TOKEN, id=token_id, until=until, creator=creator, **given)
         return await self.find_token(token.id) is not None
+
+    async def created_with(self, token_id: UUID) -> list[Token]:
+        """Return the active tokens that were created with a token."""
+        return [_token(row) for row in await self._database.rows(_CREATED_WITH, id=token_id)]
 
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token."""
@@ -335,6 +356,7 @@ def _token_json(token: Token) -> str:
             "created_by": token.created_by,
             "expires_at": token.expires_at,
             "replaces": token.replaces,
+            "created_with": token.created_with,
         }
     ).decode()
 
@@ -361,6 +383,7 @@ def _token(row: Row[Any]) -> Token:
         revoked_at=row.revoked_at,
         last_used_at=row.last_used_at,
         replaces=row.replaces,
+        created_with=row.created_with,
     )
 
 

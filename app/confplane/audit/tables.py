@@ -377,9 +377,11 @@ tokens: Final = Table(
     Column("last_used_at", DateTime(timezone=True)),
     Column("replaces", UUID),
     Column("version", BigInteger, nullable=False),
+    Column("created_with", UUID),
     UniqueConstraint("digest"),
     Index(None, "version"),
     Index(None, "principal", "id"),
+    Index(None, "created_with", postgresql_where=text("created_with IS NOT NULL")),
     comment="API tokens, each as the SHA-256 of its text",
 )
 

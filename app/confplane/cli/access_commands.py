@@ -155,11 +155,18 @@ def list_tokens(
 def revoke_token(
     token_id: Annotated[UUID, typer.Argument(metavar="ID", help="The token's id, as the list has it.")],
     *,
+    with_created: Annotated[
+        bool,
+        typer.Option("--with-created", help="Also revoke the tokens created with it, directly or through others."),
+    ] = False,
     reason: _Reason = None,
     ticket: _Ticket = None,
     settings_file: SettingsFile = None,
 ) -> None:
     """Revoke an API token for good. Every process refuses the token within two seconds.
+
+    Without `--with-created` the number of active tokens that were created with it is printed: whoever had the token may
+    have them.
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
@@ -167,7 +174,7 @@ def revoke_token(
     from confplane.cli import tokens as command  # noqa: PLC0415 - as above
 
     settings = load_settings(settings_file)
-    revoked = command.revoke(settings, token_id, callers.caller(reason, ticket))
+    revoked = command.revoke(settings, token_id, callers.caller(reason, ticket), with_created=with_created)
     raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 

@@ -70,11 +70,20 @@ async def list_tokens(settings: Settings, principal: str | None, *, as_json: boo
     return callers.DONE
 
 
-async def revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
+async def revoke(settings: Settings, token_id: UUID, caller: Caller, *, with_created: bool) -> int:
     """Revoke a token, and return the exit code."""
     async with open_access(settings) as services:
-        token = await services.tokens.revoke(token_id, caller)
+        found = await services.tokens.revoke(token_id, caller, with_created=with_created)
+    token = found.token
     typer.echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")
+    if found.revoked:
+        typer.echo(f"Tokens that were created with it, and are revoked too: {found.revoked}")
+    if found.active:
+        typer.echo(
+            f"Active tokens that were created with it: {found.active}. `confplane tokens revoke {token.id}"
+            " --with-created` revokes them too",
+            err=True,
+        )
     return callers.DONE
 
 

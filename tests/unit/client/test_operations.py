@@ -169,7 +169,7 @@ CALLS: Final[dict[str, Row]] = {
     "listTokens": ("tokens.list", (), {"principal": "User:alice", **_PAGE}),
     "createToken": ("tokens.create", ({"principal": "User:alice"},), _TERMS),
     "getToken": ("tokens.get", ("t",), {}),
-    "revokeToken": ("tokens.revoke", ("t",), _TERMS),
+    "revokeToken": ("tokens.revoke", ("t",), {"with_created": True, **_TERMS}),
     "rotateToken": ("tokens.rotate", ("t",), {"overlap_s": 60, "expires_at": "2026-01-01T00:00:00Z", **_TERMS}),
     "listGrants": ("grants.list", (), {"principal": "User:alice", "cluster": "default", **_PAGE}),
     "createGrant": ("grants.create", (_GRANT,), _TERMS),

@@ -9,9 +9,16 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
+from confplane.domain.access.grants import passed_on
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
-from confplane.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, NotFoundError
+from confplane.domain.errors import (
+    ConfplaneError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    UnauthenticatedError,
+)
 from confplane.security import api_tokens
 from confplane.services.access_admin.grants import NewGrant
 from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S, KnownNames, Lifetimes, NewToken, TokenService
@@ -160,16 +167,96 @@ async def test_a_narrowed_token_has_to_be_within_its_makers_rights_and_no_more(w
     assert (await world.tokens.create(NewToken("User:payments-app", narrowing=only), world.caller(team))).text
 
 
-async def test_a_narrowed_maker_hands_its_limits_on(world: World) -> None:
-    keeper = await world.user(
-        "keeper", Role.ADMIN, narrowing=CredentialNarrowing(operations=frozenset({Operation.ALTER}))
-    )
+ALTERS = CredentialNarrowing(operations=frozenset({Operation.ALTER, Operation.RESOLVE, Operation.DESCRIBE_CONFIGS}))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (None, ALTERS),
+        (CredentialNarrowing(), ALTERS),
+        (CredentialNarrowing(read_only=True), replace(ALTERS, read_only=True)),
+        (CredentialNarrowing(clusters=frozenset({"one"})), replace(ALTERS, clusters=frozenset({"one"}))),
+        (
+            CredentialNarrowing(operations=frozenset({Operation.RESOLVE, Operation.DESCRIBE})),
+            CredentialNarrowing(operations=frozenset({Operation.RESOLVE, Operation.DESCRIBE})),
+        ),
+        (CredentialNarrowing(operations=frozenset({Operation.RESOLVE, Operation.FREEZE})), None),
+        (CredentialNarrowing(operations=frozenset({Operation.ALL})), None),
+    ],
+)
+async def test_a_narrowed_maker_hands_its_limits_on(
+    world: World, wanted: CredentialNarrowing | None, expected: CredentialNarrowing | None
+) -> None:
+    keeper = await world.user("keeper", Role.ADMIN, narrowing=ALTERS)
     await world.give(allow("User:app", Operation.ALTER_CONFIGS, ResourceType.TOPIC))
-    assert "ALTER_CONFIGS" in await refused(world, NewToken("User:app"), keeper)
-    reader = replace(keeper, narrowing=CredentialNarrowing(read_only=True))
-    assert "lacks the grant ALTER on tokens" in await refused(world, NewToken("User:app"), reader)
-    in_one = replace(keeper, narrowing=CredentialNarrowing(clusters=frozenset({"one"})))
-    assert "lacks the grant ALTER on tokens" in await refused(world, NewToken("User:app"), in_one)
+    if expected is None:
+        said = await refused(world, NewToken("User:app", narrowing=wanted), keeper)
+        assert said.startswith("/narrowing/operations: The new token would have operations that the limits")
+        return
+    made = await world.tokens.create(NewToken("User:app", narrowing=wanted), world.caller(keeper))
+    assert made.token.narrowing == expected
+    assert await world.store.find_token(made.token.id) == made.token
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "expected"),
+    [
+        (None, None, None),
+        (None, CredentialNarrowing(), CredentialNarrowing()),
+        (CredentialNarrowing(), None, None),
+        (CredentialNarrowing(read_only=True), None, CredentialNarrowing(read_only=True)),
+        (
+            CredentialNarrowing(clusters=frozenset({"one"})),
+            CredentialNarrowing(read_only=True),
+            CredentialNarrowing(read_only=True, clusters=frozenset({"one"})),
+        ),
+        (
+            CredentialNarrowing(clusters=frozenset({"one"})),
+            CredentialNarrowing(clusters=frozenset({"two"})),
+            "clusters",
+        ),
+        (
+            CredentialNarrowing(operations=frozenset({Operation.ALTER_CONFIGS})),
+            CredentialNarrowing(operations=frozenset({Operation.RESOLVE})),
+            CredentialNarrowing(operations=frozenset({Operation.RESOLVE})),
+        ),
+        (
+            CredentialNarrowing(operations=frozenset({Operation.RESOLVE})),
+            CredentialNarrowing(operations=frozenset({Operation.ALTER_CONFIGS})),
+            "operations",
+        ),
+    ],
+)
+def test_limits_are_passed_on(
+    own: CredentialNarrowing | None, wanted: CredentialNarrowing | None, expected: CredentialNarrowing | str | None
+) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            passed_on(own, wanted)
+    else:
+        assert passed_on(own, wanted) == expected
+
+
+async def test_a_maker_that_may_alter_no_tokens_with_its_credential_makes_none(world: World) -> None:
+    keeper = await world.user("keeper", Role.ADMIN)
+    for limits in (CredentialNarrowing(read_only=True), CredentialNarrowing(clusters=frozenset({"one"}))):
+        assert "ALTER on tokens" in await refused(world, NewToken("User:app"), replace(keeper, narrowing=limits))
+
+
+@pytest.mark.parametrize("kind", [Authentication.TOKEN, Authentication.OIDC])
+async def test_a_token_ends_no_later_than_the_credential_that_made_it(world: World, kind: Authentication) -> None:
+    ends = datetime.now(UTC) + timedelta(minutes=10)
+    keeper = replace(await world.user("keeper", Role.ADMIN), kind=kind, expires_at=ends)
+    made = await world.tokens.create(NewToken("User:app"), world.caller(keeper))
+    assert made.token.expires_at == ends
+    sooner = ends - timedelta(minutes=1)
+    made = await world.tokens.create(NewToken("User:app", expires_at=sooner), world.caller(keeper))
+    assert made.token.expires_at == sooner
+    said = await refused(world, NewToken("User:app", expires_at=ends + timedelta(seconds=1)), keeper)
+    assert said.startswith("/expiresAt: A token expires no later than the credential that creates it")
+    late = replace(keeper, kind=Authentication.OIDC, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    assert "/expiresAt: " in await refused(world, NewToken("User:app"), late)
 
 
 async def test_a_deny_that_only_the_maker_has_counts_in_clusters_of_later_days(world: World) -> None:
@@ -252,7 +339,7 @@ async def test_nothing_is_written_when_only_validated(world: World) -> None:
     made = await world.tokens.create(NewToken("User:app"), world.caller())
     rotated = await world.tokens.rotate(made.token.id, 60, world.caller(), validate_only=True)
     assert rotated.text is None
-    assert (await world.tokens.revoke(made.token.id, world.caller(), validate_only=True)).revoked_at is None
+    assert (await world.tokens.revoke(made.token.id, world.caller(), validate_only=True)).token.revoked_at is None
     assert len(world.store.history) == 1
 
 
@@ -305,7 +392,7 @@ async def test_a_hidden_token_and_an_absent_one_are_refused_alike(world: World) 
 async def test_a_revoked_token_stays_revoked_and_is_written_down_once(world: World) -> None:
     made = await world.tokens.create(NewToken("User:app"), world.caller())
     first = await world.tokens.revoke(made.token.id, world.caller(reason="leaked"))
-    assert first.revoked_at is not None
+    assert first.token.revoked_at is not None
     assert await world.tokens.revoke(made.token.id, world.caller()) == first
     assert [row.kind for row in world.store.history] == ["token-created", "token-revoked"]
     before, after = world.store.history[-1].before, world.store.history[-1].after
@@ -346,6 +433,91 @@ async def test_an_overlap_is_bounded(world: World, overlap: int) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         await world.tokens.rotate(old.id, overlap, world.caller())
     assert caught.value.pointer == "/overlapSeconds"
+
+
+async def _bearer(world: World, wanted: NewToken) -> Identity:
+    """Create a token, and return the identity of requests with it."""
+    made = await world.tokens.create(wanted, world.caller())
+    await world.book.refresh()
+    assert made.text is not None
+    identity = world.book.authenticate(made.text.encode())
+    assert identity is not None
+    return identity
+
+
+async def test_a_token_that_replaces_itself_stays_what_it_was_and_lives_as_long_again(world: World) -> None:
+    keeper = await world.user("keeper", Role.ADMIN)
+    ends = datetime.now(UTC) + timedelta(hours=2)
+    limits = CredentialNarrowing(operations=frozenset({Operation.ALTER}))
+    wanted = NewToken("User:keeper", ("Group:g",), "olga", "note", expires_at=ends, narrowing=limits)
+    own = await _bearer(world, wanted)
+    assert own.token_id is not None
+    old = await world.store.find_token(own.token_id)
+    assert old is not None
+    lifetime = old.expires_at - old.created_at
+    new = (await world.tokens.rotate(old.id, 60, world.caller(own))).token
+    assert (new.groups, new.owner, new.narrowing) == (old.groups, "olga", limits)
+    assert new.expires_at - new.created_at == lifetime
+    assert (new.replaces, new.created_with) == (old.id, old.id)
+    other = await _bearer(world, wanted)
+    assert other.token_id is not None
+    with pytest.raises(ForbiddenError, match="lives as long again at most"):
+        await world.tokens.rotate(
+            other.token_id, 60, world.caller(other), expires_at=datetime.now(UTC) + lifetime + timedelta(minutes=1)
+        )
+    sooner = datetime.now(UTC) + timedelta(hours=1)
+    assert (
+        await world.tokens.rotate(other.token_id, 60, world.caller(other), expires_at=sooner)
+    ).token.expires_at == sooner
+    # The tokens of others, and its principal's other ones, follow the rules of new tokens.
+    longer = await world.tokens.create(NewToken("User:keeper", narrowing=limits), world.caller())
+    third = await _bearer(world, wanted)
+    with pytest.raises(ForbiddenError, match="expires no later than the credential that creates it"):
+        await world.tokens.rotate(longer.token.id, 60, world.caller(third))
+    unlimited = await world.tokens.create(NewToken("User:keeper", expires_at=ends), world.caller())
+    with pytest.raises(ForbiddenError, match="unlike the old one"):
+        await world.tokens.rotate(unlimited.token.id, 60, world.caller(third), expires_at=sooner)
+    assert (await world.tokens.rotate(unlimited.token.id, 60, world.caller(keeper))).token.narrowing is None
+
+
+async def test_a_revocation_offers_to_revoke_what_was_created_with_the_token(world: World) -> None:
+    await world.give(NewGrant("User:keeper", role=Role.ADMIN))
+    keeper = await _bearer(world, NewToken("User:keeper"))
+    assert keeper.token_id is not None
+    first = await world.tokens.create(NewToken("User:keeper"), world.caller(keeper))
+    await world.book.refresh()
+    assert first.text is not None
+    through = world.book.authenticate(first.text.encode())
+    assert through is not None
+    second = await world.tokens.create(NewToken("User:app"), world.caller(through))
+    rotated = await world.tokens.rotate(first.token.id, 0, world.caller(through))
+    other = await world.tokens.create(NewToken("User:app"), world.caller())
+    assert (second.token.created_with, rotated.token.created_with, other.token.created_with) == (
+        first.token.id,
+        first.token.id,
+        None,
+    )
+    limited = await world.user("limited", allow("User:limited", Operation.ALTER, ResourceType.TOKENS, "User:keeper"))
+    with pytest.raises(ForbiddenError) as caught:
+        await world.tokens.revoke(keeper.token_id, world.caller(limited), with_created=True)
+    assert "User:app" not in caught.value.detail
+    assert "app" not in caught.value.detail
+    assert (await world.tokens.revoke(keeper.token_id, world.caller(), validate_only=True)).active == 2
+    alone = await world.tokens.revoke(keeper.token_id, world.caller(limited))
+    assert (alone.token.revoked_at is not None, alone.active, alone.revoked) == (True, 2, 0)
+    assert (await world.tokens.revoke(keeper.token_id, world.caller(), with_created=True)).revoked == 2
+    for made in (second, rotated):
+        found = await world.store.find_token(made.token.id)
+        assert found is not None
+        assert found.revoked_at is not None
+    assert await world.store.find_token(other.token.id) == other.token
+    # What a process still lets in for a moment creates nothing any more.
+    with pytest.raises(UnauthenticatedError):
+        await world.tokens.create(NewToken("User:app"), world.caller(keeper))
+    with pytest.raises(InvalidRequestError):
+        await world.tokens.rotate(
+            other.token.id, 0, world.caller(keeper), expires_at=world.tokens.now + timedelta(days=1)
+        )
 
 
 async def test_a_rotation_gives_no_more_than_its_caller_holds(world: World) -> None:

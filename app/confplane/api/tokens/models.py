@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from confplane.api import patterns
-from confplane.api.models import Absent, AnswerModel, Page, RequestModel, Time, one_of
+from confplane.api.models import Absent, AnswerModel, Count, Page, RequestModel, Time, one_of
 from confplane.domain.access.operations import Operation
 from confplane.services.access_admin.rules import LONGEST_NOTE
 from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S
@@ -52,10 +52,13 @@ class NewTokenBody(RequestModel):
     note: StrictStr | None = Field(default=None, max_length=LONGEST_NOTE)
     expires_at: StrictStr | None = Field(
         default=None,
-        description="RFC 3339; null: after the setting access.tokens.default_days",
+        description="RFC 3339, at the latest the end of the credential that creates the token; null: after the setting"
+        " access.tokens.default_days, or with that credential",
         json_schema_extra=_TIME,
     )
-    narrowing: NarrowingBody | None = Field(default=None, description="null: no limits")
+    narrowing: NarrowingBody | None = Field(
+        default=None, description="null: the limits of the credential that creates the token; they always apply"
+    )
 
 
 class RotationBody(RequestModel):
@@ -95,6 +98,16 @@ class TokenData(AnswerModel):
     revoked_at: Time | None
     last_used_at: Time | None = Field(description="At most a minute before the truth")
     replaces: TokenId | None = Field(description="The token whose rotation made this one")
+    created_with: TokenId | None = Field(
+        description="The token with which this one was created; null: another credential, or an earlier release"
+    )
+
+
+class RevokedTokenData(TokenData):
+    """A revoked token, and the number of tokens that were created with it, directly or through others."""
+
+    created_active: Count = Field(description="Those that are still active; withCreated=true revokes them too")
+    created_revoked: Count = Field(description="Those that this request revoked")
 
 
 class MadeToken(TokenData):

@@ -59,7 +59,7 @@ async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Respo
     """The answer has the secret, this once. 200 under `validateOnly`, without a secret.
 
     Needs ALTER on `tokens` of the principal, and of each group that the caller is not in. Nobody makes a token for more
-    than they hold.
+    than they hold, with fewer limits than those of their own credential, or beyond its end.
     """
     wanted = NewToken(
         body.principal,
@@ -87,18 +87,34 @@ async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
 @routes.delete(
     "/{tokenId}",
     manage(
-        "Revoke a token", models.TokenData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 503),
+        "Revoke a token", models.RevokedTokenData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 503),
         id="revokeToken",
     ),
 )  # fmt: skip
-async def revoke_token(call: ServiceCallDep, token_id: TokenId) -> Response:
-    """The token is refused by every process within two seconds, for good. Revoking again changes nothing."""
+async def revoke_token(
+    call: ServiceCallDep,
+    token_id: TokenId,
+    *,
+    with_created: Annotated[
+        bool,
+        Query(
+            alias="withCreated",
+            description="Also revoke the tokens that were created with it, directly or through others. Needs ALTER on"
+            " `tokens` of all of their principals",
+        ),
+    ] = False,
+) -> Response:
+    """The token is refused by every process within two seconds, for good. Revoking again changes nothing.
+
+    The answer counts the active tokens that were created with it: whoever had the token may have them.
+    """
     services = call.services.tokens_and_grants
     found = await services.tokens.revoke(
-        parsed.uuid(token_id, "tokenId"), call.caller, validate_only=call.validate_only
+        parsed.uuid(token_id, "tokenId"), call.caller, with_created=with_created, validate_only=call.validate_only
     )
     await services.take_effect()
-    return json_response(call.request, token_view(found, services.tokens.now))
+    shown = token_view(found.token, services.tokens.now)
+    return json_response(call.request, {**shown, "createdActive": found.active, "createdRevoked": found.revoked})
 
 
 @routes.post(

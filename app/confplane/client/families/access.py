@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         GrantPage,
         MadeToken,
         NewTokenBody,
+        RevokedTokenData,
         TokenData,
         TokenPage,
     )
@@ -55,9 +56,18 @@ class Tokens(Family[S]):
         return call("GET", f"{_TOKENS}/{segment(token_id)}")
 
     @operation
-    def revoke(self, token_id: str, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[TokenData]:
-        """Revoke a token."""
-        return call("DELETE", f"{_TOKENS}/{segment(token_id)}", terms, repeatable=True)
+    def revoke(
+        self, token_id: str, *, with_created: bool = False, **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[RevokedTokenData]:
+        """Revoke a token.
+
+        Args:
+            token_id: The token's id.
+            with_created: Also revoke the tokens that were created with it, directly or through others.
+            **terms: The terms of the write.
+        """
+        params = {"withCreated": "true" if with_created else None}
+        return call("DELETE", f"{_TOKENS}/{segment(token_id)}", terms, params=params, repeatable=True)
 
     @operation
     def rotate(

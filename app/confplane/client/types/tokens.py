@@ -35,6 +35,8 @@ class MadeToken(TypedDict):
     lastUsedAt: str | None
     # The token whose rotation made this one
     replaces: str | None
+    # The token with which this one was created; null: another credential, or an earlier release
+    createdWith: str | None
     # The secret. Shown this once; absent where nothing was written (validateOnly)
     token: NotRequired[str]
 
@@ -78,10 +80,41 @@ class NewTokenBody(TypedDict):
     # tokens of every principal; else it is the maker
     owner: NotRequired[str | None]
     note: NotRequired[str | None]
-    # RFC 3339; null: after the setting access.tokens.default_days
+    # RFC 3339, at the latest the end of the credential that creates the token; null: after the setting
+    # access.tokens.default_days, or with that credential
     expiresAt: NotRequired[str | None]
-    # null: no limits
+    # null: the limits of the credential that creates the token; they always apply
     narrowing: NotRequired[NarrowingBody | None]
+
+
+class RevokedTokenData(TypedDict):
+    """A revoked token, and the number of tokens that were created with it, directly or through others."""
+
+    # UUIDv7
+    id: str
+    principal: str
+    groups: list[str]
+    owner: str | None
+    note: str | None
+    narrowing: NarrowingData | None
+    status: Literal["active", "expired", "revoked"]
+    # RFC 3339 in UTC
+    createdAt: str
+    # The principal that made it
+    createdBy: str
+    # RFC 3339 in UTC
+    expiresAt: str
+    revokedAt: str | None
+    # At most a minute before the truth
+    lastUsedAt: str | None
+    # The token whose rotation made this one
+    replaces: str | None
+    # The token with which this one was created; null: another credential, or an earlier release
+    createdWith: str | None
+    # Those that are still active; withCreated=true revokes them too
+    createdActive: int
+    # Those that this request revoked
+    createdRevoked: int
 
 
 class RotationBody(TypedDict):
@@ -115,6 +148,8 @@ class TokenData(TypedDict):
     lastUsedAt: str | None
     # The token whose rotation made this one
     replaces: str | None
+    # The token with which this one was created; null: another credential, or an earlier release
+    createdWith: str | None
 
 
 class TokenPage(TypedDict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.access.identities import CredentialNarrowing
 from confplane.domain.access.operations import (
     IMPLIES,
     OF_CLUSTER,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from uuid import UUID
 
-    from confplane.domain.access.identities import CredentialNarrowing
     from confplane.domain.access.operations import Role
 
 _ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE, Operation.REPORT})
@@ -139,9 +139,31 @@ def narrowed(narrowing: CredentialNarrowing, cluster: str | None) -> GrantRules:
     """Return the rules that a credential's own limits make."""
     if narrowing.clusters is not None and cluster not in narrowing.clusters:
         return GrantRules()
-    operations = frozenset(Operation)
-    if narrowing.operations is not None:
-        operations = frozenset(each for given in narrowing.operations for each in (given, *IMPLIES.get(given, ())))
+    operations = frozenset(Operation) if narrowing.operations is None else _included(narrowing.operations)
     if narrowing.read_only:
         operations &= _ONLY_READ
     return GrantRules(dict.fromkeys(operations, EVERYTHING))
+
+
+def passed_on(own: CredentialNarrowing | None, wanted: CredentialNarrowing | None) -> CredentialNarrowing | None:
+    """Return the limits of a credential that another one creates: what is not asked for is as in the creating one.
+
+    Raises:
+        ValueError: More is asked for; the text is the name of the limit, ``clusters`` or ``operations``.
+    """
+    if own is None:
+        return wanted
+    asked = wanted or CredentialNarrowing()
+    clusters, operations = asked.clusters, asked.operations
+    if own.clusters is not None and not (clusters := own.clusters if clusters is None else clusters) <= own.clusters:
+        raise ValueError("clusters")
+    if own.operations is not None:
+        operations = own.operations if operations is None else operations
+        if not _included(operations) <= _included(own.operations):
+            raise ValueError("operations")
+    found = CredentialNarrowing(own.read_only or asked.read_only, clusters, operations)
+    return wanted if found == asked else found
+
+
+def _included(operations: Iterable[Operation]) -> frozenset[Operation]:
+    return frozenset(each for given in operations for each in (given, *IMPLIES.get(given, ())))

@@ -16,7 +16,7 @@ from confplane.services.access_admin import rules
 from confplane.services.access_admin.pagination import visible_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from uuid import UUID
 
     from confplane.domain.access.operations import ResourceType
@@ -58,6 +58,18 @@ class AccessRepository(Generic[T]):
             ForbiddenError: The grant is missing.
         """
         access.require(None, operation, self._spelled(principal), pointer=pointer)
+
+    def require_all(self, access: Access, operation: Operation, rows: Iterable[T]) -> None:
+        """Refuse a caller who lacks an operation on one of several rows; the text names no hidden principal.
+
+        Raises:
+            ForbiddenError: The grant is missing.
+        """
+        for row in rows:
+            principal = self._kind.principal_of(row)
+            if not access.allows(None, operation, self._spelled(principal)):
+                access.require(None, operation, self._kind.resource)
+                access.require(None, operation, self._spelled(principal))
 
     def covers_every(self, access: Access, operation: Operation) -> bool:
         """Return True if a caller has an operation on the rows of all principals."""

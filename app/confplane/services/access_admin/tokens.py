@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
+from confplane.domain.access.grants import passed_on
 from confplane.domain.access.identities import USER, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType
-from confplane.domain.errors import ForbiddenError, InvalidRequestError
+from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
+from confplane.domain.texts import rfc3339
 from confplane.services.access_admin import rules
 from confplane.services.access_admin.effective_grants import check_rights
 from confplane.services.access_admin.history import change_of
@@ -70,6 +72,17 @@ class CreatedToken:
     text: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class RevokedToken:
+    """A revoked token, and the tokens that were created with it, directly or through others."""
+
+    token: Token
+    active: int = 0
+    """The number of those that are still active."""
+    revoked: int = 0
+    """The number of those that were revoked with it."""
+
+
 def _is_own(access: Access, principal: str) -> bool:
     return access.identity.behalf_of is None and principal == access.identity.principal
 
@@ -120,24 +133,26 @@ class TokenService:
             UnavailableError: Postgres is unavailable.
         """
         self._check(wanted)
-        now = datetime.now(UTC)
+        now, identity = datetime.now(UTC), caller.access.identity
         token = Token(
             uuid7(),
             wanted.principal,
             now,
             caller.principal,
-            self._expiry(wanted.expires_at, now),
+            self._expiry(wanted.expires_at, now, identity.expires_at),
             groups=frozenset(wanted.groups),
             owner=self._owner(wanted.owner, caller.access),
             note=wanted.note,
-            narrowing=wanted.narrowing,
+            narrowing=_passed_on(identity, wanted.narrowing),
+            created_with=identity.token_id,
         )
         self._check_rights(token, caller.access)
         if validate_only:
             return CreatedToken(token, None)
         text, digest = self._mint()
         change = change_of(caller, "token-created", _subject(token.id), after=token_view(token, now))
-        await self._store.create_token(token, digest, change)
+        if not await self._store.create_token(token, digest, change):
+            raise _revoked()
         return CreatedToken(token, text)
 
     async def page(
@@ -163,27 +178,54 @@ class TokenService:
         """
         return await self._repository.find(token_id, access)
 
-    async def revoke(self, token_id: UUID, caller: Caller, *, validate_only: bool = False) -> Token:
+    async def revoke(
+        self, token_id: UUID, caller: Caller, *, with_created: bool = False, validate_only: bool = False
+    ) -> RevokedToken:
         """Revoke a token for good; a revoked token stays as it is.
+
+        Args:
+            token_id: The token.
+            caller: The caller.
+            with_created: Also revoke the tokens that were created with it, directly or through others.
+            validate_only: Write nothing.
 
         Raises:
             NotFoundError: The token does not exist, and the caller may revoke all.
-            ForbiddenError: There is no such token that the caller may revoke.
+            ForbiddenError: There is no such token that the caller may revoke, or the caller may not revoke one that
+                was created with it; nothing was revoked.
             UnavailableError: Postgres is unavailable.
         """
         token = await self._repository.find_alterable(token_id, caller.access)
-        if token.revoked_at is not None or validate_only:
+        created = await self._store.created_with(token_id)
+        if with_created:
+            self._repository.require_all(caller.access, Operation.ALTER, created)
+        if validate_only:
+            return RevokedToken(token, len(created))
+        token = await self._revoke(token, caller)
+        if not with_created:
+            return RevokedToken(token, len(created))
+        # None of these creates another one once it is revoked, so that a round finds fewer than the one before.
+        revoked = 0
+        while created:
+            for each in created:
+                await self._revoke(each, caller)
+            revoked += len(created)
+            created = await self._store.created_with(token_id)
+        return RevokedToken(token, revoked=revoked)
+
+    async def _revoke(self, token: Token, caller: Caller) -> Token:
+        if token.revoked_at is not None:
             return token
         now = datetime.now(UTC)
         after = replace(token, revoked_at=now)
         change = change_of(
             caller,
             "token-revoked",
-            _subject(token_id),
+            _subject(token.id),
             before=token_view(token, now),
             after=token_view(after, now),
         )
-        return await self._store.revoke_token(token_id, change) or after
+        return await self._store.revoke_token(token.id, change) or after
 
     async def rotate(
         self,
@@ -194,7 +236,10 @@ class TokenService:
         expires_at: datetime | None = None,
         validate_only: bool = False,
     ) -> CreatedToken:
-        """Replace a token by a new one of the same principal, groups, note and limits, and of the same owner.
+        """Replace a token by a new one of the same principal, groups, note, limits and owner.
+
+        A token that replaces itself keeps all of these and lives as long again, at most. For other tokens the rules of
+        new ones apply: whoever would pass on less than the old token has is refused.
 
         Args:
             token_id: The old token, which stays valid for the overlap, or until its own expiry where this is earlier.
@@ -206,8 +251,8 @@ class TokenService:
         Raises:
             InvalidRequestError: The overlap or the expiry is not valid, or the token was revoked or has expired.
             NotFoundError: The token does not exist, and the caller may alter all.
-            ForbiddenError: The caller may alter no such token, or lacks a right of the token, or may
-                make no token of its owner.
+            ForbiddenError: The caller may alter no such token, lacks a right of the token, may make no token of its
+                owner, or has a credential that is more limited or ends earlier than the new token.
             UnavailableError: Postgres is unavailable.
         """
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
@@ -215,19 +260,23 @@ class TokenService:
                 f"overlapSeconds has to be 0 to {LONGEST_OVERLAP_S} (30 days)", pointer="/overlapSeconds"
             )
         old = await self._repository.find_alterable(token_id, caller.access)
-        now = datetime.now(UTC)
-        longest = timedelta(days=self._lifetimes.longest_days)
+        now, identity = datetime.now(UTC), caller.access.identity
+        by_itself = _is_itself(identity, old)
+        if not by_itself and not _keeps(identity, old.narrowing):
+            raise ForbiddenError(
+                f"The credential of {identity.principal} is limited, and the new token would have the same limits,"
+                " unlike the old one; rotate it with a credential that has no limits that the token lacks"
+            )
         made = replace(
             old,
             id=uuid7(),
             created_at=now,
             created_by=caller.principal,
-            owner=self._owner(old.owner, caller.access),
-            expires_at=now + min(longest, old.expires_at - old.created_at)
-            if expires_at is None
-            else self._expiry(expires_at, now),
+            owner=old.owner if by_itself else self._owner(old.owner, caller.access),
+            expires_at=self._next_expiry(old, expires_at, now, identity),
             last_used_at=None,
             replaces=old.id,
+            created_with=identity.token_id,
         )
         self._check_rights(made, caller.access)
         if old.revoked_at is not None or old.expires_at <= now:
@@ -271,16 +320,36 @@ class TokenService:
         for cluster in sorted(limits.clusters or ()):
             rules.check_cluster(cluster, self._clusters, "/narrowing/clusters")
 
-    def _expiry(self, wanted: datetime | None, now: datetime) -> datetime:
+    def _expiry(self, wanted: datetime | None, now: datetime, last: datetime | None) -> datetime:
+        """Return the end of a new token; ``last`` is that of the credential which creates it."""
         longest = now + timedelta(days=self._lifetimes.longest_days)
         if wanted is None:
-            return min(longest, now + timedelta(days=self._lifetimes.default_days))
+            wanted = min(longest, last or longest, now + timedelta(days=self._lifetimes.default_days))
+        if last is not None and (wanted > last or last <= now):
+            raise ForbiddenError(
+                f"A token expires no later than the credential that creates it, which expires at {rfc3339(last)}; give"
+                " an earlier expiresAt, or use a credential that lasts longer",
+                pointer="/expiresAt",
+            )
         if not now < wanted <= longest:
             raise InvalidRequestError(
                 f"expiresAt has to be in the future, and within {self._lifetimes.longest_days} days",
                 pointer="/expiresAt",
             )
         return wanted
+
+    def _next_expiry(self, old: Token, wanted: datetime | None, now: datetime, creator: Identity) -> datetime:
+        """Return the end of a token that replaces another."""
+        again = now + min(timedelta(days=self._lifetimes.longest_days), old.expires_at - old.created_at)
+        if not _is_itself(creator, old):
+            return self._expiry(again if wanted is None else wanted, now, creator.expires_at)
+        if wanted is not None and wanted > again:
+            raise ForbiddenError(
+                f"A token that replaces itself lives as long again at most, until {rfc3339(again)}; give an earlier"
+                " expiresAt",
+                pointer="/expiresAt",
+            )
+        return again if wanted is None else self._expiry(wanted, now, None)
 
     def _check_rights(self, token: Token, access: Access) -> None:
         self._repository.require(access, Operation.ALTER, token.principal, "/principal")
@@ -312,11 +381,45 @@ class TokenService:
         return own
 
 
+def _is_itself(identity: Identity, token: Token) -> bool:
+    """Return True if a request was sent with the token that it is about."""
+    return identity.token_id == token.id and identity.behalf_of is None
+
+
+def _passed_on(identity: Identity, wanted: CredentialNarrowing | None) -> CredentialNarrowing | None:
+    """Return the limits of a new token: at least those of the credential that creates it.
+
+    Raises:
+        ForbiddenError: More is wanted than that credential has.
+    """
+    try:
+        return passed_on(identity.narrowing, wanted)
+    except ValueError as error:
+        raise ForbiddenError(
+            f"The new token would have {error} that the limits of your own credential leave out; ask for fewer, or use"
+            " a credential without such limits",
+            pointer=f"/narrowing/{error}",
+        ) from None
+
+
+def _keeps(identity: Identity, narrowing: CredentialNarrowing | None) -> bool:
+    """Return True if a token that a credential creates can have exactly these limits."""
+    try:
+        return passed_on(identity.narrowing, narrowing) == narrowing
+    except ValueError:
+        return False
+
+
 def _subject(token_id: UUID) -> str:
     return f"tokens/{token_id}"
 
 
+def _revoked() -> UnauthenticatedError:
+    return UnauthenticatedError("The token of this request was revoked; nothing was created")
+
+
 def _ended(token_id: UUID) -> InvalidRequestError:
     return InvalidRequestError(
-        f"The token {token_id} was revoked or has expired, and can't be rotated; create a new one"
+        f"The token {token_id}, or that of this request, was revoked or has expired: nothing was rotated; create a new"
+        " one"
     )

@@ -31,6 +31,7 @@ def token_view(token: Token, now: datetime) -> dict[str, Any]:
         "revokedAt": None if token.revoked_at is None else rfc3339(token.revoked_at),
         "lastUsedAt": None if token.last_used_at is None else rfc3339(token.last_used_at),
         "replaces": None if token.replaces is None else str(token.replaces),
+        "createdWith": None if token.created_with is None else str(token.created_with),
     }
 
 

@@ -68,6 +68,8 @@ class Token:
     """At most a minute before the truth."""
     replaces: UUID | None = None
     """The token whose rotation made this one."""
+    created_with: UUID | None = None
+    """The token with which the request that made this one was sent; None for other credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,8 @@ class AccessStore(Protocol):
     nevertheless, and the error text mentions that.
     """
 
-    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
-        """Add a token; ``digest`` is the SHA-256 of its text."""
+    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
+        """Add a token; ``digest`` is the SHA-256 of its text. False if the token that creates it was revoked."""
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
         """Revoke a token for good; None if there is none that could be revoked. Revoking again changes nothing."""
@@ -153,7 +155,13 @@ class AccessStore(Protocol):
     async def rotate_token(
         self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
     ) -> bool:
-        """Add a token that replaces another, which expires ``until`` then, or before; False if it is not valid."""
+        """Add a token that replaces another, which expires ``until`` then, or before.
+
+        Returns False if the other, or the token that creates the new one, is not valid.
+        """
+
+    async def created_with(self, token_id: UUID) -> list[Token]:
+        """Return the active tokens that were created with a token, directly or through others."""
 
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token, also an expired or revoked one."""

@@ -1,4 +1,7 @@
-"""Grants of operations that earlier releases do not know: to those releases they look removed."""
+"""Grants of operations that earlier releases do not know, and the token with which another one was created.
+
+A grant that is hidden looks removed to those releases.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,11 @@ def upgrade() -> None:
         unique=True,
         postgresql_where=sa.text("hidden"),
     )
+    op.add_column("tokens", sa.Column("created_with", sa.UUID()))
+    op.create_index(
+        "ix_tokens_created_with", "tokens", ["created_with"], postgresql_where=sa.text("created_with IS NOT NULL")
+    )
 
 
 def downgrade() -> None:
-    raise NotImplementedError("There is no way back from this migration: an earlier release ignores the column")
+    raise NotImplementedError("There is no way back from this migration: an earlier release ignores the columns")

@@ -72,6 +72,9 @@ class OidcSettings(SettingsGroup):
     )
     principal_claim: str = Field(default="sub", min_length=1, description="The claim that names the principal")
     groups_claim: str | None = Field(default=None, min_length=1, description="The claim with the names of groups")
+    groups_required: StrictBool = Field(
+        default=False, description="Tokens without groups_claim are refused; an empty list is a claim"
+    )
     prefix: str = Field(
         default="",
         max_length=64,
@@ -102,6 +105,8 @@ class OidcSettings(SettingsGroup):
             raise ValueError(f"required_claims has {', '.join(useless)}, which the service checks by itself; remove it")
         if any(value == () for value in self.required_claims.values()):
             raise ValueError("required_claims has a claim without an allowed value; no token could fulfil it")
+        if self.groups_required and self.groups_claim is None:
+            raise ValueError("groups_required is set without groups_claim; name the claim that has the groups")
         if self.is_shared and not self.required_claims:
             raise ValueError(
                 "required_claims is empty, and the issuer serves everybody: any of its users could call this service;"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.operations import Operation, Permission, ResourceType
 from tests.support.credentials import credentials
 from tests.support.service import Service
 from tests.support.waiting import until
@@ -56,6 +56,11 @@ async def test_both_are_in_the_trail_and_before_the_policies_and_both_must_be_al
         await made.grant("User:portal", operation=Operation.IMPERSONATE, **cluster)
         for user in ("User:olga", "User:mallory", "User:peter"):
             await made.grant(user, operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="audited")
+        for user in ("User:peter", "User:paula"):
+            await made.grant(user, operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="closed")
+        quarantined = {"operation": Operation.ALTER_CONFIGS, "resource": ResourceType.USER, "name": "closed"}
+        await made.grant("Group:quarantine", permission=Permission.DENY, **quarantined)
+        await made.token("User:peter", groups=frozenset({"Group:quarantine"}))
         # Behind the grants: a process that knows the token knows them too.
         _, portal = await made.token("User:portal")
     await until_granted(guarded, portal)
@@ -72,10 +77,12 @@ async def test_both_are_in_the_trail_and_before_the_policies_and_both_must_be_al
     refused = put("others", "User:olga")
     assert (refused.status_code, refused.json()["kafkaErrorCode"]) == (403, 31)
     assert put("others", None).status_code == 200
+    assert put("closed", "User:peter").status_code == 403, "a deny to a group that a token of the user has"
+    assert put("closed", "User:paula").status_code == 200
     trail = ask(guarded, "GET", f"{BASE}/audit").json()["items"]
     both = [(item["principal"], item["onBehalfOf"]) for item in trail]
-    assert both == [("User:portal", None), ("User:admin", "User:olga")]
-    one = ask(guarded, "GET", f"{BASE}/audit/{trail[1]['changeId']}").json()
+    assert both == [("User:portal", "User:paula"), ("User:portal", None), ("User:admin", "User:olga")]
+    one = ask(guarded, "GET", f"{BASE}/audit/{trail[2]['changeId']}").json()
     assert one["onBehalfOf"] == "User:olga"
 
 

@@ -37,7 +37,11 @@ class Grants:
         self.version += 1
 
     def grants_of(self, identity: Identity) -> Sequence[Grant]:
-        return [each for each in self._grants if each.principal in identity.grantees]
+        return [
+            each
+            for each in self._grants
+            if each.principal in identity.grantees or (each.principal in identity.denying_groups and not each.allows)
+        ]
 
     def check(self, identity: Identity) -> None:
         """Accept every credential."""

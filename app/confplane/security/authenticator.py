@@ -66,7 +66,8 @@ class Authenticator:
             return access
         user = _user(credentials.behalf_of)
         access.require(cluster, Operation.IMPERSONATE, spell(ResourceType.USER, user), pointer=BEHALF_OF)
-        behalf_of = Identity(USER + user, Authentication.BEHALF)
+        groups = frozenset(group for each in self._authenticators for group in each.groups_of(USER + user))
+        behalf_of = Identity(USER + user, Authentication.BEHALF, denying_groups=groups)
         return self._control.access(replace(identity, behalf_of=behalf_of), source, request_id)
 
     def _identify(self, credentials: Credentials) -> Identity:

@@ -32,3 +32,6 @@ class TokenAuthenticator(Protocol):
             UnauthenticatedError: The token is of this kind and not valid. The message never repeats it.
             UnavailableError: The token's validity cannot be checked at the moment.
         """
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Return the groups of a user according to its valid tokens, as far as this process knows them."""

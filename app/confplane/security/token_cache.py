@@ -69,6 +69,8 @@ class TokenCache(BackgroundService):
         self._version: int | None = None
         self._identities: dict[bytes, Identity] = {}
         """By the SHA-256 of the token's text."""
+        self._groups: dict[str, dict[UUID, frozenset[str]]] = {}
+        """The groups of each principal's tokens, for those that have some."""
         self._expiry_times: dict[UUID, float] = {}
         """Expiry of each token in Unix seconds; 0 for a revoked token."""
         self._grants: dict[UUID, Grant] = {}
@@ -91,8 +93,11 @@ class TokenCache(BackgroundService):
     # -- lookups
 
     def grants_of(self, identity: Identity) -> Sequence[Grant]:
-        """Return the grants to a caller's principal, to its groups and to everybody."""
-        return [grant for name in identity.grantees for grant in self._by_principal.get(name, {}).values()]
+        """Return the grants that decide for a caller: see :class:`confplane.services.ports.access.AccessCopy`."""
+        found = [grant for name in identity.grantees for grant in self._by_principal.get(name, {}).values()]
+        for name in identity.denying_groups:
+            found += [grant for grant in self._by_principal.get(name, {}).values() if not grant.allows]
+        return found
 
     def check(self, identity: Identity) -> None:
         """Refuse a credential that is no longer valid: see :class:`confplane.services.ports.access.AccessCopy`."""
@@ -120,6 +125,18 @@ class TokenCache(BackgroundService):
         if identity is None:
             raise self._too_old() if self._clock() > self._valid_until else UnauthenticatedError(_REVOKED)
         return identity
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Return the groups of a user's valid tokens."""
+        now, of_tokens = time.time(), self._groups.get(principal)
+        if of_tokens is None:
+            return frozenset()
+        return frozenset(
+            group
+            for token_id, groups in of_tokens.items()
+            if self._expiry_times.get(token_id, 0) > now
+            for group in groups
+        )
 
     def age_s(self) -> float | None:
         """Return the seconds since the last successful refresh, or None before the first."""
@@ -158,9 +175,12 @@ class TokenCache(BackgroundService):
         """Apply changes without yielding to the event loop, so that no caller sees a part of them."""
         if loaded.whole:
             self._identities, self._expiry_times, self._grants, self._by_principal = {}, {}, {}, {}
+            self._groups = {}
         for digest, token in loaded.tokens.items():
             self._identities[digest] = _identity(token)
             self._expiry_times[token.id] = token.expires_at.timestamp() if token.revoked_at is None else 0
+            if token.groups:
+                self._groups.setdefault(token.principal, {})[token.id] = token.groups
         for grant_id in loaded.removed:
             self._drop(grant_id)
         for stored in loaded.grants:

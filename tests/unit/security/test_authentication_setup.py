@@ -28,6 +28,10 @@ class NoTokens:
         del given
         return None
 
+    def groups_of(self, principal: str) -> frozenset[str]:
+        del principal
+        return frozenset()
+
     def grants_of(self, identity: Identity) -> tuple[()]:
         del identity
         return ()

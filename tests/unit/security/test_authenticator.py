@@ -9,7 +9,7 @@ import pytest
 
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
-from confplane.domain.access.operations import Operation, PatternType, ResourceType
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType
 from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
 from confplane.security.authenticator import BEHALF_OF, Authenticator
 from confplane.security.credentials import Credentials
@@ -30,7 +30,11 @@ class Copy:
         self._grants = grants
 
     def grants_of(self, identity: Identity) -> Sequence[Grant]:
-        return [grant for grant in self._grants if grant.principal in identity.grantees]
+        return [
+            grant
+            for grant in self._grants
+            if grant.principal in identity.grantees or (grant.principal in identity.denying_groups and not grant.allows)
+        ]
 
     def check(self, identity: Identity) -> None:
         """Accept every credential."""
@@ -42,6 +46,10 @@ class Names:
     def authenticate(self, given: bytes) -> Identity:
         kind = Authentication.ADMIN_TOKEN if given == b"admin" else Authentication.TOKEN
         return Identity(f"User:{given.decode()}", kind)
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Return what a token of the user has said: Alice is in a group."""
+        return frozenset({"Group:known"} if principal == "User:alice" else ())
 
 
 def grant(principal: str, operation: Operation, name: str | None = None, **more: Any) -> Grant:
@@ -68,7 +76,8 @@ def test_allowed_is_what_both_may() -> None:
         grant("User:alice", Operation.ALTER_CONFIGS, "billing"),
     )
     assert acting.identity.principal == "User:portal"
-    assert acting.identity.behalf_of == Identity("User:alice", Authentication.BEHALF)
+    assert acting.identity.behalf_of is not None
+    assert acting.identity.acts_for == "User:alice"
     allowed = {name for name in ("payments-a", "payments-b", "billing", "alice") if may(acting, name)}
     assert allowed == {"payments-a"}
     assert not acting.unlimited
@@ -114,6 +123,20 @@ def test_the_admin_token_acts_for_a_user_with_that_users_rights_alone() -> None:
     assert may(acting, "payments")
     assert not may(acting, "others")
     assert not acting.allows(None, Operation.ALTER, "grants")
+
+
+@pytest.mark.parametrize("token", [b"portal", b"admin"])
+def test_the_denies_of_a_users_known_groups_apply_and_their_allows_do_not(token: bytes) -> None:
+    grants = (
+        grant("User:portal", Operation.IMPERSONATE),
+        grant("User:portal", Operation.ALTER_CONFIGS),
+        *(grant(f"User:{name}", Operation.ALTER_CONFIGS, "payments") for name in ("alice", "bob")),
+        grant("Group:known", Operation.ALTER_CONFIGS, "billing"),
+        grant("Group:known", Operation.ALTER_CONFIGS, "payments", permission=Permission.DENY),
+    )
+    alice, bob = (admit(token, user, *grants) for user in (ALICE, b"User:bob"))
+    assert [may(alice, name) for name in ("payments", "billing")] == [False, False]
+    assert [may(bob, name) for name in ("payments", "billing")] == [True, False]
 
 
 def test_a_user_resolves_itself_also_through_a_portal_that_may_resolve_it() -> None:

@@ -40,6 +40,12 @@ def test_a_shared_ci_issuer_needs_claims(host: str) -> None:
     assert issuer(issuer=host, required_claims={"repository_owner": "acme"}).is_shared
 
 
+def test_required_groups_have_a_claim() -> None:
+    assert issuer(prefix="a:", groups_claim="groups", groups_required=True).groups_required
+    with pytest.raises(ValidationError, match="groups_required is set without groups_claim"):
+        issuer(prefix="a:", groups_required=True)
+
+
 def test_an_issuer_that_is_said_to_be_shared_needs_claims() -> None:
     with pytest.raises(ValidationError, match="required_claims is empty"):
         issuer(shared=True)

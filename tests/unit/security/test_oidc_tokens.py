@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
+from confplane.security.oidc.claims import identity_of
 from confplane.security.oidc.provider import OLDEST_S, Provider
 from confplane.security.oidc.tokens import OidcTokens
 from tests.support.forged import forged, resigned
@@ -148,6 +149,12 @@ NOW = int(time.time())
         {"groups": ["ok", 5]},
         {"groups": {"a": 1}},
         {"groups": None, "_claim_names": {"groups": "src1"}},
+        {"groups": ["ok"], "_claim_names": {"groups": "src1"}},
+        {"_claim_names": ["groups"]},
+        {"hasgroups": True},
+        {"hasgroups": "true"},
+        {"hasgroups": 1},
+        {"groups": ["ok"], "hasgroups": True},
         {"groups": ["a\tb"]},
         {"team": "c"},
         {"team": None},
@@ -173,12 +180,45 @@ async def test_claims_within_bounds_are_accepted(world: World) -> None:
         {"exp": now + 60.5},
         {"team": ["z", "b"]},
         {"groups": []},
+        {"groups": ["dev"], "hasgroups": False},
+        {"hasgroups": False},
+        {"_claim_names": {"other": "src1"}},
         {"groups": "one"},
         {"sub": "x" * 250},
         {"sub": "CN=a b,O=Ä"},
     )
     for claims in good:
         assert world.authenticate(world.signed(**claims)).principal.startswith("User:test:")
+
+
+async def test_groups_are_required_where_the_settings_say_so(world: World) -> None:
+    settings = world.issuer.settings(algorithms=["ES256", "RS256"], groups_claim="groups", groups_required=True)
+    now = time.time()
+    for groups in ([], ["dev"], "dev"):
+        assert identity_of(world.issuer.claims(groups=groups), settings, (), now).principal == "User:test:olga"
+    with pytest.raises(UnauthenticatedError, match="has no claim groups, which this service requires"):
+        identity_of(world.issuer.claims(), settings, (), now)
+
+
+async def test_another_claim_of_groups_is_complete_although_entra_left_its_own_out(world: World) -> None:
+    settings = world.issuer.settings(algorithms=["ES256"], groups_claim="roles")
+    now = time.time()
+    found = identity_of(world.issuer.claims(roles=["dev"], hasgroups=True), settings, (), now)
+    assert found.groups == {"Group:test:dev"}
+    with pytest.raises(UnauthenticatedError, match="leaves roles out"):
+        identity_of(world.issuer.claims(hasgroups=True), settings, (), now)
+
+
+async def test_the_groups_of_a_user_are_known_while_its_token_is_valid(world: World) -> None:
+    assert world.tokens.groups_of("User:test:olga") == frozenset()
+    world.authenticate(world.signed(groups=["dev"]))
+    world.authenticate(world.signed())
+    assert world.tokens.groups_of("User:test:olga") == {"Group:test:dev"}, "a token without groups hides none"
+    world.authenticate(world.signed(groups=["ops"]))
+    assert world.tokens.groups_of("User:test:olga") == {"Group:test:ops"}
+    assert world.tokens.groups_of("User:test:peter") == frozenset()
+    world.later = 331
+    assert world.tokens.groups_of("User:test:olga") == frozenset()
 
 
 async def test_no_issuer_makes_a_reserved_or_anothers_name(world: World) -> None:
@@ -257,4 +297,7 @@ async def test_the_memory_of_tokens_is_bounded(world: World) -> None:
     for token in tokens:
         world.authenticate(token)
     assert len(world.tokens._valid) == 3
+    for number in range(5):
+        world.authenticate(world.signed(sub=f"u{number}", groups=["g"]))
+    assert sum(bool(world.tokens.groups_of(f"User:test:u{number}")) for number in range(5)) == 3
     world.authenticate(tokens[0])

@@ -11,7 +11,7 @@ import pytest
 
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
-from confplane.domain.access.operations import Operation, ResourceType, Role
+from confplane.domain.access.operations import Operation, Permission, ResourceType, Role
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
 from confplane.security import api_tokens
 from confplane.security.token_cache import TokenCache
@@ -178,6 +178,27 @@ async def test_grants_are_those_of_the_principal_its_groups_and_everybody(made: 
     await loaded(made, tables, grants=[moved], removed=frozenset({UUID(int=2)}))
     assert list(made.grants_of(ALICE)) == []
     assert len(made._grants) == 4
+
+
+async def test_the_groups_of_a_user_are_those_of_its_valid_tokens(made: TokenCache, tables: Tables) -> None:
+    def groups(*names: str) -> frozenset[str]:
+        return frozenset(f"Group:{name}" for name in names)
+
+    _, first, one = token(groups=groups("a"))
+    _, second, two = token(groups=groups("b", "c"))
+    _, third, ended = token(groups=groups("d"), expires_at=NOW)
+    await loaded(made, tables, tokens={first: one, second: two, third: ended})
+    assert made.groups_of("User:alice") == groups("a", "b", "c")
+    assert made.groups_of("User:bob") == frozenset()
+    await loaded(made, tables, tokens={second: replace(two, revoked_at=NOW)})
+    assert made.groups_of("User:alice") == groups("a")
+    allow, deny = grant("Group:a", 1), grant("Group:a", 2)
+    deny = replace(deny, grant=replace(deny.grant, permission=Permission.DENY))
+    await loaded(made, tables, grants=[allow, deny])
+    acting = Identity("User:alice", Authentication.BEHALF, denying_groups=groups("a"))
+    assert list(made.grants_of(acting)) == [deny.grant]
+    await loaded(made, tables, whole=True)
+    assert made.groups_of("User:alice") == frozenset()
 
 
 async def test_rights_change_with_the_grants(made: TokenCache, tables: Tables) -> None:

@@ -65,6 +65,8 @@ class Identity:
     expires_at: datetime | None = None
     behalf_of: Identity | None = None
     """The user for whom a portal acts; allowed is what both may."""
+    denying_groups: frozenset[str] = frozenset()
+    """Groups of a user for whom a portal acts, as far as they are known: their denies apply, their allows do not."""
     ends_at: float = field(init=False, repr=False, compare=False)
     """The end of an API token in seconds of Unix time; never for other credentials, which their issuers renew."""
     is_admin: bool = field(init=False, repr=False, compare=False)

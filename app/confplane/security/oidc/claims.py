@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MAX_NAME: Final = 255
 """The most characters of a name, prefix included."""
 _RESERVED: Final = frozenset({ADMIN, EVERYBODY})
+_ENTRA_GROUPS: Final = "groups"
 _LATEST: Final = 253_402_300_800
 """Seconds from 1970 to the year 10000: no calendar has later ends."""
 
@@ -95,14 +96,30 @@ def _groups(claims: Mapping[str, Any], settings: OidcSettings) -> frozenset[str]
     name = settings.groups_claim
     if name is None:
         return frozenset()
-    elsewhere = claims.get("_claim_names")
-    if isinstance(elsewhere, dict) and name in elsewhere:
+    if _leaves_out(claims, name):
         raise UnauthenticatedError(
             f"The access token leaves {name} out, as it would be too many; have the issuer send those of this service"
+        )
+    if settings.groups_required and name not in claims:
+        raise UnauthenticatedError(
+            f"The access token has no claim {name}, which this service requires; have the issuer send it, or ask for a"
+            " token with the scope that has it"
         )
     given = claims.get(name, [])
     listed = given if isinstance(given, list) else [given]
     return frozenset(GROUP + _name(group, settings, name) for group in listed)
+
+
+def _leaves_out(claims: Mapping[str, Any], name: str) -> bool:
+    """Return True if the issuer says that there are groups which are not in the token.
+
+    It names a source of them (OpenID Connect Core, section 5.6.2), or only says that there are some, as Microsoft Entra
+    does of its claim ``groups`` with ``hasgroups``.
+    """
+    if claims.get("hasgroups", False) is not False and (name == _ENTRA_GROUPS or name not in claims):
+        return True
+    elsewhere = claims.get("_claim_names", {})
+    return not isinstance(elsewhere, dict) or name in elsewhere
 
 
 def _name(given: object, settings: OidcSettings, claim: str) -> str:

@@ -53,6 +53,8 @@ class OidcTokens:
         }
         self._now = now
         self._valid: OrderedDict[bytes, _ValidatedToken] = OrderedDict()
+        self._groups: OrderedDict[str, tuple[frozenset[str], float]] = OrderedDict()
+        """The groups of each principal in its newest token with groups, and the end of that token."""
 
     def authenticate(self, given: bytes) -> Identity | None:
         """Return the identity of an access token, or None if the token has another form.
@@ -72,9 +74,17 @@ class OidcTokens:
             return None
         valid = self._validate(given)
         self._valid[digest] = valid
-        if len(self._valid) > self._cache_size:
-            self._valid.popitem(last=False)
+        if valid.identity.groups:
+            self._groups[valid.identity.principal] = valid.identity.groups, valid.until
+        for cache in (self._valid, self._groups):
+            if len(cache) > self._cache_size:
+                cache.popitem(last=False)
         return valid.identity
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Return the groups of a user in the newest token that this process has validated, until that token's end."""
+        groups, until = self._groups.get(principal, (frozenset(), 0.0))
+        return groups if self._now() < until else frozenset()
 
     def _validate(self, given: bytes) -> _ValidatedToken:
         token = compact.read(given)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from confplane.domain.access.grants import ANY, Grant, GrantRules, narrowed
-from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden_error
 from confplane.domain.access.ranges import EVERYTHING, NameRanges
 from confplane.domain.entities import desanitize
@@ -78,13 +79,45 @@ class Rights:
 
     def _make(self, cluster: str | None, operation: Operation) -> NameRanges:
         identity = self.identity
-        if identity.is_admin:
-            found = EVERYTHING
-        else:
-            found = GrantRules.of((*self._copy.grants_of(identity), *own_grants(identity)), cluster)[operation]
+        found = self._granted(cluster, operation)
         if identity.narrowing is not None:
             found &= narrowed(identity.narrowing, cluster)[operation]
         return found if self._behalf is None else found & self._behalf.allowed(cluster, operation)
+
+    def _granted(self, cluster: str | None, operation: Operation, *, denies: bool = True) -> NameRanges:
+        """Return what the grants give, without the limits of the credential; with ``denies`` off, as if none denied."""
+        if self.identity.is_admin:
+            return EVERYTHING
+        grants = (*self._copy.grants_of(self.identity), *own_grants(self.identity))
+        return GrantRules.of((grant for grant in grants if denies or grant.allows), cluster)[operation]
+
+    def cause(self, cluster: str | None, operation: Operation, spelling: str) -> Refusal:
+        """Return the reason why the caller may not run an operation on a resource."""
+        if spelling not in self._granted(cluster, operation):
+            denied = spelling in self._granted(cluster, operation, denies=False)
+            return Refusal(Cause.DENY if denied else Cause.GRANT, self.identity)
+        narrowing = self.identity.narrowing
+        if self._behalf is None or (narrowing is not None and spelling not in narrowed(narrowing, cluster)[operation]):
+            return Refusal(Cause.LIMIT, self.identity)
+        return self._behalf.cause(cluster, operation, spelling)
+
+
+class Cause(Enum):
+    """The reason of a refusal."""
+
+    GRANT = auto()
+    """No grant allows the operation."""
+    DENY = auto()
+    """A deny takes it away."""
+    LIMIT = auto()
+    """The limits of the credential leave it out."""
+
+
+class Refusal(NamedTuple):
+    """The reason of a refusal, and who lacks the right: the caller, or the user for whom it acts."""
+
+    cause: Cause
+    identity: Identity
 
 
 def own_grants(identity: Identity) -> tuple[Grant, ...]:
@@ -157,12 +190,8 @@ class Access:
         if self.events is not None:
             self.events.denied(self.identity, self.source, self.request_id, operation, spelling)
         kind = _type_of(spelling)
-        where = "all clusters" if cluster is None else f"cluster {cluster}"
-        what = where if kind is ResourceType.CLUSTER else f"{spelling} of {where}"
-        instead = f", or on the resource cluster of {where}" if kind in OF_CLUSTER else ""
         raise forbidden_error(kind)(
-            f"{self.identity.principal} lacks the grant {operation} on {what}{instead}; an administrator gives it with"
-            f" `{_command(self.identity.principal, cluster, operation, spelling)}`, unless a deny takes it away",
+            _text(self.rights.cause(cluster, operation, spelling), cluster, operation, spelling),
             pointer=pointer,
             outcome=WriteOutcome.NOT_APPLIED if operation is Operation.ALTER_CONFIGS else None,
         )
@@ -217,6 +246,33 @@ class _Unrestricted:
 def of_operator(principal: str, source: str, request_id: str) -> Access:
     """Return the access of a command's caller, who has the service's settings and so needs no grant."""
     return Access(Rights(Identity(principal, Authentication.COMMAND), _Unrestricted()), source, request_id)
+
+
+def _text(refusal: Refusal, cluster: str | None, operation: Operation, spelling: str) -> str:
+    """Return the text of a refusal, with what to do about it."""
+    cause, identity = refusal
+    kind = _type_of(spelling)
+    where = "all clusters" if cluster is None else f"cluster {cluster}"
+    what = f"{operation} on {where if kind is ResourceType.CLUSTER else f'{spelling} of {where}'}"
+    who = identity.principal
+    if cause is Cause.LIMIT:
+        assert identity.narrowing is not None  # noqa: S101 - for the type checker: it is the cause
+        limit = _limit(identity.narrowing, cluster, operation)
+        return f"The credential of {who} is limited to {limit}, which leaves out {what}; use one without this limit"
+    if cause is Cause.DENY:
+        return f"A deny takes {what} from {who}; `confplane grants show` and GET /v1/whoami list the grants that decide"
+    instead = f", or on the resource cluster of {where}" if kind in OF_CLUSTER else ""
+    command = _command(who, cluster, operation, spelling)
+    return f"{who} lacks the grant {what}{instead}; an administrator gives it with `{command}`"
+
+
+def _limit(narrowing: CredentialNarrowing, cluster: str | None, operation: Operation) -> str:
+    """Return the first limit of a credential that leaves an operation out, in words."""
+    if narrowing.clusters is not None and cluster not in narrowing.clusters:
+        return f"the clusters {', '.join(sorted(narrowing.clusters))}"
+    if not narrowed(CredentialNarrowing(narrowing.read_only), cluster)[operation]:
+        return "reads"
+    return f"the operations {', '.join(sorted(narrowing.operations or ()))}"
 
 
 def _command(principal: str, cluster: str | None, operation: Operation, spelling: str) -> str:

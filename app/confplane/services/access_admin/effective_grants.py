@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.access.operations import IMPLIES, OPERATIONS, Operation, ResourceType, denies, follows_of
 from confplane.domain.access.ranges import LAST, NameRanges
 from confplane.domain.errors import ForbiddenError
-from confplane.services.access import own_grants
+from confplane.services.access import Cause, own_grants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -82,9 +82,16 @@ def _check(access: Access, cluster: str | None, operation: Operation, given: Nam
     if access.events is not None:
         access.events.denied(access.identity, access.source, access.request_id, operation, first[0])
     where = "all clusters" if cluster is None else "further clusters" if cluster == _ANOTHER else f"cluster {cluster}"
+    cause, identity = access.rights.cause(cluster, operation, first[0])
+    what = f"{begin} {operation} on {described(*first)} of {where}"
+    if cause is Cause.LIMIT:
+        raise ForbiddenError(
+            f"{what}, which the limits of the credential of {identity.principal} leave out. Ask for less, or use a"
+            " credential without these limits"
+        )
     raise ForbiddenError(
-        f"{begin} {operation} on {described(*first)} of {where}, which {access.identity.principal} lacks; nobody gives"
-        " more than they hold. Ask for less, or have somebody do it who holds it"
+        f"{what}, which {identity.principal} lacks; nobody gives more than they hold. Ask for less, or have somebody do"
+        " it who holds it"
     )
 
 

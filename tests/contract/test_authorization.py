@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
@@ -11,6 +9,7 @@ import pytest_asyncio
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.rollups import ROLLUPS
 from tests.support.inside import running_on
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -282,10 +281,10 @@ async def test_registrations_are_listed_and_cleared_by_grants(inside: Inside) ->
         found = done(await inside.send(principal, "GET", "registrations"))["items"]
         return [item["id"] for item in found if item["id"].endswith("-r")]
 
-    deadline = time.monotonic() + 60
-    while len(await listed("admin")) < 2:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    async def all_listed() -> bool:
+        return len(await listed("admin")) == 2
+
+    await until(all_listed)
     assert await listed("team") == ["user=payments-r"]
     assert await listed("nobody") == []
     for path in ("registrations?id=user=reports-r", "registrations?id=user=never-r"):

@@ -5,7 +5,6 @@ A route without a row fails. The expected rights are functions of plain words (:
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.rollups import ROLLUPS
 from tests.support.inside import running_on
 from tests.support.sampling import sampled
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -536,12 +536,12 @@ async def inside(
         for name, caller in CALLERS.items():
             for grant in caller.grants:
                 await running.give(f"User:{name}", **grant)
-        end = asyncio.get_running_loop().time() + 60
-        while ((await running.send("admin", "GET", "/v1/clusters/default")).json()["recorded"] or {}).get(
-            "since"
-        ) is None:
-            assert asyncio.get_running_loop().time() < end, "the past is not known"
-            await asyncio.sleep(0.1)
+
+        async def past_known() -> bool:
+            found = (await running.send("admin", "GET", "/v1/clusters/default")).json()
+            return (found["recorded"] or {}).get("since") is not None
+
+        await until(past_known)
         yield running
 
 

@@ -72,7 +72,7 @@ def test_commands_say_what_they_say_as_shipped(
 
 def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
     for shipped in (False, True):
-        service._shipped = shipped
+        service.shipped = shipped
         service.start()
         assert service.stop() == -signal.SIGTERM
         service.start()
@@ -82,7 +82,7 @@ def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
 
 
 def test_a_service_that_ignores_sigint_ends_by_sigterm(service: Service) -> None:
-    service._shipped = True
+    service.shipped = True
     with ignoring_sigint():
         service.start()
     assert service.stop() == -signal.SIGTERM

@@ -143,10 +143,10 @@ async def test_a_process_that_has_not_noticed_the_target_commits_nothing(
         await set_target(one, OBSERVED)
         await until(lambda: other.target() == OBSERVED)
     guard = other._guard
-    unaware = guard.target, guard._target_check
+    unaware = guard.target, guard.target_check
     await set_target(one, None if follows else OBSERVED)
     await until(lambda: (other.target() is None) is follows)
-    guard.target, guard._target_check = unaware
+    guard.target, guard.target_check = unaware
     assert await other.commit(transaction(other, write(ALICE, {}), guarded=guarded), soon()) == Conflict()
     assert raw_zk.exists("/config/users/alice") is None
     assert (other.target() is None) is follows, "the refused transaction had the target read again"

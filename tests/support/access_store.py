@@ -82,7 +82,7 @@ class MemoryAccessStore:
             }
             found |= new
             creators = set(new)
-        now = datetime.now(UTC)
+        now = self._now()
         active = (each for each in found.values() if each.revoked_at is None and each.expires_at > now)
         return sorted(active, key=lambda each: each.id)
 

@@ -27,6 +27,8 @@ import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NoReturn, Protocol
 
+from tests.support.signals import start_children_with_defaults
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -114,6 +116,7 @@ def _started(
             stdin=more[0] if more else subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
+            start_new_session=True,
         )
     return _fork_servers.setdefault(root, ForkServer(root)).start(words, environment, files, directory)
 
@@ -274,6 +277,7 @@ class ForkServer:
                         cwd=self._root,
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
+                        start_new_session=True,
                     )
                 self._socket = ours
             return self._socket
@@ -399,7 +403,6 @@ def _make_ready() -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for the process that runs the tests
     _make_ready()
     if threading.active_count() > 1:
         raise RuntimeError(f"A fork would lose threads: {threading.enumerate()}")
@@ -433,4 +436,5 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    start_children_with_defaults()
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -21,6 +21,7 @@ from confplane.devstack.errors import DevStackError
 from confplane.devstack.java import find_java
 from confplane.rollups import class_archive
 from tests.support.java import java_environment
+from tests.support.signals import start_children_with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,8 +89,9 @@ def main(class_path: str, archive: str) -> None:
             _bootstrap(directory, class_path, listing) as bootstrap,
             Admin(directory, class_path=class_path, bootstrap=bootstrap, java=listing) as admin,
         ):
-            admin.create_topics("t")
-            admin.alter_configs("TOPIC", "t", [("retention.ms", "SET", "86400000")])
+            topic = "t"
+            admin.create_topics(topic)
+            admin.alter_configs("TOPIC", topic, [("retention.ms", "SET", "86400000")])
             admin.alter_quotas(({"user": "u"}, [("producer_byte_rate", 1e6)]))
             admin.describe_quotas()
         classes = directory / "classes"
@@ -104,4 +106,5 @@ def main(class_path: str, archive: str) -> None:
 
 
 if __name__ == "__main__":
+    start_children_with_defaults()
     main(*sys.argv[1:])

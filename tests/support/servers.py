@@ -35,7 +35,7 @@ POSTGRES_VARIABLE = "CONFPLANE_TEST_POSTGRES"
 """The data directory of a running :class:`Postgres`."""
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - directories in it are made for their owner alone
 """The file system in memory that Linux has."""
-_ENOUGH_BYTES: Final = 6 * 2**30
+ENOUGH_BYTES: Final = 6 * 2**30
 """The memory that must be available for each process of the tests, whose servers need several hundred megabytes."""
 _PREFIX: Final = "confplane-tests-"
 _SESSION_S = 30.0
@@ -64,7 +64,7 @@ def in_memory(directory: Path) -> Iterator[Path]:
     ``directory`` at the end. Files that a killed process left in memory are removed by the next process.
     """
     _sweep_memory()
-    if not MEMORY.is_dir() or min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) < _ENOUGH_BYTES:
+    if not MEMORY.is_dir() or min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) < ENOUGH_BYTES:
         yield directory
         return
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", dir=MEMORY) as made:

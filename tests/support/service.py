@@ -69,7 +69,7 @@ class Service:
             **(settings or {}),
         }
         self._module = module
-        self._shipped = shipped
+        self.shipped = shipped
         self.root = ROOT
         """The checkout that it is run from."""
         self._process: fork_server.Process | None = None
@@ -93,7 +93,7 @@ class Service:
                 environment=self._environment,
                 stdout=log,
                 stderr=log,
-                shipped=self._shipped,
+                shipped=self.shipped,
                 root=self.root,
             )
         if wait_ready:

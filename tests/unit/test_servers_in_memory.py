@@ -21,7 +21,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "memory"
     made.mkdir()
     monkeypatch.setattr(servers, "MEMORY", made)
-    monkeypatch.setattr(servers, "_ENOUGH_BYTES", 0)
+    monkeypatch.setattr(servers, "ENOUGH_BYTES", 0)
     return made
 
 
@@ -50,7 +50,7 @@ def test_without_memory_the_directory_is_that_on_disk(
     memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
     if lacks == "room":
-        monkeypatch.setattr(servers, "_ENOUGH_BYTES", 2**60)
+        monkeypatch.setattr(servers, "ENOUGH_BYTES", 2**60)
     else:
         memory.rmdir()
     with servers.in_memory(tmp_path) as directory:

@@ -61,7 +61,7 @@ class Guard:
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self.observed_checks: tuple[tuple[str, str, int], ...] = ()
-        self._target_check: tuple[str, str, int] = ("check", znodes.TARGET, -1)
+        self.target_check: tuple[str, str, int] = ("check", znodes.TARGET, -1)
         self.freeze: Freeze | None = None
         self.target: Target | None = None
         self.target_defect: str | None = None
@@ -95,7 +95,7 @@ class Guard:
                 raise ObservedError(
                     f"Cluster {self._name}: nothing follows a target now", outcome=WriteOutcome.NOT_APPLIED
                 )
-            return (self._target_check,)
+            return (self.target_check,)
         if self.freeze is not None:
             raise FrozenError(
                 f"Cluster {self._name} is frozen {self.freeze}. Reads go on; `confplane thaw --cluster {self._name}"
@@ -106,7 +106,7 @@ class Guard:
             raise StaleControllerError(f"Cluster {self._name}: {self._refusal}", outcome=WriteOutcome.NOT_APPLIED)
         if self.target is not None:
             self._check_target(self.target, writes)
-        return (*self.observed_checks, self._target_check)
+        return (*self.observed_checks, self.target_check)
 
     def _check_target(self, target: Target, writes: Iterable[Write]) -> None:
         """Refuse callers' writes of configs that only others write.
@@ -234,7 +234,7 @@ class Guard:
         self.known = True
 
     def _update_target(self, data: bytes | None, stat: Any) -> None:
-        self._target_check = ("check", znodes.TARGET, stat.version)
+        self.target_check = ("check", znodes.TARGET, stat.version)
         try:
             self.target, self.target_defect = znodes.decode_target(data), None
         except ValueError as error:

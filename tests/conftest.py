@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,19 +22,19 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from confplane.audit.migrate import upgrade
 from confplane.devstack.postgres import OWNER, SERVICE
-from tests.support import fork_server, servers, spark_classes, tools
+from tests.support import servers, tools
 from tests.support.forgetful import Forgetful
+from tests.support.java import SPARK_OPTIONS
 from tests.support.kraft import kraft_cluster
+from tests.support.processes import start_children_with_defaults
 from tests.support.proxy import Proxy, proxy
 from tests.support.sampling import FULL_SIZE
 from tests.support.service import Service
-from tests.support.signals import start_children_with_defaults
 from tests.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
 
-    from _pytest.fixtures import SubRequest
     from kazoo.client import KazooClient
 
     from confplane.devstack.postgres import Postgres
@@ -48,8 +48,6 @@ settings.register_profile("new-seeds", deadline=None, suppress_health_check=[Hea
 settings.register_profile("gate", settings.get_profile("new-seeds"), derandomize=True)
 settings.load_profile("gate")
 
-SPARK_OPTIONS: Final = os.environ.get("SPARK_SUBMIT_OPTS")
-"""The caller's own options of Spark's drivers, which stay."""
 # Spark's tasks give Postgres ten seconds to accept a connection, and in a local session no task is tried again.
 os.environ.setdefault("PGCONNECT_TIMEOUT", "120")
 
@@ -144,7 +142,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[int, bool]:
         first = next((at for at, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
-        # Three nodes of Kafka run no longer than for the tests that need them.
+        # Three nodes of Kafka start for the tests that need them, and not before.
         return first, "quorum" in getattr(item, "fixturenames", ())
 
     items.sort(key=place)
@@ -154,19 +152,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note the size of the run."""
+    """Note the size of the run. Tests of full size have Java's usual compiler and collector, as a large cluster has."""
     session.config.stash[FULL_SIZE] = any(item.get_closest_marker("long") for item in session.items)
+    if not session.config.stash[FULL_SIZE]:
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_OPTIONS)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start Spark from the archive of its classes as soon as there is one: ``make test`` makes it while the tests run.
-
-    Tests of full size have Java's usual compiler and collector, as a large cluster has.
-    """
+def pytest_runtest_setup() -> None:
+    """Start each test without what those before it left."""
     _drop_failures()
-    if SPARK_OPTIONS is None and not item.config.stash[FULL_SIZE]:
-        os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.options(tools.TOOLS_DIR)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -189,53 +184,9 @@ def _drop_failures() -> None:
             gc.collect()
 
 
-class IdleReaper:
-    """Ends fixtures that take processor time while idle, and every fixture that uses them, after their last test.
-
-    A plugin of its own: the hooks of a conftest file are not called for the fixtures of a session.
-    """
-
-    NAMES: Final = ("kraft", "quorum", "broker", "both")
-    """Fixtures that run a Kafka."""
-
-    def __init__(self) -> None:
-        self._running: list[tuple[pytest.FixtureDef[Any], SubRequest]] = []
-
-    @property
-    def running(self) -> list[str]:
-        """The names of the fixtures that run."""
-        return [fixture.argname for fixture, _ in self._running]
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: SubRequest) -> None:
-        if fixturedef.argname in self.NAMES:
-            self._running.append((fixturedef, request))
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        if nextitem is None or work_of(item.nodeid) != work_of(nextitem.nodeid):
-            while self._running:
-                fixture, request = self._running.pop()
-                fixture.finish(request)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the hooks that pytest does not call in a conftest file, and let no process interrupt another one.
-
-    Servers that tests start inherit the policy, under which processes are switched half as often. They do not inherit
-    that SIGINT is ignored, as it is in the background of a shell script.
-    """
+def pytest_configure() -> None:
+    """Let no process inherit that SIGINT is ignored, as it is in the background of a shell script."""
     start_children_with_defaults()
-    config.pluginmanager.register(IdleReaper(), "idle_reaper")
-    if sys.platform == "linux":
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _forks() -> Iterator[None]:
-    """Confplane's services and commands are forks of one process, but for those that a test wants as shipped."""
-    with fork_server.enabled():
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -256,22 +207,15 @@ def _patient_clients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """A running ZooKeeper. Never stop this one in a test: start one of your own."""
-    with _place(pytestconfig, tmp_path_factory.mktemp("zookeeper")) as directory:
-        yield from servers.run_zookeeper(directory)
+    yield from servers.run_zookeeper(tmp_path_factory.mktemp("zookeeper"))
 
 
 @pytest.fixture(scope="session")
-def postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A running Postgres without fsync. Never stop this one in a test: start one of your own."""
-    with _place(pytestconfig, tmp_path_factory.mktemp("postgres")) as directory:
-        yield from servers.run_postgres(directory)
-
-
-def _place(config: pytest.Config, directory: Path) -> AbstractContextManager[Path]:
-    """The directory of a server's files: in memory, unless tests of full size run, whose files need more room."""
-    return nullcontext(directory) if config.stash[FULL_SIZE] else servers.in_memory(directory)
+    yield from servers.run_postgres(tmp_path_factory.mktemp("postgres"))
 
 
 @pytest.fixture(scope="session")

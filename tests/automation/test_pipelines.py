@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 
 # By tests/automation/tofu.py. A plan of the tests has an exit code besides.
 TESTED = {"tofu init -input=false", "tofu plan -input=false", "tofu apply -auto-approve -input=false"}

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 from tests.support.tools import ToolMissingError
 
 MODULE: Final = ROOT / "deploy" / "terraform" / "confplane"

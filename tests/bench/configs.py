@@ -14,7 +14,7 @@ from tests.bench.broker import BenchBroker
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.rounds import Figure, alternate, column
 from tests.support.java import java_environment
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

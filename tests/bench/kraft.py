@@ -22,7 +22,7 @@ from tests.bench.rounds import Figure, alternate, column, progress
 from tests.interop.admin import JavaCalls
 from tests.support.kraft import kraft_cluster
 from tests.support.metrics import Scraped
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from confplane.devstack.zookeeper import ZooKeeper
 from confplane.store import znodes
 from tests.bench.load import Load, Loaded
 from tests.bench.rounds import progress
+from tests.support.processes import ROOT
 from tests.support.servers import make_chroot, make_migrated
-from tests.support.service import ROOT, Service
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -178,7 +178,6 @@ class Topology:
                 "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(DEADLINE_MS),
             },
             module="tests.support.stepping",  # has the seams by which it can be stopped at a step
-            shipped=number == 0,
             port=port,
         )
         return Replica(number, service, lines, to_postgres, step)

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from confplane.crypto.subjects import subject_of
 from confplane.security.mapping import PrincipalMapper, UnmappedError
-from tests.support import kafka_classes, tools
+from tests.support import tools
 from tests.support.certificates import NO_RULES, RULES, SUBJECTS, Authority
+from tests.support.java import quick_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[tuple[str, .
         file.write_text("".join("\t".join(order) + "\n" for order in orders))
         source = Path(__file__).with_name("Principals.java")
         done = subprocess.run(
-            [java, *kafka_classes.options(class_path), "-cp", class_path, str(source), str(file)],
+            [java, *quick_java(), "-cp", class_path, str(source), str(file)],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         answers = [line.split("\t") for line in done.stdout.splitlines()]

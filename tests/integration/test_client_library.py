@@ -21,7 +21,7 @@ from confplane.client import (
     UnauthenticatedError,
 )
 from tests.support.both_clients import KINDS, Kind, connected, done, items
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from confplane.cli.commands import cli
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
-from tests.support import fork_server, odd_configs, servers
-from tests.support.service import ROOT, Service
+from tests.support import odd_configs, servers
+from tests.support.processes import ROOT, path_with_confplane
+from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -278,16 +279,15 @@ def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
     [file] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     [shown] = re.findall(r"```text\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "alice.yaml").write_text(file)
-    with fork_server.confplane() as programs:
-        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-        for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
-            done = subprocess.run(
-                ["sh", "-c", f"set -eu\n{script}"],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                check=False,
-                env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT / "app"), "CONFPLANE_CLUSTER": COPY},
-            )
-            assert done.returncode == 0, done.stderr
-            assert done.stdout.startswith(printed)
+    environment = os.environ | {"PATH": path_with_confplane(tmp_path / "bin"), "CONFPLANE_CLUSTER": COPY}
+    for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
+        done = subprocess.run(
+            ["sh", "-c", f"set -eu\n{script}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(printed)

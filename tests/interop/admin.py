@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from confplane.devstack.java import find_java
 from confplane.devstack.process import tail
-from tests.support import kafka_classes
-from tests.support.java import java_environment
+from tests.support.java import java_environment, quick_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,12 +102,12 @@ class Admin(JavaCalls):
         directory: Where it logs.
         class_path: Of Kafka, as Java takes it.
         bootstrap: The broker's address.
-        java: Options of the JVM; by default those of a quick start.
     """
 
-    def __init__(self, directory: Path, *, class_path: str, bootstrap: str, java: Sequence[str] = ()) -> None:
-        options = java or kafka_classes.options(class_path)
-        super().__init__(_SOURCE, directory / "admin.log", class_path=class_path, bootstrap=bootstrap, options=options)
+    def __init__(self, directory: Path, *, class_path: str, bootstrap: str) -> None:
+        super().__init__(
+            _SOURCE, directory / "admin.log", class_path=class_path, bootstrap=bootstrap, options=quick_java()
+        )
 
     # ------------------------------------------------------------ quotas
 

@@ -17,7 +17,8 @@ from tests.interop.notifications import few_notifications
 from tests.support import servers, tools
 from tests.support.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.support.java import java_environment
-from tests.support.service import ROOT, Service
+from tests.support.processes import ROOT
+from tests.support.service import Service
 
 _JAVA_FILES: Final = (ROOT / "examples/clients/DynamicConfigs.java", ROOT / "tests/interop/Vectors.java")
 

@@ -17,8 +17,7 @@ from confplane.domain.entities import Entity
 from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.interop.compare import new_topics
 from tests.support.java import java_environment
-from tests.support.service import ROOT
-from tests.support.signals import ignoring_sigint
+from tests.support.processes import ROOT, ignoring_sigint
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from confplane.client.dynamic import Service as Reached
 from confplane.domain.entities import Entity
 from tests.interop.compare import new_topics
 from tests.interop.swapping import LIBRARIES
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 from tests.support.waiting import until, wait_for
 
 if TYPE_CHECKING:

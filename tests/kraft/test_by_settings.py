@@ -89,9 +89,7 @@ async def test_a_service_observes_by_tls_and_a_login(
         sasl = {"mechanism": mechanism, "username": "carol", "password_file": str(password)}
     async with KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.allow("User:carol", RIGHTS)
-        # As shipped: a Python of its own with this environment, once.
-        shipped = mechanism == MECHANISMS[0]
-        with observing(tmp_path, stores, secured(kraft, sasl), shipped=shipped) as service:
+        with observing(tmp_path, stores, secured(kraft, sasl)) as service:
             await writer.quotas(({"user": "by-settings"}, {"producer_byte_rate": float(rate)}))
             async with service.client() as client:
                 await shows(client, rate)

@@ -17,8 +17,7 @@ from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Quotas,
 from confplane.kraft.wire import errors
 from confplane.services.ports.applying import AlterApplied, AlterRefused
 from tests.interop.admin import Admin
-from tests.support import kafka_classes
-from tests.support.java import java_environment
+from tests.support.java import java_environment, quick_java
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ QUOTAS: Final[list[tuple[dict[str, str | None], dict[str, float | None]]]] = [
 def of_java(class_path: str, bootstrap: str) -> Any:
     names = [f"{each.type.name}={each.name}" for each in VALUES]
     source = Path(__file__).with_name("Describe.java")
-    command = [str(find_java()), *kafka_classes.options(class_path), "-Dfile.encoding=UTF-8"]
+    command = [str(find_java()), *quick_java(), "-Dfile.encoding=UTF-8"]
     done = subprocess.run(
         [*command, "-Dsun.jnu.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", class_path, str(source), bootstrap, *names],
         capture_output=True, check=False, timeout=300, env={**java_environment(), "LC_ALL": "C.UTF-8"},

@@ -12,8 +12,7 @@ from kazoo.client import KazooClient
 
 from confplane.devstack.java import find_java
 from confplane.devstack.process import Server
-from tests.support import kafka_classes
-from tests.support.java import java_environment
+from tests.support.java import java_environment, quick_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,7 +156,7 @@ controlled.shutdown.enable=false
     def _command(self) -> Sequence[str]:
         return [
             str(find_java()),
-            *(self.java_options or kafka_classes.options(self._class_path, "512m")),
+            *(self.java_options or quick_java("512m")),
             "-XX:+ExitOnOutOfMemoryError",
             "-Dfile.encoding=UTF-8",
             "-Djava.net.preferIPv4Stack=true",

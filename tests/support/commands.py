@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
-from tests.support import fork_server
+from tests.support.processes import start
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class Commands:
         service = Service(directory / "settings", connect=connect, dsn=dsn, cluster=cluster)
         self.environment = service._environment | {"LOGNAME": "olga", "COLUMNS": "200"}
 
-    def run(self, *arguments: str, shipped: bool = False, seconds: float = SECONDS) -> Said:
+    def run(self, *arguments: str, seconds: float = SECONDS) -> Said:
         """Run a command to its end."""
-        return run([*arguments, "--cluster", "default"], self.environment, shipped=shipped, seconds=seconds)
+        return run([*arguments, "--cluster", "default"], self.environment, seconds=seconds)
 
     def run_sequentially(self, *commands: Sequence[str]) -> Said:
         """Run several commands in one process, in which those that start Spark share it."""
@@ -56,7 +56,6 @@ def run(
     environment: Mapping[str, str],
     *,
     module: str = "confplane",
-    shipped: bool = False,
     seconds: float = SECONDS,
 ) -> Said:
     """Run ``confplane``, or another module of this checkout, to its end.
@@ -65,11 +64,10 @@ def run(
         arguments: The subcommand and its options.
         environment: The complete environment.
         module: The module.
-        shipped: True to start it like a user does, instead of as a fork of the process that has already imported it.
         seconds: The time within which it ends.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = fork_server.start(module, arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
+        process = start(["-m", module, *arguments], environment=environment, stdout=out, stderr=err)
         try:
             code = process.wait(seconds)
         finally:

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.java import find_java
 from confplane.devstack.process import Server, free_port, port_is_free
-from tests.support import kafka_classes
 from tests.support.certificates import CN, Authority
 from tests.support.certificates import name as subject_name
-from tests.support.java import java_environment
+from tests.support.java import java_environment, quick_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -295,7 +294,7 @@ class KraftNode(Server):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _java(self) -> list[str]:
-        small = kafka_classes.options(self._shape.class_path, "384m" if self.broker else "256m")
+        small = quick_java("384m" if self.broker else "256m")
         return [
             str(find_java()),
             *(self._shape.java or small),

@@ -5,24 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 import psutil
 
-from tests.support import fork_server
-from tests.support.signals import ignoring_sigint
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from tests.support.fork_server import Process
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,10 +34,75 @@ def build_wheel(directory: Path) -> Path:
     return wheel
 
 
+def start_children_with_defaults() -> None:
+    """Start every later child of this process with the default handlers of SIGINT and SIGTERM.
+
+    A shell script starts its background jobs with SIGINT ignored. Children inherit that, but not a handler: this process
+    continues to ignore the signals, by a handler that does nothing.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+@contextlib.contextmanager
+def ignoring_sigint() -> Iterator[None]:
+    """Ignore SIGINT in a block. What the block starts ignores it too, as a background job of a shell script does."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+_STARTER: Final = ThreadPoolExecutor(1, "starter")
+"""The kernel ends a program with the thread that started it: this one ends with the tests."""
+
+
+def start(
+    arguments: Sequence[str | Path],
+    *,
+    environment: Mapping[str, str],
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    cwd: Path = ROOT,
+) -> subprocess.Popen[bytes]:
+    """Start a program of this Python in its own process group. On Linux it is killed if the tests are.
+
+    Args:
+        arguments: The arguments of Python.
+        environment: The complete environment.
+        stdout: Receives its output.
+        stderr: Receives its errors.
+        cwd: Where it runs.
+    """
+    dying = ("setpriv", "--pdeathsig", "KILL") if sys.platform == "linux" and shutil.which("setpriv") else ()
+    starting = _STARTER.submit(
+        subprocess.Popen,
+        [*dying, sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=cwd,
+        env=environment,
+        start_new_session=True,
+    )
+    return starting.result()
+
+
+def path_with_confplane(directory: Path) -> str:
+    """Write the program ``confplane`` into a new directory, and return the PATH on which scripts find it."""
+    directory.mkdir()
+    program = directory / "confplane"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}/app" exec "{sys.executable}" -m confplane "$@"\n')
+    program.chmod(0o755)
+    return f"{directory}{os.pathsep}{os.environ['PATH']}"
+
+
 class Program:
     """A started program whose output is read as it arrives."""
 
-    def __init__(self, process: Process, output: IO[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: IO[str]) -> None:
         self.process = process
         self._output = output
         self.lines: list[str] = []
@@ -90,7 +153,6 @@ def program(
     *,
     environment: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
-    forks: bool = False,
     ignores_sigint: bool = False,
 ) -> Iterator[Program]:
     """Run a program of this Python in its own process group; at the end, kill it and all of its descendants.
@@ -99,26 +161,14 @@ def program(
         arguments: The arguments of Python.
         environment: More variables.
         cwd: Where it runs.
-        forks: True to run a module, in the root, as a fork of the process that has imported it, without its own group.
-        ignores_sigint: Start it with SIGINT ignored, as a shell script starts a background job. Not for forks.
+        ignores_sigint: Start it with SIGINT ignored, as a shell script starts a background job.
     """
     more = environment or {}
     reading, writing = os.pipe()
-    process: Process
-    with os.fdopen(writing, "wb") as output:
-        if forks:
-            _, module, *rest = map(str, arguments)
-            process = fork_server.start(module, rest, environment={**os.environ, **more}, stdout=output, stderr=output)
-        else:
-            with ignoring_sigint() if ignores_sigint else contextlib.nullcontext():
-                process = subprocess.Popen(
-                    [sys.executable, *arguments],
-                    stdout=output,
-                    stderr=output,
-                    cwd=cwd,
-                    env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more},
-                    start_new_session=True,
-                )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
+    ignoring = ignoring_sigint() if ignores_sigint else contextlib.nullcontext()
+    with os.fdopen(writing, "wb") as output, ignoring:
+        process = start(arguments, environment=variables, stdout=output, stderr=output, cwd=cwd)
     running = Program(process, os.fdopen(reading, encoding="utf-8"))
     try:
         yield running

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.support import fork_server, stepping
+from tests.support import stepping
+from tests.support.processes import ROOT, start
 from tests.support.service import Service
 from tests.support.tools import ToolMissingError, obtain
 from tests.support.waiting import PATIENCE_S
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from tests.support.servers import Database
 
-ROOT: Final = Path(__file__).parents[2]
 _EARLIER_STEPPING: Final = Path(__file__).with_name("earlier_stepping.py")
 """Not imported here: it imports the package of the earlier release."""
 EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
@@ -81,8 +81,6 @@ def _lay_out(commit: str, directory: Path) -> None:
     packed = subprocess.run([git, "archive", commit, *wanted], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         files.extractall(directory, filter="data")
-    # Some releases have an earlier fork server, zygote.py, which their own files import: it stays.
-    shutil.copy(fork_server.__file__, directory / "tests" / "support")
 
 
 def earlier_applying(directory: Path) -> Path:
@@ -142,13 +140,12 @@ class Site:
         if dies_at is not None:
             service.dies_at(dies_at)
         with service.log.open("wb") as said:
-            command = fork_server.start(
-                release.program,
-                [*arguments, "--cluster", "default"],
+            command = start(
+                ["-m", release.program, *arguments, "--cluster", "default"],
                 environment=service._environment | {"LOGNAME": "olga"},
                 stdout=said,
                 stderr=said,
-                root=release.root,
+                cwd=release.root,
             )
             code = command.wait(PATIENCE_S)
         assert code == (0 if dies_at is None else -signal.SIGKILL), service.tail()

@@ -8,20 +8,18 @@ import secrets
 import signal
 import subprocess
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
 from confplane.devstack.process import free_port
-from tests.support import fork_server
 from tests.support.facets import ConfplaneClient
+from tests.support.processes import ROOT, start
 from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[2]
+    from pathlib import Path
 
 
 class Service:
@@ -34,7 +32,6 @@ class Service:
         cluster: Settings of the cluster, which is named ``default``.
         settings: More variables of its environment.
         module: The program, run with ``serve`` as its argument.
-        shipped: True to start it like a user does, instead of as a fork of the process that has already imported it.
         port: The port; a free one if None.
     """
 
@@ -47,7 +44,6 @@ class Service:
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
         module: str = "confplane",
-        shipped: bool = False,
         port: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -69,10 +65,9 @@ class Service:
             **(settings or {}),
         }
         self._module = module
-        self.shipped = shipped
         self.root = ROOT
         """The checkout that it is run from."""
-        self._process: fork_server.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -87,15 +82,8 @@ class Service:
     def start(self, *, wait_ready: bool = True) -> None:
         """Start, and wait until it is ready."""
         with self.log.open("ab") as log:
-            self._process = fork_server.start(
-                self._module,
-                ["serve"],
-                environment=self._environment,
-                stdout=log,
-                stderr=log,
-                shipped=self.shipped,
-                root=self.root,
-            )
+            command = ["-m", self._module, "serve"]
+            self._process = start(command, environment=self._environment, stdout=log, stderr=log, cwd=self.root)
         if wait_ready:
             self.wait_ready()
 

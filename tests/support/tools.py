@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.support import kafka_classes
-from tests.support import spark_classes as classes
-from tests.support.signals import start_children_with_defaults
+from tests.support.processes import start_children_with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +92,6 @@ _LOOKUP_S: Final = 60
 _MAVEN_S: Final = 900
 _NPM_S: Final = 300
 _PIP_S: Final = 600
-_ARCHIVE_S: Final = 900
 _BUILD_S: Final = 1800
 # Tools run for seconds: optimizing them costs more than half of the build's time again. No C compiler is needed.
 _BUILD_FLAGS: Final = ("-trimpath", "-gcflags=all=-N -l")
@@ -169,35 +166,6 @@ def _class_path(version: str) -> Path:
     return _built(name, partial(_fetch_kafka, version))
 
 
-def kafka_archive() -> Path:
-    """Have Java archive the classes that Kafka's programs load in ZooKeeper mode; return the archive.
-
-    Raises:
-        ToolMissingError: No Kafka, or no suitable Java.
-    """
-    return _archive_kafka(kafka_class_path())
-
-
-def kraft_archive() -> Path:
-    """Have Java archive the classes that Kafka's programs load in KRaft mode; return the archive.
-
-    Raises:
-        ToolMissingError: No Kafka, or no suitable Java.
-    """
-    return _archive_kafka(kraft_class_path())
-
-
-def _archive_kafka(class_path: Path) -> Path:
-    jars = class_path.read_text()
-
-    def archive(directory: Path) -> Path:
-        made = directory / "classes"
-        _run([sys.executable, "-m", kafka_classes.__name__, jars, str(made)], timeout_s=_ARCHIVE_S, cwd=ROOT)
-        return made
-
-    return _built(kafka_classes.name(jars), archive)
-
-
 def openlineage() -> Path:
     """Have Maven fetch OpenLineage's listener for Spark; return its jar.
 
@@ -206,24 +174,6 @@ def openlineage() -> Path:
     """
     _, name, version = OPENLINEAGE.split(":")
     return _built(f"{name}-{version}.jar", _fetch_openlineage)
-
-
-def spark_classes() -> Path:
-    """Have Java archive the classes that Spark loads; return the archive.
-
-    Raises:
-        ToolMissingError: No Java, or no suitable one.
-    """
-    return _built(classes.name(), _archive_spark)
-
-
-def _archive_spark(directory: Path) -> Path:
-    archive = directory / "classes"
-    environment = {"SPARK_SUBMIT_OPTS": classes.archiving(archive)}
-    _run([sys.executable, "-m", classes.__name__], timeout_s=_ARCHIVE_S, cwd=ROOT, environment=environment)
-    if not archive.is_file():
-        raise ToolMissingError("Java ended without an archive of Spark's classes")
-    return archive
 
 
 def oidc_provider() -> Path:
@@ -458,17 +408,7 @@ def main(only_kafka: bool) -> None:  # noqa: FBT001 - the one argument of the pr
     # SIGTERM, for example at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    others = (
-        spark_classes,
-        oidc_provider,
-        typescript,
-        python310,
-        chromium,
-        helm,
-        manifestcheck,
-        kraft_archive,
-        kafka_archive,
-    )
+    others = (oidc_provider, typescript, python310, chromium, helm, manifestcheck)
     for tool in kafka if only_kafka else (*kafka, *others):
         try:
             sys.stdout.write(f"{tool()}\n")

@@ -21,8 +21,8 @@ from confplane.domain.access.operations import (
     ResourceType,
     Role,
 )
-from tests.support import fork_server
-from tests.support.service import ROOT, Service
+from tests.support.processes import ROOT, path_with_confplane
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +50,7 @@ def named(text: str) -> set[str]:
 
 def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", section("A team of your own"), re.DOTALL)
-    with (
-        Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service,
-        fork_server.confplane() as programs,
-    ):
+    with Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
         (tmp_path / "admin-token").write_text(service.token)
         script = "set -eu\n" + "echo '#'\n".join(blocks)
         # The service and each command take a moment; in the guide a person reads in between.
@@ -67,7 +64,7 @@ def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tm
             text=True,
             timeout=240,
             check=False,
-            env=os.environ | service._environment | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+            env=os.environ | service._environment | {"PATH": path_with_confplane(tmp_path / "bin")},
         )
     assert done.returncode == 0, done.stdout + done.stderr
     granted, made, denied, used, application, asked, rotated, history = [

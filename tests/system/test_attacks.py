@@ -71,8 +71,7 @@ def service(place: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) ->
     }
     connect, dsn = place
     directory = tmp_path_factory.mktemp("service")
-    # As shipped: a child of this process, from which it has the limit.
-    with SmallLimitService(directory, connect=connect, dsn=dsn, settings=settings, shipped=True) as running:
+    with SmallLimitService(directory, connect=connect, dsn=dsn, settings=settings) as running:
         yield running
 
 

@@ -7,8 +7,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.support import fork_server
-from tests.support.service import ROOT
+from tests.support.processes import ROOT, path_with_confplane
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,15 +23,14 @@ def test_the_commands_of_the_guide_print_what_it_shows(service: Service, tmp_pat
     (tmp_path / ".confplane").mkdir()
     (tmp_path / ".confplane" / "admin-token").write_text(service.token)
     script = [settings.replace("http://127.0.0.1:8080", service.url), *blocks]
-    with fork_server.confplane() as programs:
-        done = subprocess.run(
-            ["bash", "-c", "set -eu\nexec 2>&1\n" + "echo '#'\n".join(script)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
-        )
+    done = subprocess.run(
+        ["bash", "-c", "set -eu\nexec 2>&1\n" + "echo '#'\n".join(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PATH": path_with_confplane(tmp_path / "bin")},
+    )
     assert done.returncode == 0, done.stdout
     assert done.stdout.split("#\n")[1:] == shown

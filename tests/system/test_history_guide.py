@@ -8,7 +8,8 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.support.service import ROOT, Service
+from tests.support.processes import ROOT
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path

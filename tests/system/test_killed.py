@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from confplane.client import ClientError
 from confplane.domain.entities import Entity
+from tests.support.processes import ignoring_sigint
 from tests.support.service import Service
 from tests.support.waiting import until
 
@@ -73,3 +75,10 @@ async def test_kill_and_restart(
                     stat.mzxid,
                     str(read.body["quotas"]["producer_byte_rate"]),
                 )
+
+
+def test_a_service_that_ignores_sigint_ends_by_sigterm(tmp_path: Path, chroot: str, migrated: Database) -> None:
+    service = Service(tmp_path, connect=chroot, dsn=migrated.service_dsn)
+    with ignoring_sigint():
+        service.start()
+    assert service.stop() == -signal.SIGTERM

@@ -12,8 +12,9 @@ import pytest
 
 from confplane.services.changes.callers import Caller
 from tests.audit.rows import fetch
-from tests.support import fork_server, kinds, stepping
+from tests.support import kinds, stepping
 from tests.support.kinds import KINDS, Made
+from tests.support.processes import start
 from tests.support.sampling import sampled
 from tests.support.stores import soon
 from tests.support.world import World
@@ -47,9 +48,8 @@ async def test_a_change_killed_at_a_step_ends_as_applied_and_can_be_repeated(
     }
     said = tmp_path / "said"
     with said.open("wb") as output:
-        command = fork_server.start(
-            "tests.support.kinds", [name], environment=environment, stdout=output, stderr=output
-        )
+        arguments = ["-m", "tests.support.kinds", name]
+        command = start(arguments, environment=environment, stdout=output, stderr=output)
         assert await asyncio.to_thread(command.wait, 120) == -signal.SIGKILL, said.read_text()
     assert kind.applied(raw_zk) is APPLIED[step]
 

@@ -239,7 +239,6 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
         program(
             arguments,
             environment=world.commands.environment,
-            forks=number == signal.SIGKILL,
             ignores_sigint=number == signal.SIGTERM,
         ) as command,
     ):

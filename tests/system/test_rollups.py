@@ -17,8 +17,8 @@ from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.rollups import ROLLUPS
 from tests.audit.rows import run as execute
 from tests.support.commands import Commands
+from tests.support.processes import ROOT
 from tests.support.published import NOON, publish
-from tests.support.service import ROOT, Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from tests.support import servers
+    from tests.support.service import Service
 
 BASE = "/v1/clusters/default/rollups"
 MISMATCHES = [

@@ -119,7 +119,7 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
         config = {"log.cleaner.threads": "2"} | {key: OLD.encode(value) for key, value in passwords.items()}
         brokers.put(broker, config)
     with stalled_at(owner, step, f"broker={STALLED}", f"/config/brokers/{STALLED}") as statement:
-        with program(ROTATE_ALL, environment=brokers.environment(), forks=True) as command:
+        with program(ROTATE_ALL, environment=brokers.environment()) as command:
             command.read_until(f"broker {STALLED - 1}: 2 keys encoded anew (change ")
             statement.wait_for(command, 120)
             command.process.send_signal(signal.SIGKILL)

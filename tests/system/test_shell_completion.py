@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import fork_server
-from tests.support.processes import ROOT
+from tests.support.processes import path_with_confplane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.support.service import Service
 
@@ -29,7 +26,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.fixture(scope="module")
-def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[str]]]:
+def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     """Completes words, of which bash makes a word of each ``=``, on a service where some entities have configs."""
     directory = tmp_path_factory.mktemp("person")
     (directory / "token").write_text(service.token)
@@ -37,31 +34,25 @@ def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iter
     lines = [f"  {name}: {{url: '{url}', token_file: {directory / 'token'}}}" for name, url in urls.items()]
     (directory / "profiles.yaml").write_text("\n".join(["current: prod", "profiles:", *lines]))
 
-    def environment(programs: Path) -> dict[str, str]:
-        return os.environ | {
-            "CONFPLANE_PROFILES": str(directory / "profiles.yaml"),
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "app"),
-        }
-
-    shipped = environment(Path(sys.executable).parent)
+    environment = os.environ | {
+        "CONFPLANE_PROFILES": str(directory / "profiles.yaml"),
+        "PATH": path_with_confplane(directory / "bin"),
+    }
     for line in ("user=alice producer_byte_rate=1 acks=all", "user=albert acks=all", "user=alice,client-id=app acks=1"):
-        subprocess.run(["confplane", "set", *line.split()], env=shipped, check=True, capture_output=True)
+        subprocess.run(["confplane", "set", *line.split()], env=environment, check=True, capture_output=True)
 
     script = directory / "completion"
     # The command looks for the shell among its parents, so bash stays.
     showing = ["bash", "-c", "confplane --show-completion bash || exit"]
-    script.write_bytes(subprocess.run(showing, env=shipped, check=True, capture_output=True).stdout)
+    script.write_bytes(subprocess.run(showing, env=environment, check=True, capture_output=True).stdout)
 
-    with fork_server.confplane() as programs:
+    def completed(*words: str) -> list[str]:
+        command = ["bash", "-c", _SCRIPT, "bash", str(script), "confplane", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return sorted(done.stdout.split())
 
-        def completed(*words: str) -> list[str]:
-            command = ["bash", "-c", _SCRIPT, "bash", str(script), "confplane", *words]
-            done = subprocess.run(command, env=environment(programs), capture_output=True, text=True, check=True)
-            assert done.stderr == ""
-            return sorted(done.stdout.split())
-
-        yield completed
+    return completed
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from tests.interop.admin import Admin, JavaCalls
 from tests.interop.differential.runner import Runner
 from tests.interop.differential.sides import SOURCE, Confplane, Kafka
 from tests.interop.differential.vocabulary import TOPICS
-from tests.support import kafka_classes
 from tests.support.broker import BROKER_ID, ENCODER_SECRET, Broker
+from tests.support.java import quick_java
 from tests.support.servers import make_chroot, make_migrated
 from tests.support.service import Service
 
@@ -38,7 +38,7 @@ def run_both_sides(directory: Path, *, hosts: str, postgres: Postgres, class_pat
                 directory / "rpc.log",
                 class_path=class_path,
                 bootstrap=broker.bootstrap,
-                options=kafka_classes.options(class_path),
+                options=quick_java(),
             )
         )
         with Admin(directory, class_path=class_path, bootstrap=broker.bootstrap) as admin:

@@ -18,9 +18,9 @@ from tests.interop.differential.sides import SOURCE
 from tests.kraft.decisions.cases import RARE, ROUND, TOPICS, Cases
 from tests.kraft.decisions.differences import MEANT, SEVERAL, UNASKED
 from tests.kraft.decisions.sides import Confplane, Kafka, decisions
-from tests.support import kafka_classes
 from tests.support.commands import Commands
 from tests.support.inside import running_inside
+from tests.support.java import quick_java
 from tests.support.kraft_writer import KraftWriter
 from tests.support.waiting import until
 
@@ -165,7 +165,7 @@ async def run_both_sides(
     }
     commands = Commands(directory, connect=chroot, dsn=database.service_dsn, cluster=cluster)
     with ExitStack() as stack:
-        java = kafka_classes.options(class_path)
+        java = quick_java()
         log, bootstrap = directory / "rpc.log", kraft.bootstrap[0]
         rpc = stack.enter_context(JavaCalls(SOURCE, log, class_path=class_path, bootstrap=bootstrap, options=java))
         async with KraftWriter(bootstrap) as writer:

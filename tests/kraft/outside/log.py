@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.devstack.java import find_java
 from confplane.domain.entities import Entity
 from tests.kraft.outside.trail_check import Happening, Kind
-from tests.support import kafka_classes
-from tests.support.java import java_environment
+from tests.support.java import java_environment, quick_java
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _MARKED_S: Final = 120.0
 def records(class_path: str, nodes: Sequence[KraftNode]) -> list[list[dict[str, Any]]]:
     """Return the records about configs and topics that each node has on its disk; the last ones may be uncommitted."""
     files = [str(file) for node in nodes for file in sorted(node.metadata_log().glob("*.log"))]
-    options = [*kafka_classes.options(class_path), "-Dstdout.encoding=UTF-8"]
+    options = [*quick_java(), "-Dstdout.encoding=UTF-8"]
     done = subprocess.run(
         [str(find_java()), *options, "-cp", class_path, str(_SOURCE), *files],
         capture_output=True, check=False, timeout=_READ_S, env={**java_environment(), "LC_ALL": "C.UTF-8"},

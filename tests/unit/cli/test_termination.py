@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from confplane.cli import termination
-from tests.support.processes import ROOT, Program, program
-from tests.support.signals import ignoring_sigint
+from tests.support.processes import ROOT, Program, ignoring_sigint, program
 from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:

@@ -291,11 +291,21 @@ def module_database(postgres: Postgres) -> Iterator[servers.Database]:
 
 
 @pytest.fixture(scope="module")
+def service_options() -> dict[str, Any]:
+    """More arguments for the module's service. Modules whose service has settings of its own override this."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def service(
-    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+    service_options: dict[str, Any],
+    module_chroot: str,
+    module_database: servers.Database,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Service]:
     """One service for the tests of a module."""
-    with Service(tmp_path_factory.mktemp("service"), connect=module_chroot, dsn=module_database.service_dsn) as running:
+    directory = tmp_path_factory.mktemp("service")
+    with Service(directory, connect=module_chroot, dsn=module_database.service_dsn, **service_options) as running:
         yield running
 
 

@@ -16,14 +16,15 @@ import pytest
 from confplane.cli.remote.export.command import export, form_of
 from confplane.cli.remote.selection import EntitySelection
 from tests.automation import tofu
-from tests.support import odd_configs, servers, tools
+from tests.support import odd_configs, tools
 from tests.support.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from kazoo.client import KazooClient
+
+    from tests.support.servers import Database
 
 EXPORTED: Final = Path(__file__).with_name("exported.tf")
 _RESOURCES: Final = 44
@@ -31,12 +32,10 @@ _RESOURCES: Final = 44
 
 
 @pytest.fixture
-def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterator[Service]:
+def service(chroot: str, migrated: Database, raw_zk: KazooClient, tmp_path: Path) -> Iterator[Service]:
     """A service on a cluster with odd configs."""
-    chroot, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
-    for zk in servers.raw_client(chroot):
-        odd_configs.write(zk)
-    with Service(tmp_path / "service", connect=chroot, dsn=database.service_dsn) as running:
+    odd_configs.write(raw_zk)
+    with Service(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn) as running:
         yield running
 
 

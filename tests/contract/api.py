@@ -26,18 +26,16 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from confplane.api import patterns
-from tests.support import servers
 from tests.support.published import publish_all
-from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import requests
     from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support import servers
+    from tests.support.service import Service
 
     Case = schemathesis.Case[Any]
 
@@ -353,14 +351,11 @@ def _excluded(operation_id: str, status: int, target: str) -> list[Any]:
     return excluded
 
 
-def run_service(zookeeper: ZooKeeper, postgres: Postgres, directory: Path) -> Iterator[Service]:
-    """Yield a running service that has a result of each rollup."""
-    database = servers.make_migrated(postgres)
+def publish_and_configure(database: servers.Database) -> dict[str, Any]:
+    """Publish a result of each rollup, and return the options of the service whose answers are compared."""
     publish_all(database.service_dsn)
     settings = {
         "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "3000",
         "CONFPLANE_HTTP__PUBLIC_URL": "https://confplane.example.com",
     }
-    connect = servers.make_chroot(zookeeper.hosts)
-    with Service(directory, connect=connect, dsn=database.service_dsn, settings=settings) as running:
-        yield running
+    return {"settings": settings}

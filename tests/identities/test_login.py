@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -18,17 +18,15 @@ from confplane.cli.remote import logins, profiles
 from confplane.client import device
 from confplane.devstack.process import free_port
 from tests.identities.provider import OpenIdProvider
-from tests.support import servers, tools
+from tests.support import tools
 from tests.support.issuer import Signer
-from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.service import Service
 
 pytestmark = pytest.mark.interop
 
@@ -42,23 +40,12 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvide
 
 
 @pytest.fixture(scope="module")
-def service(
-    provider: OpenIdProvider, zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def service_options(provider: OpenIdProvider) -> dict[str, Any]:
     """Confplane that accepts the provider's tokens, and says so to clients."""
     port = free_port()
     issuer = {"issuer": provider.url, "insecure_http": True, "audiences": ["confplane"], "prefix": "people:"}
-    with Service(
-        tmp_path_factory.mktemp("service"),
-        connect=servers.make_chroot(zookeeper.hosts),
-        dsn=servers.make_migrated(postgres).service_dsn,
-        settings={
-            "CONFPLANE_OIDC": json.dumps([issuer]),
-            "CONFPLANE_HTTP__PUBLIC_URL": f"http://127.0.0.1:{port}",
-        },
-        port=port,
-    ) as running:
-        yield running
+    settings = {"CONFPLANE_OIDC": json.dumps([issuer]), "CONFPLANE_HTTP__PUBLIC_URL": f"http://127.0.0.1:{port}"}
+    return {"settings": settings, "port": port}
 
 
 @pytest.fixture(autouse=True)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from tests.identities.provider import OpenIdProvider
-from tests.support import servers, tools
+from tests.support import tools
 from tests.support.issuer import Signer
-from tests.support.service import Service
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.service import Service
 
 pytestmark = pytest.mark.interop
 
@@ -35,9 +33,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvide
 
 
 @pytest.fixture(scope="module")
-def service(
-    provider: OpenIdProvider, zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def service_options(provider: OpenIdProvider) -> dict[str, Any]:
     """Confplane that trusts the provider as a CI issuer."""
     issuer = {
         "issuer": provider.url,
@@ -48,13 +44,7 @@ def service(
         "required_claims": {"repository_owner": "acme"},
         "groups_claim": "groups",
     }
-    with Service(
-        tmp_path_factory.mktemp("service"),
-        connect=servers.make_chroot(zookeeper.hosts),
-        dsn=servers.make_migrated(postgres).service_dsn,
-        settings={"CONFPLANE_OIDC": json.dumps([issuer])},
-    ) as running:
-        yield running
+    return {"settings": {"CONFPLANE_OIDC": json.dumps([issuer])}}
 
 
 def get(service: Service, token: str) -> httpx.Response:

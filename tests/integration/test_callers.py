@@ -10,13 +10,12 @@ import httpx
 import pytest
 
 from tests.support.metrics import scrape
-from tests.support.service import running
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.servers import Database
-    from tests.support.service import Service
 
 FORGED = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "Forwarded": "for=203.0.113.9"}
 
@@ -47,7 +46,7 @@ def source_of_a_change(service: Service, user: str, headers: dict[str, str]) -> 
 def test_the_source_of_a_change_is_no_text_of_its_client(
     workdir: Path, module_chroot: str, module_database: Database, settings: dict[str, str], source: str
 ) -> None:
-    with running(workdir, connect=module_chroot, dsn=module_database.service_dsn, settings=settings) as service:
+    with Service(workdir, connect=module_chroot, dsn=module_database.service_dsn, settings=settings) as service:
         assert source_of_a_change(service, uuid4().hex, FORGED) == source
 
 

@@ -10,15 +10,13 @@ import pytest_asyncio
 
 from confplane.client import ProblemError
 from tests.support.configs import alter, clear_brokers, resource
-from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
-    from tests.support.servers import Database
 
 PREFIXED = "listener.name.external.ssl.keystore.type"
 FILES = {
@@ -32,9 +30,7 @@ STATIC, KAFKA = "STATIC_BROKER_CONFIG", "DEFAULT_CONFIG"
 
 
 @pytest.fixture(scope="module")
-def service(
-    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A service that knows the files of two brokers."""
     directory = tmp_path_factory.mktemp("files")
     files = {}
@@ -42,13 +38,7 @@ def service(
         path = directory / f"server-{broker}.properties"
         path.write_text(text)
         files[broker] = str(path)
-    with Service(
-        directory,
-        connect=module_chroot,
-        dsn=module_database.service_dsn,
-        cluster={"server_properties": files},
-    ) as running:
-        yield running
+    return {"cluster": {"server_properties": files}}
 
 
 @pytest_asyncio.fixture(autouse=True)

@@ -12,7 +12,6 @@ from confplane.crypto.password_encoder import PasswordEncoder
 from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -28,20 +27,14 @@ LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required userna
 
 
 @pytest.fixture(scope="module")
-def service(
-    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A service with an encoder secret, whose log says all that it can."""
     directory = tmp_path_factory.mktemp("secrets")
     (directory / "secret").write_text(SECRET)
-    with Service(
-        directory,
-        connect=module_chroot,
-        dsn=module_database.service_dsn,
-        cluster={"password_encoder": {"secret_file": str(directory / "secret")}},
-        settings={"CONFPLANE_LOG_LEVEL": "debug"},
-    ) as running:
-        yield running
+    return {
+        "cluster": {"password_encoder": {"secret_file": str(directory / "secret")}},
+        "settings": {"CONFPLANE_LOG_LEVEL": "debug"},
+    }
 
 
 def stored(zk: KazooClient, broker: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +19,6 @@ from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
 from tests.support import odd_configs, servers
 from tests.support.processes import ROOT, path_with_confplane
-from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.service import Service
 
 COPY: Final = "copy"
 
@@ -53,14 +53,7 @@ def copy(copy_chroot: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture(scope="module")
-def service(
-    module_chroot: str,
-    copy_chroot: str,
-    module_database: servers.Database,
-    tmp_path_factory: pytest.TempPathFactory,
-    zk: KazooClient,
-    copy: KazooClient,
-) -> Iterator[Service]:
+def service_options(module_chroot: str, copy_chroot: str, zk: KazooClient, copy: KazooClient) -> dict[str, Any]:
     """A service of two clusters, ``default`` with odd configs."""
     odd_configs.write(zk)
     odd_configs.write_topics(copy)
@@ -68,13 +61,7 @@ def service(
         "default": {"zookeeper": module_chroot},
         COPY: {"zookeeper": copy_chroot, "record_external_changes": True},
     }
-    with Service(
-        tmp_path_factory.mktemp("service"),
-        connect=module_chroot,
-        dsn=module_database.service_dsn,
-        settings={"CONFPLANE_CLUSTERS": json.dumps(clusters)},
-    ) as running:
-        yield running
+    return {"settings": {"CONFPLANE_CLUSTERS": json.dumps(clusters)}}
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from tests.support.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from kazoo.client import KazooClient
 
@@ -26,17 +25,9 @@ BASE = "/v1/clusters/default"
 
 
 @pytest.fixture(scope="module")
-def service(
-    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
-    """One service for the tests of this module, with time for all that they do."""
-    yield from patient(tmp_path_factory.mktemp("service"), module_chroot, module_database)
-
-
-def patient(directory: Path, chroot: str, database: Database) -> Iterator[Service]:
-    settings = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}
-    with Service(directory, connect=chroot, dsn=database.service_dsn, settings=settings) as running:
-        yield running
+def service_options() -> dict[str, Any]:
+    """Requests have time for all that the tests do."""
+    return {"settings": {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}}
 
 
 @pytest_asyncio.fixture
@@ -289,9 +280,16 @@ async def test_nothing_of_key_and_body_is_kept_but_digests(http: httpx.AsyncClie
 
 
 @pytest.fixture(scope="module")
-def other(module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def other(
+    service_options: dict[str, Any],
+    module_chroot: str,
+    module_database: Database,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Service]:
     """A second service beside the module's."""
-    yield from patient(tmp_path_factory.mktemp("other"), module_chroot, module_database)
+    directory = tmp_path_factory.mktemp("other")
+    with Service(directory, connect=module_chroot, dsn=module_database.service_dsn, **service_options) as running:
+        yield running
 
 
 async def test_it_is_answered_by_another_process(http: httpx.AsyncClient, other: Service) -> None:

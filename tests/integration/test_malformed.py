@@ -17,7 +17,6 @@ import pytest
 
 from confplane.domain.broker_keys import is_password, is_sensitive
 from tests.support.catalogs import ZOOKEEPER
-from tests.support.service import Service
 from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.support import servers
+    from tests.support.service import Service
 
 TABLE: Final = Path(__file__).with_name("malformed.txt")
 PLANTED: Final = "planted"
@@ -102,9 +102,7 @@ def stored(zk: KazooClient) -> None:
 
 
 @pytest.fixture(scope="module")
-def service(
-    stored: None, module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def service_options(stored: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A service that knows all brokers' files, and the secret of one."""
     del stored  # what it loads when it starts
     directory = tmp_path_factory.mktemp("service")
@@ -115,8 +113,7 @@ def service(
         "server_properties": {"*": str(properties)},
         "password_encoder": {"brokers": {"0": {"secret_file": str(secret)}}},
     }
-    with Service(directory, connect=module_chroot, dsn=module_database.service_dsn, cluster=cluster) as running:
-        yield running
+    return {"cluster": cluster}
 
 
 @pytest.fixture(scope="module")

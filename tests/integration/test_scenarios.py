@@ -12,7 +12,7 @@ from confluent_kafka import admin
 from confplane.domain.entities import Entity
 from tests.support import servers, tools
 from tests.support.broker import Broker
-from tests.support.commands import Commands, run
+from tests.support.commands import Commands
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.service import Service
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kraft import KraftCluster
+    from tests.support.world import World
 
 pytestmark = pytest.mark.interop
 RATE: Final = "producer_byte_rate"
@@ -59,22 +60,12 @@ async def test_a_kafka_3_9_broker_takes_what_is_altered(
             await until(lambda: heard in broker.said(), why=heard)
 
 
-async def test_a_kafka_4_cluster_is_adopted_altered_and_compared(
-    kraft: KraftCluster, chroot: str, migrated: servers.Database, tmp_path: Path
-) -> None:
+async def test_a_kafka_4_cluster_is_adopted_altered_and_compared(kraft: KraftCluster, world: World) -> None:
     # The cluster is shared: only the entities of this test are looked at.
     ours, theirs = f"ours-{uuid.uuid4()}", f"theirs-{uuid.uuid4()}"
-    settings = {"CONFPLANE_CLUSTERS__DEFAULT__KAFKA__BOOTSTRAP": json.dumps(kraft.bootstrap)}
-    service = Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings)
-
-    def target(name: str, *arguments: str) -> None:
-        said = run(["target", name, *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
-        assert said.code == 0, said
-
     async with KraftWriter(kraft.bootstrap[0]) as outside, client_of(*kraft.bootstrap) as kafka:
         await outside.quotas(({"user": theirs}, {RATE: 1000.0}))
-        target("import", "--apply")
-        target("adopt", "--reason", "a test")
+        service = world.adopting(kraft)
         with service:
             async with service.client() as client:
 

@@ -11,47 +11,27 @@ import pytest
 
 from confplane.client.errors import ClientError, ProblemError
 from confplane.kraft.views import ConfigResourceType, Resource
-from tests.kraft.test_by_settings import variables
-from tests.support import servers
-from tests.support.commands import run
+from tests.support.commands import target
 from tests.support.kraft_writer import KraftWriter
-from tests.support.service import Service
-from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
+    from tests.support.service import Service
+    from tests.support.world import World
 
 RATE = "producer_byte_rate"
 
 
 @pytest.fixture
-def service(kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Service:
+def service(kraft: KraftCluster, world: World, tmp_path: Path) -> Service:
     """A service that adopted the cluster, not started; its steps are in the file ``step``."""
-    made = Service(
-        tmp_path,
-        connect=servers.make_chroot(zookeeper.hosts),
-        dsn=servers.make_migrated(postgres).service_dsn,
-        settings={**variables({"bootstrap": kraft.bootstrap}), STEP_FILE_VARIABLE: str(tmp_path / "step")},
-        module="tests.support.stepping",
-    )
-    command(made, "import", "--apply")
-    assert "takes quotas and configs from callers" in command(made, "adopt", "--reason", "a test")
-    return made
-
-
-def command(service: Service, name: str, *arguments: str) -> str:
-    """Run ``confplane target``; return what it said."""
-    said = run(["target", name, *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
-    assert said.code == 0, said
-    return said.out
+    return world.adopting(kraft, step_file=tmp_path / "step")
 
 
 async def put(client: ConfplaneClient, user: str, rate: int) -> None:
@@ -114,7 +94,7 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
                 return target["mode"] == "adopt" and target["applying"] is not None
 
             await until(told)
-            assert "nothing waits to be applied" in command(service, "status")
+            assert "nothing waits to be applied" in target(service, "status")
 
 
 async def test_configs_of_each_kind_are_written_by_http(
@@ -223,7 +203,7 @@ async def test_external_changes_are_reverted(
     service: Service, kraft: KraftCluster, client: KraftClient, tmp_path: Path
 ) -> None:
     """The service is killed once it has sent the value again, and another ends what it began."""
-    assert "puts back what others change" in command(service, "enforce", "--reason", "a test")
+    assert "puts back what others change" in target(service, "enforce", "--reason", "a test")
     with service:
         async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
             await put(http, "enforced", 1000)
@@ -321,8 +301,8 @@ async def test_a_service_that_is_killed_during_configs_ends_its_work_afterwards(
 async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent_in_a_freeze(
     service: Service, kraft: KraftCluster, client: KraftClient
 ) -> None:
-    assert "takes topics from callers" in command(service, "enforce", "--type", "topics", "--reason", "a test")
-    assert "takes no client-quotas" in command(service, "observe", "--type", "client-quotas", "--reason", "a test")
+    assert "takes topics from callers" in target(service, "enforce", "--type", "topics", "--reason", "a test")
+    assert "takes no client-quotas" in target(service, "observe", "--type", "client-quotas", "--reason", "a test")
     topic, key = Resource(ConfigResourceType.TOPIC, "enforced-t"), "retention.ms"
 
     async def has(value: str) -> bool:

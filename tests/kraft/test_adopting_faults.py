@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.errors import UnreachableError
-from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
-from tests.kraft.test_by_settings import variables
-from tests.support import servers
+from tests.kraft.test_adopting import RATE, kinds, put, until_released
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.metrics import scrape
-from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.stores import soon
 from tests.support.waiting import until, until_warned
 
@@ -25,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster, KraftNode
+    from tests.support.service import Service
+    from tests.support.world import World
 
 USERS = 4
 TOPIC, GROUP = Resource(ConfigResourceType.TOPIC, "failover-t"), Resource(ConfigResourceType.GROUP, "failover-g")
@@ -40,33 +35,6 @@ async def client(quorum: KraftCluster) -> AsyncIterator[KraftClient]:
     """A client of the cluster of three."""
     async with client_of(*quorum.bootstrap) as made:
         yield made
-
-
-def adopting(
-    kafka: KraftCluster,
-    zookeeper: ZooKeeper,
-    postgres: Postgres,
-    directory: Path,
-    *,
-    constants: dict[str, Any] | None = None,
-    deadline_ms: int = 10_000,
-    **more: Any,
-) -> Service:
-    """Return a service that adopted a cluster, not started; ``more`` are settings of ``kafka``."""
-    made = Service(
-        directory,
-        connect=servers.make_chroot(zookeeper.hosts),
-        dsn=servers.make_migrated(postgres).service_dsn,
-        settings={
-            **variables({"bootstrap": kafka.bootstrap, **more}),
-            CONSTANTS_VARIABLE: json.dumps(constants or {}),
-            "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
-        },
-        module="tests.support.stepping",
-    )
-    command(made, "import", "--apply")
-    command(made, "adopt", "--reason", "a test")
-    return made
 
 
 async def active(kafka: KraftCluster) -> KraftNode:
@@ -93,9 +61,9 @@ async def value_of(client: KraftClient, resource: Resource, key: str) -> str | N
 @pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_controllers_change_while_changes_are_applied(
-    quorum: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    quorum: KraftCluster, client: KraftClient, world: World
 ) -> None:
-    service = adopting(quorum, zookeeper, postgres, tmp_path)
+    service = world.adopting(quorum)
     writers = [each.bootstrap for each in quorum.brokers]
     async with KraftWriter(writers[0]) as outside:
         await outside.create_topics(TOPIC.name)
@@ -145,9 +113,9 @@ async def _elected(client: KraftClient, former: int) -> bool:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_configs_of_a_broker_that_is_away_wait_alone(
-    quorum: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    quorum: KraftCluster, client: KraftClient, world: World
 ) -> None:
-    service = adopting(quorum, zookeeper, postgres, tmp_path)
+    service = world.adopting(quorum)
     leader = await active(quorum)
     away = next(node for node in quorum.brokers if node is not leader)
     own, key = Resource(ConfigResourceType.BROKER, str(away.node_id)), "log.cleaner.threads"
@@ -184,7 +152,7 @@ async def _is(client: KraftClient, resource: Resource, key: str, value: str) -> 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("timeout_ms", "code"), [(3_000, "timeout"), (120_000, "REQUEST_TIMED_OUT")])
 async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
-    kraft_class_path: str, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path, timeout_ms: int, code: str
+    kraft_class_path: str, world: World, tmp_path: Path, timeout_ms: int, code: str
 ) -> None:
     """The broker answers neither alters nor describes of the quorum meanwhile, and forwards the alters afterwards.
 
@@ -193,9 +161,7 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
     patient = {"confplane.services.kraft.applier.ROUND_S": timeout_ms / 1000}
     with kraft_cluster(tmp_path / "kafka", kraft_class_path, controllers=1) as kafka:
         (controller,) = kafka.controllers
-        service = adopting(
-            kafka, zookeeper, postgres, tmp_path / "service", constants=patient, request_timeout_ms=timeout_ms
-        )
+        service = world.adopting(kafka, constants=patient, settings={"request_timeout_ms": timeout_ms})
         with service:
             async with client_of(*kafka.bootstrap) as client, service.client() as http:
                 await put(http, "hangs", 1)

@@ -12,8 +12,7 @@ from confplane.kraft.metadata_log import MetadataLog
 from confplane.kraft.wire.errors import AnswerError
 from confplane.kraft.wire.options import Address, Options
 from confplane.kraft.wire.sasl import Plain
-from tests.support import servers
-from tests.support.commands import run
+from tests.support.commands import run, target
 from tests.support.kraft import MECHANISMS, PASSWORDS, unsecured_token
 from tests.support.kraft_writer import KraftWriter
 from tests.support.service import Service
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.commands import Said
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
+    from tests.support.servers import Database
 
 PASSWORD = PASSWORDS["carol"]
 RIGHTS = [
@@ -44,17 +42,16 @@ def variables(kafka: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def stores(zookeeper: ZooKeeper, postgres: Postgres) -> dict[str, Any]:
+def stores(module_chroot: str, module_database: Database) -> dict[str, Any]:
     """One copy and one trail for all services of this file."""
-    return {"connect": servers.make_chroot(zookeeper.hosts), "dsn": servers.make_migrated(postgres).service_dsn}
+    return {"connect": module_chroot, "dsn": module_database.service_dsn}
 
 
 @contextmanager
 def observing(directory: Path, stores: dict[str, Any], kafka: dict[str, Any], **more: Any) -> Iterator[Service]:
     """Import by the command, and run a service, both with the same variables."""
     service = Service(directory, settings=variables(kafka), **stores, **more)
-    said = commanded(service, "import", "--apply")
-    assert said.code == 0, said
+    target(service, "import", "--apply")
     with service:
         yield service
 
@@ -132,10 +129,10 @@ async def test_a_wrong_password_is_reported_and_the_right_one_is_taken_up_withou
 
 
 async def test_a_service_with_controllers_follows_every_write(
-    kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    kraft: KraftCluster, chroot: str, migrated: Database, tmp_path: Path
 ) -> None:
     (node,) = kraft.nodes
-    own = {"connect": servers.make_chroot(zookeeper.hosts), "dsn": servers.make_migrated(postgres).service_dsn}
+    own = {"connect": chroot, "dsn": migrated.service_dsn}
     kafka = {"bootstrap": kraft.bootstrap, "controllers": [node.controller]}
     async with KraftWriter(kraft.bootstrap[0]) as writer:
         with observing(tmp_path, own, kafka) as service:
@@ -159,10 +156,10 @@ async def test_a_service_with_controllers_follows_every_write(
 
 
 async def test_without_access_to_the_log_polling_continues_until_it_is_granted(
-    kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    kraft: KraftCluster, chroot: str, migrated: Database, tmp_path: Path
 ) -> None:
     (node,) = kraft.nodes
-    own = {"connect": servers.make_chroot(zookeeper.hosts), "dsn": servers.make_migrated(postgres).service_dsn}
+    own = {"connect": chroot, "dsn": migrated.service_dsn}
     password = tmp_path / "password"
     password.write_text(PASSWORD)
     sasl = {"mechanism": "PLAIN", "username": "carol", "password_file": str(password)}

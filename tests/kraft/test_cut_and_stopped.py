@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.kraft.views import ConfigResourceType, Quotas, Resource
-from tests.kraft.test_adopting import RATE, command, kinds, put, until_released
-from tests.kraft.test_adopting_faults import active, adopting, configured, value_of
-from tests.kraft.test_by_settings import variables
-from tests.support import servers
+from tests.kraft.test_adopting import RATE, kinds, put, until_released
+from tests.kraft.test_adopting_faults import active, configured, value_of
+from tests.support.commands import target
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.metrics import scrape
 from tests.support.proxy import proxy
-from tests.support.service import Service
-from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.stores import soon
 from tests.support.waiting import until
 
@@ -32,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
+    from tests.support.service import Service
+    from tests.support.world import World
 
 KEY = "interval.ms"
 ALTERS = [struct.pack(">hh", api, 1) for api in (49, 44)]
@@ -99,30 +96,24 @@ async def _shows(http: ConfplaneClient, path: str, values: dict[str, Any]) -> bo
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
 async def test_requests_and_answers_that_are_lost_leave_one_row_of_each_change(
-    kraft: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path, lost: str
+    kraft: KraftCluster, client: KraftClient, world: World, lost: str
 ) -> None:
     both = Named(f"lost-{lost}", client)
     async with proxy(kraft.bootstrap[0]) as line:
-        service = Service(
-            tmp_path,
-            connect=servers.make_chroot(zookeeper.hosts),
-            dsn=servers.make_migrated(postgres).service_dsn,
-            settings=variables({"bootstrap": [f"127.0.0.1:{line.port}"]}),
-        )
-        await asyncio.to_thread(command, service, "import", "--apply")
-        await asyncio.to_thread(command, service, "adopt", "--reason", "a test")
+        by_the_line = {"bootstrap": [f"127.0.0.1:{line.port}"]}
+        service = await asyncio.to_thread(world.adopting, kraft, settings=by_the_line)
         # A new process has its connections by way of the line.
         await asyncio.to_thread(service.start)
         async with service.client() as http:
             await until_released(http)
             await both.write(http, 1000)
             await until(lambda: _applied(http, both))
-            await asyncio.to_thread(command, service, "pause", "--reason", "a test")
+            await asyncio.to_thread(target, service, "pause", "--reason", "a test")
             await both.write(http, 2000)
             line.swallowing = lost == "request"
             if lost == "answer":
                 line.replies.clear()
-            await asyncio.to_thread(command, service, "resume", "--reason", "a test")
+            await asyncio.to_thread(target, service, "resume", "--reason", "a test")
             if lost == "request":
                 await until(lambda: all(each in line.swallowed for each in ALTERS))
             else:
@@ -153,8 +144,7 @@ SHORT = [("sending", "quota", "callers"), ("sending", "config", "others")]
 async def test_a_leader_that_stops_during_a_delivery_while_another_leads_undoes_nothing(
     kraft: KraftCluster,
     client: KraftClient,
-    zookeeper: ZooKeeper,
-    postgres: Postgres,
+    world: World,
     tmp_path: Path,
     step: str,
     kind: str,
@@ -165,20 +155,11 @@ async def test_a_leader_that_stops_during_a_delivery_while_another_leads_undoes_
     """
     both = Named(f"stopped-{step}-{kind}-{newer}", client)
     alone = {"quota": kind == "quota", "config": kind == "config"}
-    connect, dsn = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres).service_dsn
-    files = [tmp_path / name / "step" for name in ("one", "other")]
-    pair = [
-        Service(
-            file.parent,
-            connect=connect,
-            dsn=dsn,
-            settings={**variables({"bootstrap": kraft.bootstrap}), STEP_FILE_VARIABLE: str(file)},
-            module="tests.support.stepping",
-        )
-        for file in files
-    ]
-    await asyncio.to_thread(command, pair[0], "import", "--apply")
-    await asyncio.to_thread(command, pair[0], "adopt", "--reason", "a test")
+    files = [tmp_path / name for name in ("one", "other")]
+    pair = (
+        await asyncio.to_thread(world.adopting, kraft, step_file=files[0]),
+        world.make_service(cluster={"kafka": {"bootstrap": kraft.bootstrap}}, step_file=files[1], deadline_ms=10_000),
+    )
     with pair[0], pair[1]:
         async with pair[0].client() as one, pair[1].client() as other:
             clients = one, other
@@ -220,14 +201,14 @@ async def _applied_by(service: Service, *, more_than: int) -> bool:
 
 @pytest.mark.timeout(600)
 async def test_a_broker_that_hangs_past_the_time_out_holds_up_nothing_but_its_own_configs(
-    quorum: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    quorum: KraftCluster, world: World
 ) -> None:
     leader = await active(quorum)
     hung = next(node for node in quorum.brokers if node is not leader)
     own, key = Resource(ConfigResourceType.BROKER, str(hung.node_id)), "log.cleaner.threads"
     # The one broker that is named is asked first.
     service = await asyncio.to_thread(
-        adopting, quorum, zookeeper, postgres, tmp_path, bootstrap=[hung.bootstrap], request_timeout_ms=2_000
+        world.adopting, quorum, settings={"bootstrap": [hung.bootstrap], "request_timeout_ms": 2_000}
     )
     with service:
         async with client_of(leader.bootstrap) as client, service.client() as http:
@@ -235,12 +216,12 @@ async def test_a_broker_that_hangs_past_the_time_out_holds_up_nothing_but_its_ow
             await until_released(http)
             await both.write(http, 1000)
             await until(lambda: _applied(http, both))
-            await asyncio.to_thread(command, service, "pause", "--reason", "a test")
+            await asyncio.to_thread(target, service, "pause", "--reason", "a test")
             await both.write(http, 2000)
             await configured(http, f"broker={hung.node_id}", key, "2")
             hung.pause()
             try:
-                await asyncio.to_thread(command, service, "resume", "--reason", "a test")
+                await asyncio.to_thread(target, service, "resume", "--reason", "a test")
                 await until(lambda: both.has(2000))
                 found = await asyncio.to_thread(scrape, service)
                 # The first request to the broker that hangs; further ones go to another broker.
@@ -262,20 +243,20 @@ async def _is(client: KraftClient, resource: Resource, key: str, value: str) -> 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_ten_thousand_and_one_quotas_reach_the_cluster_each_with_one_row(
-    kraft: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    kraft: KraftCluster, client: KraftClient, world: World
 ) -> None:
     """More than the controller takes in one request."""
     # A busy machine commits 2,000 entries in more than the ten seconds that a service gives a request.
-    service = await asyncio.to_thread(adopting, kraft, zookeeper, postgres, tmp_path, deadline_ms=120_000)
+    service = await asyncio.to_thread(world.adopting, kraft, deadline_ms=120_000)
     names = [f"ten-thousand-{number}" for number in range(10_001)]
 
     async def alter(http: ConfplaneClient, op: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(command, service, "pause", "--reason", "a test")
+        await asyncio.to_thread(target, service, "pause", "--reason", "a test")
         for part in (names[at : at + 2_000] for at in range(0, len(names), 2_000)):
             entries = [{"entity": [{"entityType": "user", "entityName": name}], "ops": [op]} for name in part]
             answer = await http.request("POST", "client-quotas:alter", json={"entries": entries})
             assert {each["errorCode"] for each in answer.body["entries"]} == {0}
-        await asyncio.to_thread(command, service, "resume", "--reason", "a test")
+        await asyncio.to_thread(target, service, "resume", "--reason", "a test")
 
     async def has(count: int) -> bool:
         found = await client.describe_quotas(None, soon())

@@ -28,7 +28,7 @@ from tests.support.service import Service
 from tests.support.waiting import until, until_warned
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -44,29 +44,17 @@ DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 8, 10, 11
 """Operations in ACLs."""
 
 
-@pytest.fixture(scope="module")
-def chroot(zookeeper: ZooKeeper) -> str:
-    """An ensemble of Confplane's own."""
-    return servers.make_chroot(zookeeper.hosts)
-
-
-@pytest.fixture(scope="module")
-def database(postgres: Postgres) -> servers.Database:
-    """One trail."""
-    return servers.make_migrated(postgres)
-
-
 def settings_of(kraft: KraftCluster, **more: Any) -> dict[str, Any]:
     return {"kafka": {"bootstrap": kraft.bootstrap, **more}}
 
 
 @pytest.fixture(scope="module")
 def commands(
-    kraft: KraftCluster, chroot: str, database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+    kraft: KraftCluster, module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
 ) -> Commands:
     """Commands on that cluster."""
     directory = tmp_path_factory.mktemp("commands")
-    return Commands(directory, connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft))
+    return Commands(directory, connect=module_chroot, dsn=module_database.service_dsn, cluster=settings_of(kraft))
 
 
 async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftCluster, commands: Commands) -> None:
@@ -110,18 +98,10 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
 
 
 @pytest.fixture(scope="module")
-def service(
-    kraft: KraftCluster,
-    commands: Commands,
-    chroot: str,
-    database: servers.Database,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Service]:
-    """A service that observes the cluster."""
+def service_options(kraft: KraftCluster, commands: Commands) -> dict[str, Any]:
+    """The service observes the cluster."""
     assert commands.run("target", "import", "--apply").code == 0
-    directory = tmp_path_factory.mktemp("service")
-    with Service(directory, connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft)) as running:
-        yield running
+    return {"cluster": settings_of(kraft)}
 
 
 async def cluster_of(client: ConfplaneClient) -> dict[str, Any]:

@@ -6,38 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.client.errors import ResourceNotFoundError
 from confplane.kraft.views import ConfigResourceType, Resource
-from tests.kraft.test_by_settings import variables
-from tests.support import servers
-from tests.support.commands import run
+from tests.support.commands import target
 from tests.support.kraft_writer import KraftWriter
-from tests.support.service import Service
 from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from confplane.kraft.client import KraftClient
     from tests.support.kraft import KraftCluster
+    from tests.support.world import World
 
 KEY, NAME = "retention.ms", "made-again"
 
 
 async def test_it_gets_nothing_that_was_written_for_the_earlier_one(
-    client: KraftClient, kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    client: KraftClient, kraft: KraftCluster, world: World
 ) -> None:
-    settings = variables({"bootstrap": kraft.bootstrap})
-    connect, dsn = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres).service_dsn
-    service = Service(tmp_path, connect=connect, dsn=dsn, settings=settings)
-
-    def target(*arguments: str) -> None:
-        said = run(["target", *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
-        assert said.code == 0, said
-
-    target("import", "--apply")
-    target("adopt", "--reason", "a test")
+    service = world.adopting(kraft)
     async with KraftWriter(kraft.bootstrap[0]) as outside:
 
         async def make() -> str:
@@ -61,13 +46,13 @@ async def test_it_gets_nothing_that_was_written_for_the_earlier_one(
             async with service.client() as http:
                 await until(lambda: _applies(http))
                 # Changes are committed, the cluster is asked, and nothing is sent.
-                target("pause", "--reason", "a test")
+                target(service, "pause", "--reason", "a test")
                 put: dict[str, Any] = {"json": {"configs": {KEY: "7000"}}}
                 await http.request("PUT", f"configs/topic={NAME}", **put)
                 await outside.delete_topics(NAME)
                 await until(gone)
                 assert await make() != first
-                target("resume", "--reason", "a test")
+                target(service, "resume", "--reason", "a test")
 
                 async def undone() -> bool:
                     try:

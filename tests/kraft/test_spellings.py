@@ -25,17 +25,11 @@ from tests.support.adopting import alter, apply
 from tests.support.kraft_writer import KraftWriter, RefusedError
 from tests.support.observing import Observing, caller
 from tests.support.waiting import until
-from tests.support.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from kazoo.client import KazooClient
-
     from confplane.domain.definitions import ConfigDef
     from tests.support.kraft import KraftCluster
-    from tests.support.servers import Database
+    from tests.support.world import World
 
 CATALOG: Final = catalog_of("4.4")
 RULES: Final = rules_of(newest)
@@ -91,12 +85,6 @@ def spellings(random: Random, definition: ConfigDef, *, blanks: bool) -> list[st
             found = [value]
     found += [f"{blank}{text}{blank}" for text in found for blank in (" ", "\t") if blanks]
     return random.sample(found, k=len(found))
-
-
-@pytest.fixture
-async def world(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[World]:
-    async with World(tmp_path, chroot, migrated, raw_zk) as running:
-        yield running
 
 
 @pytest.mark.parametrize("by_log", [False, True], ids=["by-looks", "by-the-log"])

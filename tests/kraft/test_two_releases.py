@@ -9,48 +9,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kraft.test_adopting import RATE, applied, command, kinds, put, until_released
-from tests.kraft.test_by_settings import variables
-from tests.support import servers
+from tests.kraft.test_adopting import RATE, applied, kinds, put, until_released
 from tests.support.kraft_writer import KraftWriter
 from tests.support.releases import earlier_applying
-from tests.support.service import Service
-from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
+    from tests.support.service import Service
+    from tests.support.world import World
 
 NAME = "two-releases"
 
 
 @pytest.mark.timeout(900)
 async def test_each_release_ends_what_the_other_began_to_send_and_reads_its_rows(
-    kraft: KraftCluster, client: KraftClient, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+    kraft: KraftCluster, client: KraftClient, world: World, tmp_path: Path
 ) -> None:
-    connect, dsn = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres).service_dsn
-    earlier, present = (
-        Service(
-            tmp_path / name,
-            connect=connect,
-            dsn=dsn,
-            settings={
-                **variables({"bootstrap": kraft.bootstrap}),
-                STEP_FILE_VARIABLE: str(tmp_path / name / "step"),
-            },
-            module="tests.support.stepping",
-        )
-        for name in ("earlier", "present")
-    )
+    earlier_step, present_step = tmp_path / "earlier", tmp_path / "present"
+    present = await asyncio.to_thread(world.adopting, kraft, step_file=present_step)
+    cluster = {"kafka": {"bootstrap": kraft.bootstrap}}
+    earlier = world.make_service(cluster=cluster, step_file=earlier_step, deadline_ms=10_000)
     earlier.root = await asyncio.to_thread(earlier_applying, tmp_path / "files")
-    await asyncio.to_thread(command, present, "import", "--apply")
-    await asyncio.to_thread(command, present, "adopt", "--reason", "a test")
     rows = ["change"]
     with ExitStack() as stack:
         for service in (earlier, present):
@@ -65,7 +49,7 @@ async def test_each_release_ends_what_the_other_began_to_send_and_reads_its_rows
         for rate, dies, ends in ((2000, earlier, present), (3000, present, earlier)):
             async with ends.client() as http:
                 await until_released(http)
-                (tmp_path / ("earlier" if dies is earlier else "present") / "step").write_text("claimed:SIGKILL")
+                (earlier_step if dies is earlier else present_step).write_text("claimed:SIGKILL")
                 await put(http, NAME, rate)
                 await until(partial(_is_gone, dies))
                 await until(partial(_shows, http, rate))

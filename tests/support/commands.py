@@ -1,8 +1,12 @@
-"""``confplane`` commands run as processes with the settings of a service that need not run."""
+"""``confplane`` commands run as processes with the settings of a service that need not run.
+
+``python -m tests.support.commands JSON`` runs several, given by their arguments, and exits with the highest of their codes.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,6 +32,13 @@ class Said(NamedTuple):
     err: str
 
 
+def target(service: Service, *arguments: str) -> str:
+    """Run ``confplane target`` with a service's settings, which must succeed; return its output."""
+    said = run(["target", *arguments, "--cluster", "default"], service._environment | {"LOGNAME": "olga"})
+    assert said.code == 0, said
+    return said.out
+
+
 class Commands:
     """Runs commands on one cluster, named ``default``."""
 
@@ -42,7 +53,7 @@ class Commands:
     def run_sequentially(self, *commands: Sequence[str]) -> Said:
         """Run several commands in one process, in which those that start Spark share it."""
         given = [[*arguments, "--cluster", "default"] for arguments in commands]
-        return run([json.dumps(given)], self.environment, module="tests.support.sequential_commands")
+        return run([json.dumps(given)], self.environment, module=__name__)
 
 
 def run_here(*arguments: str) -> Said:
@@ -80,3 +91,12 @@ def run(
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode()
+
+
+def main(commands: list[list[str]]) -> int:
+    """Run commands one after another."""
+    return max(cli(arguments, prog_name="confplane", standalone_mode=False) or 0 for arguments in commands)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

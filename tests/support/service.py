@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
@@ -18,7 +17,6 @@ from tests.support.processes import ROOT, start
 from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -137,10 +135,3 @@ class Service:
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.poll() is None:
             self.stop()
-
-
-@contextmanager
-def running(directory: Path, **options: Any) -> Iterator[Service]:
-    """Run one service for the duration of a block."""
-    with Service(directory, **options) as service:
-        yield service

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.audit import rows
+from tests.support.commands import target
 from tests.support.replicas import Replica
 from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, STEP_VARIABLE
+from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE, STEP_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.kraft import KraftCluster
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
 
@@ -81,32 +83,31 @@ class World:
         """Make the rows of a table of the trail look older."""
         rows.age(self.database.owner_dsn, table, seconds)
 
-    @asynccontextmanager
-    async def service(
+    def make_service(
         self,
         *,
         step: str | None = None,
+        step_file: Path | None = None,
         constants: Mapping[str, float] | None = None,
         deadline_ms: int = 60_000,
         cluster: Mapping[str, Any] | None = None,
         settings: Mapping[str, str] | None = None,
         through: Proxy | None = None,
         module: str = "tests.support.stepping",
-        ready: bool = True,
-    ) -> AsyncIterator[Service]:
-        """Run a service with the seams of :mod:`tests.support.stepping`.
+    ) -> Service:
+        """Return a service, not started, with the seams of :mod:`tests.support.stepping`.
 
         Args:
             step: The step at which it sends itself a signal: ``intent:SIGKILL``.
+            step_file: The file that requests a signal at a step later.
             constants: Used instead of those of the world.
             deadline_ms: The deadline of a request.
             cluster: Settings of the cluster, such as ``session_timeout_ms``.
             settings: More variables of its environment.
             through: A proxy to ZooKeeper that can be cut.
             module: The program.
-            ready: Wait until it is ready.
         """
-        service = Service(
+        return Service(
             self.directory,
             connect=self.chroot if through is None else through.connect(self.chroot),
             dsn=self.database.service_dsn,
@@ -115,10 +116,38 @@ class World:
                 CONSTANTS_VARIABLE: json.dumps(self._constants if constants is None else constants),
                 "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
                 **({} if step is None else {STEP_VARIABLE: step}),
+                **({} if step_file is None else {STEP_FILE_VARIABLE: str(step_file)}),
                 **(settings or {}),
             },
             module=module,
         )
+
+    def adopting(
+        self,
+        cluster: KraftCluster,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        deadline_ms: int = 10_000,
+        **options: Any,
+    ) -> Service:
+        """Return a service that has adopted a Kafka 4 cluster, not started.
+
+        Args:
+            cluster: The cluster.
+            settings: Further settings of it.
+            deadline_ms: The deadline of a request.
+            options: As of :meth:`make_service`.
+        """
+        kafka = {"bootstrap": cluster.bootstrap, **(settings or {})}
+        service = self.make_service(cluster={"kafka": kafka}, deadline_ms=deadline_ms, **options)
+        target(service, "import", "--apply")
+        assert "takes quotas and configs from callers" in target(service, "adopt", "--reason", "a test")
+        return service
+
+    @asynccontextmanager
+    async def service(self, *, ready: bool = True, **options: Any) -> AsyncIterator[Service]:
+        """Run a service, and wait until it is ready unless told otherwise; options as of :meth:`make_service`."""
+        service = self.make_service(**options)
         try:
             # In threads, because the loop must run the proxy.
             await asyncio.to_thread(service.start, wait_ready=ready)

@@ -12,24 +12,14 @@ import pytest
 
 from tests.support.commands import Said, run
 from tests.support.credentials import parse
-from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.servers import Database
+    from tests.support.service import Service
 
 ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-@pytest.fixture(scope="module")
-def service(
-    tmp_path_factory: pytest.TempPathFactory, module_chroot: str, module_database: Database
-) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("access"), connect=module_chroot, dsn=module_database.service_dsn) as running:
-        yield running
 
 
 def confplane(service: Service, *arguments: str) -> Said:

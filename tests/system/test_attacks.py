@@ -18,15 +18,14 @@ import httpx
 import psutil
 import pytest
 
-from tests.support import servers
 from tests.support.metrics import scrape
 from tests.support.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.servers import Database
+
 
 MIB: Final = 1024 * 1024
 HEAD: Final = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
@@ -57,30 +56,28 @@ class SmallLimitService(Service):
 
 
 @pytest.fixture(scope="module")
-def place(zookeeper: ZooKeeper, postgres: Postgres) -> tuple[str, str]:
-    database = servers.make_migrated(postgres)
-    return servers.make_chroot(zookeeper.hosts), database.service_dsn
-
-
-@pytest.fixture(scope="module")
-def service(place: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(
+    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
     settings = {
         "CONFPLANE_HTTP__HEAD_TIMEOUT_MS": str(HEAD_S * 1000),
         "CONFPLANE_HTTP__IDLE_TIMEOUT_MS": str(IDLE_S * 1000),
         "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(DEADLINE_S * 1000),
     }
-    connect, dsn = place
     directory = tmp_path_factory.mktemp("service")
-    with SmallLimitService(directory, connect=connect, dsn=dsn, settings=settings) as running:
+    with SmallLimitService(
+        directory, connect=module_chroot, dsn=module_database.service_dsn, settings=settings
+    ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def small(place: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def small(module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a low cap of connections."""
     settings = {"CONFPLANE_HTTP__MAX_CONNECTIONS": str(CAP), "CONFPLANE_HTTP__HEAD_TIMEOUT_MS": "60000"}
-    connect, dsn = place
-    with Service(tmp_path_factory.mktemp("small"), connect=connect, dsn=dsn, settings=settings) as running:
+    with Service(
+        tmp_path_factory.mktemp("small"), connect=module_chroot, dsn=module_database.service_dsn, settings=settings
+    ) as running:
         yield running
 
 

@@ -12,13 +12,12 @@ import pytest
 import pytest_asyncio
 import requests
 
-from tests.contract.api import OPERATION_IDS, Sender, run_service, try_cases
+from tests.contract.api import OPERATION_IDS, Sender, publish_and_configure, try_cases
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.servers import Database
     from tests.support.service import Service
 
 QUICK: Final = 0
@@ -39,9 +38,8 @@ BY_CHANCE: Final = ("deleteGrant", "listGrants")
 
 
 @pytest.fixture(scope="module")
-def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A running service for the tests of this file."""
-    yield from run_service(zookeeper, postgres, tmp_path_factory.mktemp("service"))
+def service_options(module_database: Database) -> dict[str, Any]:
+    return publish_and_configure(module_database)
 
 
 @pytest_asyncio.fixture(scope="module")

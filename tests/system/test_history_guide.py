@@ -9,30 +9,28 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from tests.support.processes import ROOT
-from tests.support.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.servers import Database
+    from tests.support.service import Service
 
 GUIDE = (ROOT / "docs/history.md").read_text()
 API = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
 
 
-def test_the_commands_of_the_guide(module_chroot: str, module_database: Database, tmp_path: Path) -> None:
+def test_the_commands_of_the_guide(service: Service, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
-    with Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
-        service.wait_recorded()
-        done = subprocess.run(
-            ["bash", "-c", "\n".join(["set -eu", *API, *blocks])],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env=os.environ | {"CONFPLANE": f"{service.url}/v1/clusters/default", "TOKEN": service.token},
-        )
+    service.wait_recorded()
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(["set -eu", *API, *blocks])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"CONFPLANE": f"{service.url}/v1/clusters/default", "TOKEN": service.token},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     answers = map(json.loads, filter(None, done.stdout.splitlines()))
     first, second, history, single, listed, diff, shown, undone, back = answers

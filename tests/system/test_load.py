@@ -9,22 +9,21 @@ import contextlib
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import psutil
 import pytest
 
 from confplane.api.routing.strict_json import MAX_ITEMS
-from tests.contract.api import run_service
+from tests.contract.api import publish_and_configure
 from tests.support.honest import BASE, honest
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.servers import Database
     from tests.support.service import Service
 
 CONNECTIONS = 64
@@ -34,9 +33,8 @@ ATTACK_CPU_S = 0.2
 
 
 @pytest.fixture(scope="module")
-def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A running service for the tests of this file."""
-    yield from run_service(zookeeper, postgres, tmp_path_factory.mktemp("service"))
+def service_options(module_database: Database) -> dict[str, Any]:
+    return publish_and_configure(module_database)
 
 
 @contextlib.contextmanager

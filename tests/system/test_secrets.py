@@ -58,11 +58,8 @@ def cluster(directory: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def service(
-    directory: Path, cluster: dict[str, Any], module_chroot: str, module_database: Database
-) -> Iterator[Service]:
-    with Service(directory, connect=module_chroot, dsn=module_database.service_dsn, cluster=cluster) as running:
-        yield running
+def service_options(cluster: dict[str, Any]) -> dict[str, Any]:
+    return {"cluster": cluster}
 
 
 @pytest.fixture(scope="module")

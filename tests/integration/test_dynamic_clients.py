@@ -1,21 +1,22 @@
-"""KIP-649's client side against a running service: each rule over HTTP, by the names of each library."""
+"""KIP-649's client side against a running service, with the names of confluent-kafka.
+
+The rules are in tests/vectors/clients.json, and the names of the other libraries in the unit tests. With each library a
+broker sees the effects in tests/interop/test_dynamic_clients_on_broker.py.
+"""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from confplane.client import dynamic as package
 from confplane.client.dynamic import (
-    AIOKAFKA,
     CONFLUENT_KAFKA,
-    KAFKA_PYTHON,
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
     DynamicProducerConfig,
-    Library,
 )
 from confplane.domain.entities import Entity
 from tests.support.proxy import proxy
@@ -28,46 +29,35 @@ if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
-LIBRARIES = pytest.mark.parametrize(
-    "library", [CONFLUENT_KAFKA, KAFKA_PYTHON, AIOKAFKA], ids=lambda library: library.name
-)
-TIMEOUTS = ("session.timeout.ms", "heartbeat.interval.ms")
+SOFTWARE: Final = {"softwareName": "confluent-kafka", "softwareVersion": CONFLUENT_KAFKA.version}
 
 
-def spelled(library: Library, **own: object) -> dict[str, Any]:
-    """Settings of a library that polls five times a second; Java's dots are underscores here."""
-    return {
-        library.spelled(name.replace("_", ".")): value
-        for name, value in {"client_id": "billing", "metadata_max_age_ms": 200, **own}.items()
-    }
+def settings(**own: object) -> dict[str, Any]:
+    """Settings of an application that polls five times a second; dots in names are underscores here."""
+    given = {"client_id": "billing", "metadata_max_age_ms": 200, **own}
+    return {name.replace("_", "."): value for name, value in given.items()}
 
 
 @asynccontextmanager
 async def following(
     service: Service,
     kind: type[AsyncDynamicProducerConfig | AsyncDynamicConsumerConfig],
-    library: Library,
     user: str,
     **own: object,
 ) -> AsyncIterator[Any]:
     reached = package.Service(service.url, user, service.token)
-    async with kind(spelled(library, **own), library=library, service=reached) as dynamic:
+    async with kind(settings(**own), library=CONFLUENT_KAFKA, service=reached) as dynamic:
         yield dynamic
 
 
-@LIBRARIES
-async def test_acks_follow_the_levels_and_go_back_to_the_users_own(
-    service: Service, client: ConfplaneClient, library: Library
-) -> None:
-    user = f"levels-{library.name}"
+async def test_acks_follow_the_levels_and_go_back_to_the_users_own(service: Service, client: ConfplaneClient) -> None:
+    user = "levels"
     of_user, of_pair = Entity.of(user=user), Entity.of(user=user, client_id="billing")
     await client.put("client-configs", of_user, {"acks": "0", "session.timeout.ms": "20000"})
-    async with following(service, AsyncDynamicProducerConfig, library, user, acks=1) as dynamic:
-        own = spelled(library, acks=1)
-        zero = dict(own) | {"acks": "0" if library is CONFLUENT_KAFKA else 0}
+    async with following(service, AsyncDynamicProducerConfig, user, acks=1) as dynamic:
+        own, zero, every = (settings(acks=acks) for acks in (1, "0", "-1"))
         assert dynamic.settings == zero
         await client.put("client-configs", of_pair, {"acks": "-1"})
-        every = dict(own) | {"acks": "-1" if library is CONFLUENT_KAFKA else "all"}
         await until(lambda: dynamic.settings == every)
         await client.delete("client-configs", of_pair)
         await until(lambda: dynamic.settings == zero)
@@ -75,51 +65,11 @@ async def test_acks_follow_the_levels_and_go_back_to_the_users_own(
         await until(lambda: dynamic.settings == own)
 
 
-@LIBRARIES
-@pytest.mark.parametrize("own", [{"enable_idempotence": True}, {"transactional_id": "t-1"}])
-async def test_acks_are_dropped_where_the_application_needs_its_own(
-    service: Service, client: ConfplaneClient, library: Library, own: dict[str, object]
-) -> None:
-    await client.put("client-configs", Entity.of(user="demanding"), {"acks": "0"})
-    async with following(service, AsyncDynamicProducerConfig, library, "demanding", **own) as dynamic:
-        assert dynamic.settings == spelled(library, **own)
-        assert [dropped.key for dropped in dynamic.decision.dropped] == ["acks"]
-
-
-@LIBRARIES
-async def test_timeouts_are_taken_over_together_or_not_at_all(
-    service: Service, client: ConfplaneClient, library: Library
-) -> None:
-    user = Entity.of(user=f"timeouts-{library.name}")
-    session, heartbeat = map(library.spelled, TIMEOUTS)
-    await client.put("client-configs", user, dict(zip(TIMEOUTS, ("20000", "6000"), strict=True)))
-    name = user.components[0][1] or ""
-    async with following(service, AsyncDynamicConsumerConfig, library, name, heartbeat_interval_ms=9000) as dynamic:
-        found = dynamic.settings
-        assert (str(found[session]), str(found[heartbeat])) == ("20000", "6000")
-        # Beside the application's own heartbeat of 9 s.
-        await client.put("client-configs", user, {"session.timeout.ms": "8000"})
-        await until(lambda: session not in dynamic.settings)
-        assert dynamic.settings == spelled(library, heartbeat_interval_ms=9000)
-        assert "heartbeat.interval.ms (9000) would not be below" in dynamic.decision.dropped[0].reason
-
-
-async def test_the_new_group_protocol_leaves_timeouts_out(service: Service, client: ConfplaneClient) -> None:
-    await client.put("client-configs", Entity.of(user="new-protocol"), {"session.timeout.ms": "20000"})
-    own = {"group_protocol": "consumer"}
-    async with following(service, AsyncDynamicConsumerConfig, CONFLUENT_KAFKA, "new-protocol", **own) as dynamic:
-        assert dynamic.settings == spelled(CONFLUENT_KAFKA, **own)
-        assert len(dynamic.decision.dropped) == 1
-
-
-@LIBRARIES
-async def test_software_and_supported_configs_are_registered(
-    service: Service, client: ConfplaneClient, library: Library
-) -> None:
-    user = f"registered-{library.name}"
+async def test_software_and_supported_configs_are_registered(service: Service, client: ConfplaneClient) -> None:
+    user = "registered"
     async with (
-        following(service, AsyncDynamicProducerConfig, library, user),
-        following(service, AsyncDynamicConsumerConfig, library, user, client_id="reader"),
+        following(service, AsyncDynamicProducerConfig, user),
+        following(service, AsyncDynamicConsumerConfig, user, client_id="reader"),
     ):
 
         async def registered() -> list[Any]:
@@ -129,16 +79,15 @@ async def test_software_and_supported_configs_are_registered(
 
         items = await until(registered)
     assert [(item["id"], item["clientInformation"], item["supportedConfigs"]) for item in items] == [
-        (f"user={user},client-id={client_id}", {"softwareName": library.name, "softwareVersion": library.version}, keys)
+        (f"user={user},client-id={client_id}", SOFTWARE, keys)
         for client_id, keys in (("billing", ["acks"]), ("reader", ["heartbeat.interval.ms", "session.timeout.ms"]))
     ]
 
 
-@LIBRARIES
 async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
-    service: Service, client: ConfplaneClient, library: Library
+    service: Service, client: ConfplaneClient
 ) -> None:
-    user = f"reporting-{library.name}"
+    user = "reporting"
     first = await client.put("client-configs", Entity.of(user=user), {"acks": "1", "session.timeout.ms": "20000"})
 
     async def status() -> Any:
@@ -149,58 +98,43 @@ async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
         return found if found["applied"] == 2 and found["revision"] == str(revision) else None
 
     async with (
-        following(service, AsyncDynamicProducerConfig, library, user),
-        following(service, AsyncDynamicConsumerConfig, library, user, heartbeat_interval_ms=25_000),
+        following(service, AsyncDynamicProducerConfig, user),
+        following(service, AsyncDynamicConsumerConfig, user, heartbeat_interval_ms=25_000),
     ):
         found = await until(lambda: counted(first.revision))
         second = await client.put(
             "client-configs", Entity.of(user=user), {"acks": "all", "session.timeout.ms": "30000"}
         )
         settled = await until(lambda: counted(second.revision))
-    software = {"softwareName": library.name, "softwareVersion": library.version}
-    assert found["appliedBy"] == [{**software, "appliedRevision": str(first.revision), "instances": 2}]
+    assert found["appliedBy"] == [{**SOFTWARE, "appliedRevision": str(first.revision), "instances": 2}]
     assert [(each["key"], each["instances"]) for each in found["refused"]] == [("session.timeout.ms", 1)]
     assert "(25000) would not be below session.timeout.ms (20000)" in found["refused"][0]["reason"]
-    assert settled["appliedBy"] == [{**software, "appliedRevision": str(second.revision), "instances": 2}]
+    assert settled["appliedBy"] == [{**SOFTWARE, "appliedRevision": str(second.revision), "instances": 2}]
     assert settled["refused"] == []
 
 
-@LIBRARIES
-async def test_turned_off_the_service_never_hears_of_it(
-    service: Service, client: ConfplaneClient, library: Library
-) -> None:
-    user = f"off-{library.name}"
-    await client.put("client-configs", Entity.of(user=user), {"acks": "0"})
-    own = {"enable_dynamic_config": "false"}
-    async with following(service, AsyncDynamicProducerConfig, library, user, **own) as dynamic:
-        assert dynamic.settings == spelled(library)
-    assert [item async for item in client.items("registrations", id=f"user={user},client-id=billing")] == []
-
-
-@LIBRARIES
 async def test_a_path_without_the_feature_turns_it_off_with_one_line(
-    service: Service, caplog: pytest.LogCaptureFixture, library: Library
+    service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     reached = package.Service(service.url, "absent", service.token, cluster="none-such")
-    async with AsyncDynamicProducerConfig(spelled(library), library=library, service=reached) as dynamic:
-        assert dynamic.settings == spelled(library)
+    async with AsyncDynamicProducerConfig(settings(), library=CONFLUENT_KAFKA, service=reached) as dynamic:
+        assert dynamic.settings == settings()
     (record,) = [record for record in caplog.records if record.name.startswith("confplane.client")]
     assert "they are off: 404" in record.getMessage()
 
 
-@LIBRARIES
 @pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
 async def test_away_at_start_then_back_with_other_values(
-    service: Service, client: ConfplaneClient, tmp_path: Path, library: Library, *, silent: bool
+    service: Service, client: ConfplaneClient, tmp_path: Path, *, silent: bool
 ) -> None:
     """A service that refuses connections, or takes them and says nothing."""
-    user = f"away-{library.name}-{silent}"
+    user = f"away-{silent}"
     entity = Entity.of(user=user, client_id="billing")
     await client.put("client-configs", entity, {"acks": "all"})
     async with proxy(f"127.0.0.1:{service.port}") as line:
         reached = package.Service(f"http://127.0.0.1:{line.port}", user, service.token)
         options: dict[str, Any] = {
-            "library": library,
+            "library": CONFLUENT_KAFKA,
             "service": reached,
             "last_known_good": tmp_path / "kept.json",
         }
@@ -219,14 +153,14 @@ async def test_away_at_start_then_back_with_other_values(
             await until(lambda: str(dynamic.settings.get("acks")) == acks)
 
         leave()
-        async with AsyncDynamicProducerConfig(spelled(library), **options) as without:
+        async with AsyncDynamicProducerConfig(settings(), **options) as without:
             assert "acks" not in without.settings  # nothing was ever kept
             come_back()
             await becomes(without, "all")
             await until((tmp_path / "kept.json").exists)
             leave()
             await client.put("client-configs", entity, {"acks": "1"})
-            async with AsyncDynamicProducerConfig(spelled(library), **options) as kept:
+            async with AsyncDynamicProducerConfig(settings(), **options) as kept:
                 assert kept.settings["acks"] == "all"
                 come_back()
                 await becomes(without, "1")
@@ -240,7 +174,7 @@ async def test_a_revoked_token_leaves_the_values_in_force_and_is_logged_once(
     await client.put("client-configs", entity, {"acks": "all"})
     made = await client.request("POST", "/v1/tokens", json={"principal": "User:revoked"})
     reached = package.Service(service.url, "revoked", made.body["token"])
-    dynamic = DynamicProducerConfig(spelled(CONFLUENT_KAFKA), library=CONFLUENT_KAFKA, service=reached)
+    dynamic = DynamicProducerConfig(settings(), library=CONFLUENT_KAFKA, service=reached)
     with dynamic:
         assert dynamic.settings["acks"] == "all"
         await client.request("DELETE", f"/v1/tokens/{made.body['id']}")
@@ -261,7 +195,7 @@ async def test_a_token_that_is_rotated_in_its_file_counts_from_the_next_poll(
     file = tmp_path / "token"
     file.write_text(before["token"])
     reached = package.Service(service.url, "rotated", file)
-    dynamic = DynamicProducerConfig(spelled(CONFLUENT_KAFKA), library=CONFLUENT_KAFKA, service=reached)
+    dynamic = DynamicProducerConfig(settings(), library=CONFLUENT_KAFKA, service=reached)
     with dynamic:
         assert dynamic.settings["acks"] == "all"
         await client.request("DELETE", f"/v1/tokens/{before['id']}")
@@ -279,6 +213,6 @@ async def test_an_application_reads_no_configs_of_another_user(
     made = await client.request("POST", "/v1/tokens", json={"principal": "User:mine"})
     reached = package.Service(service.url, "theirs", made.body["token"])
     options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": reached}
-    async with AsyncDynamicProducerConfig(spelled(CONFLUENT_KAFKA), **options) as dynamic:
+    async with AsyncDynamicProducerConfig(settings(), **options) as dynamic:
         assert "acks" not in dynamic.settings
     assert "can't be read, those in force stay: 403" in caplog.text

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-TIMEOUTS: Final = {"session.timeout.ms": "20000", "heartbeat.interval.ms": "6000"}
 _SOURCE: Final = Path(__file__).with_name("Followers.java")
 
 
@@ -73,54 +72,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def followers(compiled: str, service: Service, log: Path) -> Iterator[Followers]:
     with running(compiled, service, log) as (made, _):
         yield made
-
-
-async def test_acks_follow_the_levels_and_go_back_to_the_users_own(
-    followers: Followers, client: ConfplaneClient
-) -> None:
-    of_user, of_pair = Entity.of(user="java-acks"), Entity.of(user="java-acks", client_id="billing")
-    own = {"client.id": "billing", "acks": "1"}
-    await client.put("client-configs", of_user, {"acks": "0", **TIMEOUTS})
-    settings = await followers.follow("PRODUCER", "java-acks", client_id="billing", acks="1")
-    assert settings == {"metadata.max.age.ms": "200", **own, "acks": "0"}
-    await client.put("client-configs", of_pair, {"acks": "-1"})
-    await followers.becomes("java-acks", {**own, "acks": "-1"})
-    await client.delete("client-configs", of_pair)
-    await followers.becomes("java-acks", {**own, "acks": "0"})
-    await client.delete("client-configs", of_user)
-    await followers.becomes("java-acks", own)
-
-
-@pytest.mark.parametrize("own", [{"enable_idempotence": "true"}, {"transactional_id": "t-1"}], ids=str)
-async def test_acks_are_dropped_where_the_application_needs_its_own(
-    followers: Followers, client: ConfplaneClient, own: dict[str, str]
-) -> None:
-    (name,) = own
-    user = f"java-{name}"
-    await client.put("client-configs", Entity.of(user=user), {"acks": "0"})
-    settings = await followers.follow("PRODUCER", user, **own)
-    assert settings == {"metadata.max.age.ms": "200", name.replace("_", "."): own[name]}
-
-
-async def test_timeouts_are_taken_over_together_or_not_at_all(followers: Followers, client: ConfplaneClient) -> None:
-    user = Entity.of(user="java-timeouts")
-    own = {"heartbeat.interval.ms": "9000"}
-    await client.put("client-configs", user, TIMEOUTS)
-    settings = await followers.follow("CONSUMER", "java-timeouts", heartbeat_interval_ms="9000")
-    assert settings == {"metadata.max.age.ms": "200", **TIMEOUTS}
-    # Beside the application's own heartbeat of 9 s.
-    await client.put("client-configs", user, {"session.timeout.ms": "8000"})
-    await followers.becomes("java-timeouts", own)
-    await client.put("client-configs", user, {"session.timeout.ms": "10000"})
-    await followers.becomes("java-timeouts", {**own, "session.timeout.ms": "10000"})
-    await client.delete("client-configs", user)
-    await followers.becomes("java-timeouts", own)
-
-
-async def test_the_new_group_protocol_leaves_timeouts_out(followers: Followers, client: ConfplaneClient) -> None:
-    await client.put("client-configs", Entity.of(user="java-protocol"), TIMEOUTS)
-    settings = await followers.follow("CONSUMER", "java-protocol", group_protocol="consumer")
-    assert settings == {"metadata.max.age.ms": "200", "group.protocol": "consumer"}
 
 
 async def test_turned_off_the_service_never_hears_of_it(followers: Followers, client: ConfplaneClient) -> None:

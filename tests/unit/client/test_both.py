@@ -50,11 +50,16 @@ def away(**members: object) -> httpx.Response:
 
 
 async def test_reads_are_repeated(kind: Kind) -> None:
-    service = Flaky(away(), httpx.ReadError("cut"))
-    async with connected(kind, transport=service.transport) as client:
-        answer = await done(client.client_quotas.get("user=alice"))
-    assert answer == Answer(200, {"ok": True}, None, None, None, None)
-    assert service.keys == [None, None, None]
+    reads: tuple[Callable[[Any], Any], ...] = (
+        lambda client: client.client_quotas.get("user=alice"),
+        lambda client: client.client_quotas.describe(),
+    )
+    for read in reads:
+        service = Flaky(away(), httpx.ReadError("cut"))
+        async with connected(kind, transport=service.transport) as client:
+            answer = await done(read(client))
+        assert answer == Answer(200, {"ok": True}, None, None, None, None)
+        assert service.keys == [None, None, None]
 
 
 async def test_each_write_has_a_key_of_its_own_in_all_its_tries(kind: Kind) -> None:
@@ -135,10 +140,11 @@ async def test_a_given_key_is_sent(kind: Kind) -> None:
 
 
 async def test_with_one_try_a_write_has_a_key_only_where_it_is_given_one(kind: Kind) -> None:
-    service = Flaky()
+    service = Flaky(away(), away())
     async with connected(kind, transport=service.transport, tries=1) as client:
-        await done(client.client_quotas.put("user=alice", QUOTA))
-        await done(client.client_quotas.put("user=alice", QUOTA, idempotency_key="mine"))
+        for key in (None, "mine"):
+            with pytest.raises(ProblemError):
+                await done(client.client_quotas.put("user=alice", QUOTA, idempotency_key=key))
     assert service.keys == [None, "mine"]
 
 
@@ -216,7 +222,8 @@ def test_a_client_sends_at_least_once(kind: Kind) -> None:
         kind("http://confplane.test", token=None, tries=0)
 
 
-async def test_a_rotated_token_is_sent_with_the_next_request(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["file", "function"])
+async def test_a_rotated_token_is_sent_with_the_next_request(kind: Kind, tmp_path: Path, form: str) -> None:
     sent: list[str | None] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -224,7 +231,8 @@ async def test_a_rotated_token_is_sent_with_the_next_request(kind: Kind, tmp_pat
         return httpx.Response(200, json={})
 
     file = tmp_path / "token"
-    async with connected(kind, token=file, transport=httpx.MockTransport(answer)) as client:
+    token = file if form == "file" else file.read_text
+    async with connected(kind, token=token, transport=httpx.MockTransport(answer)) as client:
         for text in ("first", "second\n"):
             file.write_text(text)
             await done(client.service.whoami())

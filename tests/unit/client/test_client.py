@@ -15,7 +15,6 @@ from confplane import client as package
 from confplane.client import Answer, AsyncConfplane, Change, ClientError, ConnectionFailedError, ProblemError
 from confplane.client import errors as client_errors
 from confplane.domain.entities import Entity
-from tests.support.both_clients import Flaky
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,12 +139,6 @@ async def test_a_write_has_the_key_that_it_is_given() -> None:
     assert [answer.replayed for answer in answers] == [True, True, True, True, False]
 
 
-async def test_not_modified_has_no_body() -> None:
-    async with _client(lambda _: httpx.Response(304, headers={"ETag": '"a"'})) as client:
-        found = await client.client_configs.get.if_none_match('"a"', "user=alice")
-    assert (found.status, found.body, found.etag) == (304, None, '"a"')
-
-
 @pytest.mark.parametrize(
     ("send", "path"),
     [
@@ -173,20 +166,6 @@ async def test_no_name_leads_out_of_its_place_in_a_path(send: Callable[[AsyncCon
         await send(client)
     base = "" if path.startswith("/") else "/v1/clusters/default/"
     assert seen[0].url.raw_path.decode() == base + path
-
-
-async def test_lists_are_read_to_their_end() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        pages: dict[str | None, dict[str, Any]] = {
-            None: {"items": [{"id": "a"}], "nextPageToken": "t"},
-            "t": {"items": [{"id": "b"}], "nextPageToken": None},
-        }
-        page = pages[request.url.params.get("pageToken")]
-        assert request.url.params["user"] == "x y"
-        return httpx.Response(200, json=page)
-
-    async with _client(answer) as client:
-        assert [item["id"] async for item in client.client_quotas.list(user="x y")] == ["a", "b"]
 
 
 async def test_the_resources_of_a_facet_are_those_of_its_family() -> None:
@@ -234,65 +213,6 @@ def test_what_the_package_exports() -> None:
     assert raised <= set(package.__all__)
     for name in package.__all__:
         assert inspect.getdoc(getattr(package, name))
-
-
-def _patient(answer: Callable[[httpx.Request], httpx.Response]) -> AsyncConfplane:
-    return AsyncConfplane("http://confplane.test", token=None, tries=3, transport=httpx.MockTransport(answer))
-
-
-def _away() -> httpx.Response:
-    return httpx.Response(503, json=PROBLEM | {"retriable": True}, headers={"Retry-After": "0"})
-
-
-async def test_reads_and_writes_with_a_key_are_repeated() -> None:
-    reads, writes, described = (Flaky(_away(), httpx.ReadError("cut")) for _ in range(3))
-    async with _patient(reads) as client:
-        found: Answer[Any] = await client.client_quotas.get("user=alice")
-    assert found.body == {"ok": True}
-    async with _patient(writes) as client:
-        await client.client_quotas.put("user=alice", {}, idempotency_key="one")
-    async with _patient(described) as client:
-        await client.client_quotas.describe()
-    assert [len(each.keys) for each in (reads, writes, described)] == [3, 3, 3]
-    assert writes.keys == ["one", "one", "one"]
-
-
-async def test_with_one_try_a_write_is_sent_once_and_without_a_key() -> None:
-    service = Flaky(_away())
-    async with _client(service) as client:
-        with pytest.raises(ProblemError):
-            await client.client_quotas.put("user=alice", {})
-    assert service.keys == [None]
-
-
-async def test_the_last_failure_is_raised_and_a_final_one_at_once() -> None:
-    service = Flaky(*(httpx.ReadError("cut") for _ in range(3)))
-    async with _patient(service) as client:
-        with pytest.raises(ConnectionFailedError) as raised:
-            await client.client_quotas.put("user=alice", {}, idempotency_key="one")
-    assert raised.value.may_be_applied
-    refused = Flaky(httpx.Response(412, json=PROBLEM))
-    async with _patient(refused) as client:
-        with pytest.raises(ProblemError):
-            await client.client_quotas.get("user=alice")
-    assert (len(service.keys), len(refused.keys)) == (3, 1)
-
-
-@pytest.mark.parametrize("kind", ["file", "function"])
-async def test_a_rotated_token_is_sent_with_the_next_request(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    sent: list[str | None] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        sent.append(request.headers.get("authorization"))
-        return httpx.Response(200, json={})
-
-    token = file if kind == "file" else file.read_text
-    async with AsyncConfplane("http://confplane.test", token=token, transport=httpx.MockTransport(answer)) as client:
-        for text in ("first", "second\n"):
-            file.write_text(text)
-            await client.client_quotas.get("user=alice")
-    assert sent == ["Bearer first", "Bearer second"]
 
 
 def _quoting() -> str:

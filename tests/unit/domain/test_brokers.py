@@ -135,7 +135,7 @@ def test_jaas() -> None:
         InvalidRequestError, match=r"the mechanism before sasl\.jaas\.config must be written in lower case"
     ):
         broker({"listener.name.x.SCRAM-SHA-256.sasl.jaas.config": good}, static={})
-    for bad in (good.rstrip(";"), good + good, good.replace("required", "planted")):
+    for bad in (good.rstrip(";"), good + good, good.replace("required", "planted"), ""):
         with pytest.raises(InvalidRequestError) as caught:
             broker({"listener.name.x.scram-sha-256.sasl.jaas.config": bad}, static={})
         assert "planted" not in caught.value.detail

@@ -160,6 +160,7 @@ def test_values_are_kept_as_given(key: str, value: str) -> None:
         ("session.timeout.ms", "30000.0", "must be a whole number (INT)"),
         ("session.timeout.ms", "30s", "must be a whole number (INT)"),
         ("session.timeout.ms", "", "must be a whole number (INT)"),
+        ("session.timeout.ms", "\u0666\u0660\u0660\u0660", "must be a whole number (INT)"),
         ("session.timeout.ms", "9" * 10_000, "at most 2147483647"),
         ("heartbeat.interval.ms", "0", "heartbeat.interval.ms must be at least 1"),
         ("heartbeat.interval.ms", "-1", "heartbeat.interval.ms must be at least 1"),

@@ -89,6 +89,7 @@ def test_names_that_no_znode_can_carry(name: str, detail: str) -> None:
         ("broker", "01"),
         ("broker", "-1"),
         ("broker", "0/0"),
+        ("broker", "\u0663"),
     ],
 )
 def test_names_that_no_topic_or_broker_has(kind: str, name: str) -> None:

@@ -17,8 +17,6 @@ from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
@@ -29,9 +27,9 @@ RATE = "producer_byte_rate"
 
 
 @pytest.fixture
-def service(kraft: KraftCluster, world: World, tmp_path: Path) -> Service:
-    """A service that adopted the cluster, not started; its steps are in the file ``step``."""
-    return world.adopting(kraft, step_file=tmp_path / "step")
+def service(kraft: KraftCluster, world: World) -> Service:
+    """A service that adopted the cluster, not started."""
+    return world.adopting(kraft)
 
 
 async def put(client: ConfplaneClient, user: str, rate: int) -> None:
@@ -199,9 +197,7 @@ async def _has(shown: Any, resource: Resource, key: str, value: str | None) -> b
     return bool(await shown(resource, key) == value)
 
 
-async def test_external_changes_are_reverted(
-    service: Service, kraft: KraftCluster, client: KraftClient, tmp_path: Path
-) -> None:
+async def test_external_changes_are_reverted(service: Service, kraft: KraftCluster, client: KraftClient) -> None:
     """The service is killed once it has sent the value again, and another ends what it began."""
     assert "puts back what others change" in target(service, "enforce", "--reason", "a test")
     with service:
@@ -214,7 +210,7 @@ async def test_external_changes_are_reverted(
 
             # A value without an end would be sent again, over that of others.
             await until(noted)
-            (tmp_path / "step").write_text("sent:SIGKILL")
+            service.dies_at("sent")
             await outside.quotas(({"user": "enforced"}, {RATE: 2000.0, "consumer_byte_rate": 5.0}))
             await until(lambda: not service.running)
         service.start()
@@ -243,12 +239,12 @@ async def test_external_changes_are_reverted(
 
 @pytest.mark.parametrize("step", ["transaction", "claimed", "sent", "ended"])
 async def test_a_service_that_is_killed_ends_its_work_afterwards(
-    service: Service, client: KraftClient, tmp_path: Path, step: str
+    service: Service, client: KraftClient, step: str
 ) -> None:
     user = f"killed-{step}"
     with service:
         async with service.client() as http:
-            (tmp_path / "step").write_text(f"{step}:SIGKILL")
+            service.dies_at(step)
             with suppress(ClientError):  # it may be killed before it answers
                 await put(http, user, 2)
             await until(lambda: not service.running)
@@ -272,7 +268,7 @@ async def test_a_service_that_is_killed_ends_its_work_afterwards(
     "step", ["sent", *(pytest.param(each, marks=pytest.mark.long) for each in ("claimed", "ended"))]
 )
 async def test_a_service_that_is_killed_during_configs_ends_its_work_afterwards(
-    service: Service, client: KraftClient, tmp_path: Path, step: str
+    service: Service, client: KraftClient, step: str
 ) -> None:
     entity, key = f"killed-{step}", "interval.ms"
     path, resource = f"configs/client-metrics={entity}", Resource(ConfigResourceType.CLIENT_METRICS, entity)
@@ -284,7 +280,7 @@ async def test_a_service_that_is_killed_during_configs_ends_its_work_afterwards(
     with service:
         async with service.client() as http:
             await until_released(http)
-            (tmp_path / "step").write_text(f"{step}:SIGKILL")
+            service.dies_at(step)
             with suppress(ClientError):
                 await http.request("PUT", path, json={"configs": {key: "5000"}})
             await until(lambda: not service.running)

@@ -27,7 +27,6 @@ from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from confplane.kraft.client import KraftClient
     from tests.support.facets import ConfplaneClient
@@ -145,7 +144,6 @@ async def test_a_leader_that_stops_during_a_delivery_while_another_leads_undoes_
     kraft: KraftCluster,
     client: KraftClient,
     world: World,
-    tmp_path: Path,
     step: str,
     kind: str,
     newer: str,
@@ -155,11 +153,11 @@ async def test_a_leader_that_stops_during_a_delivery_while_another_leads_undoes_
     """
     both = Named(f"stopped-{step}-{kind}-{newer}", client)
     alone = {"quota": kind == "quota", "config": kind == "config"}
-    files = [tmp_path / name for name in ("one", "other")]
     pair = (
-        await asyncio.to_thread(world.adopting, kraft, step_file=files[0]),
-        world.make_service(cluster={"kafka": {"bootstrap": kraft.bootstrap}}, step_file=files[1], deadline_ms=10_000),
+        await asyncio.to_thread(world.adopting, kraft),
+        world.make_service(cluster={"kafka": {"bootstrap": kraft.bootstrap}}, deadline_ms=10_000),
     )
+    files = [each.step_file for each in pair]
     with pair[0], pair[1]:
         async with pair[0].client() as one, pair[1].client() as other:
             clients = one, other

@@ -30,10 +30,9 @@ NAME = "two-releases"
 async def test_each_release_ends_what_the_other_began_to_send_and_reads_its_rows(
     kraft: KraftCluster, client: KraftClient, world: World, tmp_path: Path
 ) -> None:
-    earlier_step, present_step = tmp_path / "earlier", tmp_path / "present"
-    present = await asyncio.to_thread(world.adopting, kraft, step_file=present_step)
+    present = await asyncio.to_thread(world.adopting, kraft)
     cluster = {"kafka": {"bootstrap": kraft.bootstrap}}
-    earlier = world.make_service(cluster=cluster, step_file=earlier_step, deadline_ms=10_000)
+    earlier = world.make_service(cluster=cluster, deadline_ms=10_000)
     earlier.root = await asyncio.to_thread(earlier_applying, tmp_path / "files")
     rows = ["change"]
     with ExitStack() as stack:
@@ -49,7 +48,7 @@ async def test_each_release_ends_what_the_other_began_to_send_and_reads_its_rows
         for rate, dies, ends in ((2000, earlier, present), (3000, present, earlier)):
             async with ends.client() as http:
                 await until_released(http)
-                (earlier_step if dies is earlier else present_step).write_text("claimed:SIGKILL")
+                dies.dies_at("claimed")
                 await put(http, NAME, rate)
                 await until(partial(_is_gone, dies))
                 await until(partial(_shows, http, rate))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import signal
 import subprocess
@@ -15,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.support import stepping
 from tests.support.processes import ROOT, start
-from tests.support.service import Service
 from tests.support.tools import ToolMissingError, obtain
 from tests.support.waiting import PATIENCE_S
+from tests.support.world import RECORDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.servers import Database
+    from tests.support.service import Service
+    from tests.support.world import World
 
 _EARLIER_STEPPING: Final = Path(__file__).with_name("earlier_stepping.py")
 """Not imported here: it imports the package of the earlier release."""
@@ -43,17 +43,31 @@ class Release:
     quick: Mapping[str, float] = field(repr=False)
     """Its constants for short waits, by the names that they have in it."""
 
+    def service(self, world: World, **cluster: Any) -> Service:
+        """Return a service of it, not started, with settings of its cluster."""
+        made = world.make_service(constants=self.quick, cluster=cluster, module=self.program)
+        made.root = self.root
+        return made
+
+    def run(self, service: Service, *arguments: str, dies_at: str | None = None) -> None:
+        """Run a command with the settings of one of its services, to its end.
+
+        It must succeed, unless it is to be killed at a step.
+        """
+        if dies_at is not None:
+            service.dies_at(dies_at)
+        command = ["-m", self.program, *arguments, "--cluster", "default"]
+        environment = service._environment | {"LOGNAME": "olga"}
+        with service.log.open("wb") as said:
+            ended = start(command, environment=environment, stdout=said, stderr=said, cwd=self.root).wait(PATIENCE_S)
+        assert ended == (0 if dies_at is None else -signal.SIGKILL), service.tail()
+
 
 PRESENT: Final = Release(
     "present",
     ROOT,
     stepping.__name__,
-    {
-        "confplane.services.upkeep.reconcile.INTERVAL_S": 0.2,
-        "confplane.services.recorder.record.INTERVAL_S": 0.2,
-        "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
-        "confplane.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
-    },
+    RECORDING,
 )
 
 
@@ -104,75 +118,3 @@ def earlier(directory: Path) -> Release:
             "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
         },
     )
-
-
-class Site:
-    """The stores of one test, on which programs of any release run.
-
-    Args:
-        directory: Where their logs and tokens are.
-        chroot: ZooKeeper's connect string.
-        database: The trail's.
-        cluster: Settings of the cluster, which is named ``default``.
-    """
-
-    def __init__(self, directory: Path, chroot: str, database: Database, **cluster: Any) -> None:
-        self._directory = directory
-        self._chroot = chroot
-        self._cluster = cluster
-        self.database = database
-        self._services = 0
-
-    def service(self, release: Release) -> Stepped:
-        """Return a service that is not started."""
-        self._services += 1
-        return Stepped(
-            self._directory / f"{self._services}-{release.name}",
-            release,
-            connect=self._chroot,
-            dsn=self.database.service_dsn,
-            cluster=self._cluster,
-        )
-
-    def run(self, release: Release, *arguments: str, dies_at: str | None = None) -> None:
-        """Run a command to its end, which must succeed unless it is to be killed at a step."""
-        service = self.service(release)
-        if dies_at is not None:
-            service.dies_at(dies_at)
-        with service.log.open("wb") as said:
-            command = start(
-                ["-m", release.program, *arguments, "--cluster", "default"],
-                environment=service._environment | {"LOGNAME": "olga"},
-                stdout=said,
-                stderr=said,
-                cwd=release.root,
-            )
-            code = command.wait(PATIENCE_S)
-        assert code == (0 if dies_at is None else -signal.SIGKILL), service.tail()
-
-
-class Stepped(Service):
-    """A service of a release, with short waits, that can be killed at a step."""
-
-    def __init__(self, directory: Path, release: Release, **options: Any) -> None:
-        self._step = directory / "step"
-        super().__init__(
-            directory,
-            **options,
-            settings={
-                stepping.CONSTANTS_VARIABLE: json.dumps(dict(release.quick)),
-                stepping.STEP_FILE_VARIABLE: str(self._step),
-                "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000",
-            },
-            module=release.program,
-        )
-        self.root = release.root
-
-    def dies_at(self, step: str) -> None:
-        """Make it kill itself when it reaches the step (tests/support/stepping.py) the next time."""
-        self._step.write_text(f"{step}:SIGKILL")
-
-    def died(self) -> bool:
-        """Wait for its end, and return True if it killed itself."""
-        assert self._process is not None
-        return self._process.wait(PATIENCE_S) == -signal.SIGKILL

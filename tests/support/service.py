@@ -14,6 +14,7 @@ import httpx
 from confplane.devstack.process import free_port
 from tests.support.facets import ConfplaneClient
 from tests.support.processes import ROOT, start
+from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Service:
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = secrets.token_hex(24)
         self.log = directory / f"service-{self.port}.log"
+        self.step_file = directory / f"step-{self.port}"
+        """The file that requests a signal at a step, if the program is :mod:`tests.support.stepping`."""
         token_file = directory / f"token-{self.port}"
         token_file.write_text(self.token)
         clusters = {"default": {"zookeeper": connect, "session_timeout_ms": 4000, **(cluster or {})}}
@@ -60,6 +63,7 @@ class Service:
             "CONFPLANE_ADMIN_TOKEN_FILE": str(token_file),
             "CONFPLANE_HTTP__DRAIN_MS": "0",
             "CONFPLANE_CLASS_ARCHIVE": "false",
+            STEP_FILE_VARIABLE: str(self.step_file),
             **(settings or {}),
         }
         self._module = module
@@ -123,6 +127,15 @@ class Service:
             self._process.kill()
             self._process.wait()
             raise AssertionError(f"the service did not stop on SIGTERM:\n{self.tail()}") from None
+
+    def dies_at(self, step: str) -> None:
+        """Make it kill itself when it reaches the step (tests/support/stepping.py) the next time."""
+        self.step_file.write_text(f"{step}:SIGKILL")
+
+    def died(self) -> bool:
+        """Wait for its end, and return True if it was killed."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE_S) == -signal.SIGKILL
 
     def client(self, **options: Any) -> ConfplaneClient:
         """A client of the service."""

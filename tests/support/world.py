@@ -11,7 +11,7 @@ from tests.audit import rows
 from tests.support.commands import target
 from tests.support.replicas import Replica
 from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE, STEP_VARIABLE
+from tests.support.stepping import CONSTANTS_VARIABLE, STEP_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -87,7 +87,6 @@ class World:
         self,
         *,
         step: str | None = None,
-        step_file: Path | None = None,
         constants: Mapping[str, float] | None = None,
         deadline_ms: int = 60_000,
         cluster: Mapping[str, Any] | None = None,
@@ -99,7 +98,6 @@ class World:
 
         Args:
             step: The step at which it sends itself a signal: ``intent:SIGKILL``.
-            step_file: The file that requests a signal at a step later.
             constants: Used instead of those of the world.
             deadline_ms: The deadline of a request.
             cluster: Settings of the cluster, such as ``session_timeout_ms``.
@@ -116,7 +114,6 @@ class World:
                 CONSTANTS_VARIABLE: json.dumps(self._constants if constants is None else constants),
                 "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
                 **({} if step is None else {STEP_VARIABLE: step}),
-                **({} if step_file is None else {STEP_FILE_VARIABLE: str(step_file)}),
                 **(settings or {}),
             },
             module=module,

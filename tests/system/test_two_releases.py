@@ -17,7 +17,7 @@ from tests.integration.test_idempotency import entry, new_key, opened, quota, sa
 from tests.support import kinds
 from tests.support import releases as releases_module
 from tests.support.kinds import NEW, NODE_FREEZE, NODE_LAYOUT, OLD, PASSWORD, RATE, config, opens, stored
-from tests.support.releases import PRESENT, Release, Site, earlier
+from tests.support.releases import PRESENT, Release, earlier
 from tests.support.stores import kafka_writes
 from tests.support.tools import REQUIRE_VARIABLE
 from tests.support.waiting import until
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from tests.support.servers import Database
+    from tests.support.service import Service
+    from tests.support.world import World
 
 APPLIED: Final = {"intent": False, "transaction": True}
 """By step, whether a change whose process dies right after it is applied."""
@@ -128,11 +129,25 @@ PASSING: Final = ("first client configs", "freeze", "beginning of a move")
 class Scene:
     """The stores of a test, and what the trail says of its changes."""
 
-    def __init__(self, site: Site, zk: KazooClient) -> None:
-        self.site = site
-        self.zk = zk
-        self._dsn = site.database.owner_dsn
+    def __init__(self, world: World, **cluster: Any) -> None:
+        self._world = world
+        self._cluster = cluster
+        self.zk = world.zk
+        self._dsn = world.database.owner_dsn
         self._values = itertools.count(1)
+
+    def service(self, release: Release) -> Service:
+        """Return a service of a release, not started."""
+        return release.service(self._world, **self._cluster)
+
+    def run(self, release: Release, *arguments: str, dies_at: str | None = None) -> None:
+        """Run a command of a release."""
+        release.run(self.service(release), *arguments, dies_at=dies_at)
+
+    def external(self) -> set[str]:
+        """The changes that the recorder took for external ones."""
+        rows = fetch(self._dsn, "SELECT change_id::text FROM intents WHERE kind = 'external'")
+        return {change_id for (change_id,) in rows}
 
     async def recorded(self) -> None:
         """Wait until the recorder, whoever's it is, has gone past all that is written now."""
@@ -199,15 +214,12 @@ def _content(values: dict[str, str]) -> bytes:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> Scene:
+def scene(tmp_path: Path, world: World) -> Scene:
     """Stores with what the kinds of change need."""
     encoder = kinds.secrets_of(tmp_path).model_dump(mode="json")
-    raw_zk.create("/config/brokers/0", _content({PASSWORD: OLD.encode("hush")}), makepath=True)
-    raw_zk.create(EMPTY, _content({}), makepath=True)
-    site = Site(
-        tmp_path, chroot, migrated, password_encoder=encoder, client_configs_layout="shared", session_timeout_ms=4000
-    )
-    return Scene(site, raw_zk)
+    world.zk.create("/config/brokers/0", _content({PASSWORD: OLD.encode("hush")}), makepath=True)
+    world.zk.create(EMPTY, _content({}), makepath=True)
+    return Scene(world, password_encoder=encoder, client_configs_layout="shared")
 
 
 @pytest.mark.parametrize("sampled", [True, pytest.param(False, marks=pytest.mark.long)], ids=["sample", "whole"])
@@ -216,7 +228,7 @@ async def test_changes_of_one_that_was_killed_are_settled_and_recorded_by_the_ot
 ) -> None:
     first, second = releases
     wanted: dict[str, bool] = {}
-    with scene.site.service(second) as leader:
+    with scene.service(second) as leader:
         await scene.recorded()
         made = {name: kind for name, kind in KINDS.items() if kind.changes == 1 or first is PRESENT}
         for number, (name, kind) in enumerate(made.items()):
@@ -226,24 +238,19 @@ async def test_changes_of_one_that_was_killed_are_settled_and_recorded_by_the_ot
                 known = scene.open() | scene.outcomes().keys()
                 await _killed(scene, first, kind.made, step)
                 assert kind.applied(scene.zk) is applied, (name, step)
-                changes = (scene.open() | scene.outcomes().keys()) - known - _external(scene)
+                changes = (scene.open() | scene.outcomes().keys()) - known - scene.external()
                 assert len(changes) == kind.changes
                 wanted |= dict.fromkeys(changes, applied)
         await until(lambda: not scene.open(), why=leader.tail)
         assert {change: committed for change, committed in scene.outcomes().items() if change in wanted} == wanted
         # What the first began, the second ends.
-        scene.site.run(second, *_command(KINDS["move of an entity"]))
+        scene.run(second, *_command(KINDS["move of an entity"]))
         assert stored(scene.zk, NODE_LAYOUT)["layout"] == "separate"
         assert "from" not in stored(scene.zk, NODE_LAYOUT)
         assert [name for name, kind in made.items() if not kind.applied(scene.zk)] == list(PASSING)
         await scene.recorded()
     assert scene.not_ours() == []
     scene.assert_explained()
-
-
-def _external(scene: Scene) -> set[str]:
-    rows = fetch(scene.site.database.owner_dsn, "SELECT change_id::text FROM intents WHERE kind = 'external'")
-    return {change_id for (change_id,) in rows}
 
 
 def _command(kind: Kind) -> tuple[str, ...]:
@@ -254,9 +261,9 @@ def _command(kind: Kind) -> tuple[str, ...]:
 async def _killed(scene: Scene, release: Release, made: Request | tuple[str, ...], step: str) -> None:
     """Have a process of a release make a change, and die at a step of it."""
     if isinstance(made, tuple):
-        await asyncio.to_thread(scene.site.run, release, *made, dies_at=step)
+        await asyncio.to_thread(scene.run, release, *made, dies_at=step)
         return
-    service = scene.site.service(release)
+    service = scene.service(release)
     await asyncio.to_thread(service.start)
     try:
         service.dies_at(step)
@@ -270,7 +277,7 @@ async def _killed(scene: Scene, release: Release, made: Request | tuple[str, ...
 
 async def test_a_request_begun_at_one_is_answered_by_the_other(scene: Scene, releases: tuple[Release, Release]) -> None:
     first, second = releases
-    with scene.site.service(second) as two, scene.site.service(first) as one, scene.site.service(first) as another:
+    with scene.service(second) as two, scene.service(first) as one, scene.service(first) as another:
         async with opened(one) as http, opened(another) as other, opened(two) as then:
             for method, path, body in _REQUESTS:
                 key = new_key()
@@ -335,19 +342,19 @@ async def test_a_freeze_by_one_release_is_respected_by_the_other_and_the_trail_s
     scene: Scene, releases: tuple[Release, Release]
 ) -> None:
     first, second = releases
-    one, two = scene.site.service(first), scene.site.service(second)
+    one, two = scene.service(first), scene.service(second)
     try:
         with one:
             await scene.recorded()  # it leads
             two.start()
             async with opened(one) as http, opened(two) as then:
                 for value, (release, other) in enumerate(((first, then), (second, http)), 1):
-                    await asyncio.to_thread(scene.site.run, release, "freeze", "--reason", release.name)
+                    await asyncio.to_thread(scene.run, release, "freeze", "--reason", release.name)
                     for client in (http, then):
                         refused = await client.put("/client-quotas/user=frozen", json=quota(value))
                         assert refused.status_code == 409, refused.text
                         assert release.name in refused.json()["detail"]
-                    await asyncio.to_thread(scene.site.run, _other(release, releases), "thaw", "--reason", "done")
+                    await asyncio.to_thread(scene.run, _other(release, releases), "thaw", "--reason", "done")
                     assert (await other.put("/client-quotas/user=frozen", json=quota(value))).status_code == 200
                 await _busy(http, then, scene, "together")
                 await scene.recorded()

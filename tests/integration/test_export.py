@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,7 +16,7 @@ from confplane.cli.commands import cli
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
-from tests.support import odd_configs, servers
+from tests.support import documents, odd_configs, servers
 from tests.support.processes import ROOT, path_with_confplane
 from tests.support.waiting import wait_for
 
@@ -262,19 +261,9 @@ def test_a_defect_at_the_end_of_a_file_leaves_the_cluster_as_it_is(
 @pytest.mark.usefixtures("run")
 def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
     guide = (ROOT / "docs/export.md").read_text()
-    exports, loads = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
-    [file] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
-    [shown] = re.findall(r"```text\n(.*?)```", guide, re.DOTALL)
+    [file], [shown] = documents.blocks(guide, "yaml"), documents.blocks(guide, "text")
     (tmp_path / "alice.yaml").write_text(file)
     environment = os.environ | {"PATH": path_with_confplane(tmp_path / "bin"), "CONFPLANE_CLUSTER": COPY}
-    for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
-        done = subprocess.run(
-            ["sh", "-c", f"set -eu\n{script}"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(printed)
+    exported, loaded = documents.run(documents.blocks(guide), tmp_path, environment)
+    assert exported.startswith("# Configs of the cluster copy")
+    assert loaded.startswith(shown.strip())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import documents
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
@@ -69,26 +70,17 @@ def test_the_machine_has_no_part_of_the_service(machine: Path) -> None:
 
 
 def test_the_commands_of_the_guide_print_what_it_shows(service: Service, machine: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
-    (_install, *shown) = re.findall(r"```text\n(.*?)```", GUIDE, re.DOTALL)
+    _install, *shown = documents.blocks(GUIDE, "text")
     (tmp_path / ".confplane").mkdir()
     (tmp_path / ".confplane" / "admin-token").write_text(service.token)
     service.wait_recorded()
-    script = "echo '#'\n".join(blocks).replace("http://127.0.0.1:8080", service.url)
+    scripts = [each.replace("http://127.0.0.1:8080", service.url) for each in documents.blocks(GUIDE)]
+    scripts[0] = f"exec 2>&1\n{scripts[0]}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CONFPLANE", "PYTHON", "XDG"))}
-    done = subprocess.run(
-        ["bash", "-c", f"set -eu -o pipefail\nexec 2>&1\n{script}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=kept | {"PATH": f"{machine / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stdout
-    printed = done.stdout.replace(service.url, "http://127.0.0.1:8080").replace(str(tmp_path), "/home/olga")
-    for found, wanted in zip(printed.split("#\n"), shown, strict=True):
-        assert _settled(found) == _settled(wanted)
+    environment = kept | {"PATH": f"{machine / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    for printed, wanted in zip(documents.run(scripts, tmp_path, environment), shown, strict=True):
+        found = printed.replace(service.url, "http://127.0.0.1:8080").replace(str(tmp_path), "/home/olga")
+        assert _settled(found) == _settled(wanted.strip())
 
 
 def _settled(text: str) -> list[str]:

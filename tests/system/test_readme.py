@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from confplane.devstack.process import free_port
+from tests.support import documents
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ README = (ROOT / "README.md").read_text()
 
 def commands(heading: str) -> list[str]:
     """The shell blocks of one section."""
-    section = README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return documents.blocks(README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0])
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +60,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
 def run(blocks: list[str], stack: tuple[Path, int], directory: Path) -> list[str]:
     """Run shell blocks in one shell, and return what each printed."""
     data, port = stack
-    script = "set -eu\n" + "echo '#'\n".join(blocks)
-    script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace(".venv/bin/python", sys.executable)
     (directory / ".confplane").symlink_to(data)
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=directory, capture_output=True, text=True, timeout=120, check=False, env=os.environ
-    )
-    assert done.returncode == 0, done.stderr
-    return [part.strip() for part in done.stdout.split("#\n")]
+    here = {"127.0.0.1:8080": f"127.0.0.1:{port}", ".venv/bin/python": sys.executable}
+    for there, place in here.items():
+        blocks = [each.replace(there, place) for each in blocks]
+    return documents.run(blocks, directory, os.environ)
 
 
 def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:

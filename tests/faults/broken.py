@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults import kinds
 from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
-from tests.faults.history import Kind, Mode, PartResult, Strike
+from tests.faults.history import InjectedFault, Kind, Mode, PartResult
 from tests.faults.world import ADMIN, BOB, KEY, OURS, World, ops_of, part
 
 if TYPE_CHECKING:
@@ -488,7 +488,7 @@ def body_that_was_late_at_once(world: World) -> None:
 
 def controller_that_did_not_move(world: World) -> None:
     world.refuse(world.write(part(value=20), applied=False), 409, 11)
-    world.faults.append(Strike(kinds.CONTROLLER_MOVED, ("controller",), world.wait(1), world.wait(1)))
+    world.faults.append(InjectedFault(kinds.CONTROLLER_MOVED, ("controller",), world.wait(1), world.wait(1)))
 
 
 def revision_not_reported(world: World) -> None:
@@ -505,10 +505,12 @@ def stale_and_not_marked(world: World) -> None:
 
 
 def cut_off_and_not_marked(world: World) -> None:
-    struck = world.wait(1)
+    began = world.wait(1)
     world.wait(4)
     world.read()
-    world.faults.append(Strike(kinds.line_cut("ZooKeeper"), ("line 0 ZooKeeper",), struck, world.wait(1)))
+    world.faults.append(
+        InjectedFault(kinds.connection_cut("ZooKeeper"), ("connection 0 ZooKeeper",), began, world.wait(1))
+    )
 
 
 def cut_off_for_longer_than_it_says(world: World) -> None:

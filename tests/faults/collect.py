@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from tests.faults.history import Strike
+    from tests.faults.history import InjectedFault
     from tests.faults.topology import Replica, Topology
 
 _FACETS: Final = {"client-quotas": "quotas", "client-configs": "configs", "configs": "configs"}
@@ -37,7 +37,7 @@ async def collect(
     seed: int,
     quiet_s: float | None,
     baseline_zxid: int,
-    faults: Sequence[Strike],
+    faults: Sequence[InjectedFault],
 ) -> Run:
     """Collect it."""
     trail = await asyncio.to_thread(read_trail, topology.service_dsn)
@@ -46,11 +46,11 @@ async def collect(
         quiet_s=quiet_s,
         calls=await asyncio.to_thread(read_history, history),
         **trail,
-        events=await asyncio.to_thread(read_events, [member.log_dir for member in topology.ensemble.members]),
+        events=await asyncio.to_thread(read_events, topology.ensemble.log_dirs),
         znodes=await asyncio.to_thread(walk, topology.zk),
         mirrors=list(await asyncio.gather(*(_mirror(replica) for replica in topology.replicas))),
         baseline_zxid=baseline_zxid,
-        faults=tuple(sorted(faults, key=lambda strike: strike.struck)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.began)),
     )
 
 

@@ -1,4 +1,4 @@
-"""A ZooKeeper whose own logs can be read, and scenes on it."""
+"""A ZooKeeper whose logs can be read, and scenarios on it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.devstack.zookeeper import ZooKeeper
-from tests.faults.scenes import Scene, set_up_scene
+from tests.faults.ensemble import LoggedZooKeeper
+from tests.faults.scenario import Scenario, open_scenario
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A ZooKeeper whose logs are here to be read, whichever the other tests use."""
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), durable=False) as server:
+def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedZooKeeper]:
+    """A ZooKeeper for the module's scenarios."""
+    with LoggedZooKeeper(tmp_path_factory.mktemp("zookeeper"), durable=False) as server:
         yield server
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, logged_zookeeper: ZooKeeper, migrated: Database) -> AsyncIterator[Scene]:
-    """A scene on a chroot and a database of the test's own."""
-    async with set_up_scene(tmp_path, logged_zookeeper, migrated) as found:
+async def scenario(tmp_path: Path, logged_zookeeper: LoggedZooKeeper, migrated: Database) -> AsyncIterator[Scenario]:
+    """A scenario on a chroot and a database of the test's own."""
+    async with open_scenario(tmp_path, logged_zookeeper, migrated) as found:
         yield found

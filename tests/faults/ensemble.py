@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Self
 from confplane.devstack import zookeeper
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.process import port_is_free
+from tests.support.proxy import proxy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AsyncExitStack
+
+    from tests.support.proxy import Proxy
 
 SIZE = 3
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -39,13 +43,24 @@ def stable_ports(count: int) -> list[int]:
     return found
 
 
-class Member(zookeeper.ZooKeeper):
+class LoggedZooKeeper(zookeeper.ZooKeeper):
+    """A server whose transaction logs are read after a run."""
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        """The directory of its transaction logs."""
+        return [self.data_dir / "data" / "version-2"]
+
+
+class Member(LoggedZooKeeper):
     """One server of the ensemble. Once started its process runs; whether it serves is the ensemble's to say."""
 
     stop_seconds = 20.0
 
     def __init__(self, data_dir: Path, number: int, ports: Sequence[tuple[int, int, int]], sync_limit: int) -> None:
         super().__init__(data_dir, port=ports[number - 1][0], max_heap="160m", durable=False)
+        self.peer_ports = [peer for _, peer, _ in ports]
+        """The ports at which it finds each server as a leader, which proxies may have."""
         self._number = number
         self._ports = ports
         self._sync_limit = sync_limit
@@ -57,7 +72,7 @@ class Member(zookeeper.ZooKeeper):
         (data / "myid").write_text(f"{self._number}\n")
         peers = "".join(
             f"server.{number}=127.0.0.1:{peer}:{election}\n"
-            for number, (_, peer, election) in enumerate(self._ports, start=1)
+            for number, (peer, (_, _, election)) in enumerate(zip(self.peer_ports, self._ports, strict=True), start=1)
         )
         with self._config.open("a", encoding="utf-8") as file:
             # A run reads the transaction logs afterwards, so that none of them may be purged: the last value counts.
@@ -87,11 +102,6 @@ class Member(zookeeper.ZooKeeper):
         found = [line for line in answer.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
         return found[0].removeprefix("Mode: ") if found else None
 
-    @property
-    def log_dir(self) -> Path:
-        """The directory of its transaction logs."""
-        return self.data_dir / "data" / "version-2"
-
 
 class Ensemble:
     """Three servers on 127.0.0.1, of which any two serve.
@@ -107,6 +117,8 @@ class Ensemble:
         self.members = [
             Member(directory / f"zookeeper-{number}", number, triples, sync_limit) for number in range(1, SIZE + 1)
         ]
+        self._connections: dict[tuple[int, int], Proxy] = {}
+        self._partitioned: set[int] = set()
 
     @property
     def hosts(self) -> str:
@@ -116,6 +128,37 @@ class Ensemble:
     def leader(self) -> int | None:
         """Return the index of the server that leads, None while none does or can say so."""
         return next((index for index, member in enumerate(self.members) if member.mode == "leader"), None)
+
+    async def add_proxies(self, stack: AsyncExitStack) -> None:
+        """Let each server follow the others through proxies, so that it can be partitioned. Call it before the start.
+
+        Elections do not go through them: a partitioned server takes part in one, but can't follow who wins it.
+        """
+        for number, member in enumerate(self.members):
+            for other in range(SIZE):
+                if other != number:
+                    connection = await stack.enter_async_context(proxy(f"127.0.0.1:{member.peer_ports[other]}"))
+                    self._connections[number, other] = connection
+                    member.peer_ports[other] = connection.port
+
+    def partition(self, index: int) -> None:
+        """Lose everything between one server and the others, until :meth:`heal`."""
+        self._partitioned.add(index)
+        for ends, connection in self._connections.items():
+            if index in ends:
+                connection.lose(requests=True, replies=True)
+
+    def heal(self, index: int) -> None:
+        """End the partition of one server."""
+        self._partitioned.discard(index)
+        for ends, connection in self._connections.items():
+            if index in ends and not self._partitioned.intersection(ends):
+                connection.restore()
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        """The directories of the servers' transaction logs."""
+        return [path for member in self.members for path in member.log_dirs]
 
     def start(self, seconds: float = 120.0) -> None:
         """Start those that do not run and wait until all serve.

@@ -331,15 +331,15 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault that struck. Times are those of the calls' clock."""
+class InjectedFault:
+    """A fault that was injected. Times are those of the calls' clock."""
 
     kind: str
     targets: tuple[str, ...]
-    struck: float
+    began: float
     """From then on it was effective, for all of its targets."""
-    healed: float
-    """Until then at least."""
+    ended: float
+    """It lasted at least until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +364,8 @@ class Run:
     mirrors: list[Mirror]
     baseline_zxid: int
     """The workload began after this zxid. What is older was there at the recorder's first contact, and has no row."""
-    faults: tuple[Strike, ...] = ()
-    """Ordered by ``struck``; empty of a scene, and of runs kept before this was noted."""
+    faults: tuple[InjectedFault, ...] = ()
+    """Ordered by ``began``; empty of a scenario, and of runs kept before this was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ def load_run(path: Path) -> Run:
     given["states"] = _rows(EntityState, given["states"])
     given["events"] = _rows(NodeEvent, given["events"])
     given["faults"] = tuple(
-        Strike(**strike | {"targets": tuple(strike["targets"])}) for strike in given.get("faults", ())
+        InjectedFault(**fault | {"targets": tuple(fault["targets"])}) for fault in given.get("faults", ())
     )
     given["znodes"] = {name: Znode(**members) for name, members in given["znodes"].items()}
     given["mirrors"] = [Mirror(**members | {"warnings": tuple(members["warnings"])}) for members in given["mirrors"]]

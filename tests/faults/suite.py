@@ -1,4 +1,4 @@
-"""One run: start it all, let clients write while faults come and go, wait for quiet, collect, check."""
+"""One run: start everything, let clients write while faults are injected, wait for quiet, collect, check."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tests.faults import kinds
 from tests.faults.collect import NotQuietError, collect, until_quiet
-from tests.faults.faults import LONGEST_S, Chooser, start_again
-from tests.faults.history import Recorder, Strike, Violation, save_run
-from tests.faults.report import Report, tally
-from tests.faults.topology import Topology, answer
+from tests.faults.faults import start_again
+from tests.faults.history import InjectedFault, Recorder, Violation, save_run
+from tests.faults.report import Report
+from tests.faults.schedule import LONGEST_S, Schedule
+from tests.faults.topology import REPLICAS, Topology, answer
 from tests.faults.workload import CLIENTS, Workload
-from tests.support.stepping import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +37,16 @@ class Plan:
     """The parameters of a run.
 
     Attributes:
-        seed: Of all that is chosen.
-        rounds: Faults that must strike.
-        directory: Everything is below it; must not be there, or be empty.
-        clients: How many.
-        pause_s: Between two requests of a client, on average.
-        gap_s: Between the begin of a fault and the choice of the next, at most.
-        longest_s: Of a fault.
-        disk_full: Whether Postgres's disk may become full; needs the right to mount.
+        seed: The seed of all choices.
+        rounds: The number of faults to inject.
+        directory: A new or empty directory for everything that the run leaves.
+        clients: The number of clients.
+        pause_s: The average pause between two requests of a client.
+        gap_s: The longest pause between the begin of a fault and the choice of the next.
+        longest_s: The longest duration of a fault.
+        replicas: The number of replicas of Confplane.
+        only: Parts of the names of the kinds of faults to choose from; empty for all.
+        disk_full: Whether Postgres's disk may be filled; needs the right to mount.
     """
 
     seed: int
@@ -55,24 +56,25 @@ class Plan:
     pause_s: float = 1.0
     gap_s: float = 2.0
     longest_s: float = LONGEST_S
+    replicas: int = REPLICAS
+    only: tuple[str, ...] = ()
     disk_full: bool = False
 
 
 @dataclass(slots=True)
 class _Rounds:
-    """The faults under way, and those that were."""
+    """The current faults, and the earlier ones."""
 
     log: Path
-    """A line for each begin, strike and end of a fault."""
-    strikes: list[Strike] = field(default_factory=list)
-    struck: Counter[str] = field(default_factory=Counter)
-    missed: int = 0
+    """A line for each begin, injection and end of a fault."""
+    faults: list[InjectedFault] = field(default_factory=list)
+    injected: Counter[str] = field(default_factory=Counter)
     running: dict[asyncio.Task[None], Fault] = field(default_factory=dict)
     failures: list[BaseException] = field(default_factory=list)
 
     @property
     def count(self) -> int:
-        return self.struck.total()
+        return self.injected.total()
 
     def note(self, fault: Fault, moment: str) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -81,34 +83,35 @@ class _Rounds:
 
 
 async def run(
-    plan: Plan, check: Callable[[Run], list[Violation]], *, told: Callable[[str, int], None] | None = None
+    plan: Plan, check: Callable[[Run], list[Violation]], *, on_progress: Callable[[str, int], None] | None = None
 ) -> Report:
     """Make a run, write ``report.json``, ``run.json``, ``faults.log`` and the history, and return the report.
 
     Args:
-        plan: What to do.
-        check: What finds violations.
-        told: Is told what happens, and how many rounds are done.
+        plan: The parameters.
+        check: Finds the violations.
+        on_progress: Called with the current action and the number of completed rounds.
 
     Raises:
         DevStackError: A server could not be started.
     """
-    tell = told or (lambda _what, _rounds: None)
+    tell = on_progress or (lambda _action, _rounds: None)
     plan.directory.mkdir(parents=True, exist_ok=True)
     history = plan.directory / "history.jsonl"
     report = Report(seeds=[plan.seed])
     tell("starting", 0)
-    async with Topology(plan.directory, disk_full=plan.disk_full) as topology:
+    async with Topology(plan.directory, replicas=plan.replicas, disk_full=plan.disk_full) as topology:
         baseline = await _baseline(topology)
         with history.open("w", encoding="utf-8") as file:
             recorder = Recorder(file)
             workload = Workload(topology, recorder, seed=plan.seed, pause_s=plan.pause_s, clients=plan.clients)
             workload.start()
             began = time.monotonic()
+            schedule = _schedule(plan, topology)
             rounds = _Rounds(plan.directory / "faults.log")
             try:
                 await asyncio.sleep(_WARM_UP_S)
-                unmet = await _strike(plan, topology, rounds, tell, workload)
+                await _inject(plan, schedule, rounds, tell, workload)
             finally:
                 await asyncio.gather(*rounds.running, return_exceptions=True)
                 report.seconds = round(time.monotonic() - began, 1)
@@ -117,12 +120,13 @@ async def run(
                 await workload.stop()
             if rounds.failures:
                 raise rounds.failures[0]
-        report.rounds, report.missed, report.faults = rounds.count, rounds.missed, tally(kinds.ALL, rounds.struck)
-        report.steps = tally(STEPS, Counter(step for replica in topology.replicas for step in replica.steps_met()))
+        reached = Counter(step for replica in topology.replicas for step in replica.steps())
+        report.count_faults(schedule.possible(), rounds.injected, schedule.missed, reached)
         report.calls, report.writes = recorder.calls, recorder.writes
         report.acknowledged, report.unknown = recorder.acknowledged, recorder.unknown
         tell("waiting for quiet", rounds.count)
-        violations = [Violation("the schedule", f"in no try: {what}") for what in unmet] + await _mend(topology)
+        violations = [Violation("the schedule", f"could not be injected: {name}") for name in schedule.unmet]
+        violations += await _restart_ended(topology)
         quiet_s: float | None = None
         try:
             await until_quiet(topology, QUIET_S)
@@ -131,7 +135,7 @@ async def run(
             violations.append(Violation("quiet", str(error)))
         tell("collecting", rounds.count)
         found = await collect(
-            topology, history, seed=plan.seed, quiet_s=quiet_s, baseline_zxid=baseline, faults=rounds.strikes
+            topology, history, seed=plan.seed, quiet_s=quiet_s, baseline_zxid=baseline, faults=rounds.faults
         )
     save_run(found, plan.directory / "run.json")
     report.count_run(found)
@@ -143,65 +147,73 @@ async def run(
 
 
 async def _baseline(topology: Topology) -> int:
-    """Wait until the recorder has met the cluster, and return the revision from which it records.
+    """Wait until the recorder knows the cluster, and return the revision from which it records.
 
-    What is written before that is taken as it is.
+    It accepts earlier writes as they are.
     """
     await until_quiet(topology, QUIET_S)
     stat = await answer(topology.zk.set_async("/controller_epoch", b"1"), 30)
     return int(stat.mzxid)
 
 
-async def _strike(
-    plan: Plan, topology: Topology, rounds: _Rounds, tell: Callable[[str, int], None], workload: Workload
-) -> list[str]:
-    """Have all faults strike, and return what the run must have and never met."""
+def _schedule(plan: Plan, topology: Topology) -> Schedule:
+    """Return the schedule.
+
+    Raises:
+        ValueError: No kind of fault is left to choose from.
+    """
     chooser = random.Random(f"{plan.seed} faults")  # noqa: S311 - a seed gives the same run again
-    faults = Chooser(topology, chooser, rounds=plan.rounds, longest_s=plan.longest_s)
+    schedule = Schedule(topology, chooser, rounds=plan.rounds, longest_s=plan.longest_s, only=plan.only)
+    if schedule.exhausted:
+        raise ValueError(f"no kind of fault has {' or '.join(map(repr, plan.only))} in its name")
+    return schedule
+
+
+async def _inject(
+    plan: Plan, schedule: Schedule, rounds: _Rounds, tell: Callable[[str, int], None], workload: Workload
+) -> None:
+    """Inject all faults."""
+    chooser = random.Random(f"{plan.seed} pauses")  # noqa: S311 - as above
     while rounds.count + len(rounds.running) < plan.rounds or rounds.running:
-        if workload.failures or rounds.failures:
+        if workload.failures or rounds.failures or (schedule.exhausted and not rounds.running):
             break
-        if len(rounds.running) >= _AT_ONCE or rounds.count + len(rounds.running) >= plan.rounds:
+        complete = rounds.count + len(rounds.running) >= plan.rounds or schedule.exhausted
+        if len(rounds.running) >= _AT_ONCE or complete:
             await asyncio.wait(rounds.running, return_when=asyncio.FIRST_COMPLETED)
             continue
         busy = frozenset().union(*(fault.targets for fault in rounds.running.values()))
-        fault = await faults.choose(busy, plan.rounds - rounds.count - len(rounds.running))
+        fault = await schedule.choose(busy, plan.rounds - rounds.count - len(rounds.running))
         if fault is None:
             await asyncio.sleep(0.5)
             continue
         tell(fault.kind, rounds.count)
-        task = asyncio.create_task(_one(fault, rounds, faults))
+        task = asyncio.create_task(_one(fault, rounds, schedule))
         rounds.running[task] = fault
         task.add_done_callback(lambda task: _ended(task, rounds))
         if chooser.random() < 0.4:
             await asyncio.wait({task})
         await asyncio.sleep(chooser.uniform(0.1, plan.gap_s))
-    return faults.unmet
 
 
-async def _one(fault: Fault, rounds: _Rounds, faults: Chooser) -> None:
-    """See one fault through."""
-    if fault.kind not in kinds.ALL:
-        raise ValueError(f"{fault.kind} is not among the kinds of faults")
+async def _one(fault: Fault, rounds: _Rounds, schedule: Schedule) -> None:
+    """Begin and end one fault."""
     rounds.note(fault, "begin")
     try:
-        struck = await fault.begin()
+        injected = await fault.begin()
     except BaseException:
         await fault.end()
         raise
     began = time.monotonic()
-    rounds.note(fault, "struck" if struck else "missed")
-    faults.struck(fault, hit=struck)
-    if struck:
+    rounds.note(fault, "injected" if injected else "missed")
+    schedule.record(fault, injected=injected)
+    if injected:
         try:
             await asyncio.sleep(fault.seconds)
         finally:
-            rounds.strikes.append(Strike(fault.kind, tuple(sorted(fault.targets)), began, time.monotonic()))
+            rounds.faults.append(InjectedFault(fault.kind, tuple(sorted(fault.targets)), began, time.monotonic()))
             await fault.end()
             rounds.note(fault, "end")
-        rounds.struck[fault.kind] += 1
-    else:
-        rounds.missed += 1
+        rounds.injected[fault.kind] += 1
 
 
 def _ended(task: asyncio.Task[None], rounds: _Rounds) -> None:
@@ -210,8 +222,8 @@ def _ended(task: asyncio.Task[None], rounds: _Rounds) -> None:
         rounds.failures.append(error)
 
 
-async def _mend(topology: Topology) -> list[Violation]:
-    """Start servers that have ended by themselves, as they may after all that was done to them. Confplane may not."""
+async def _restart_ended(topology: Topology) -> list[Violation]:
+    """Start servers that ended by themselves, as they may after such faults. Confplane may not."""
     for server in (*topology.ensemble.members, topology.postgres):
         if not server.running():
             await asyncio.to_thread(server.kill)
@@ -220,4 +232,4 @@ async def _mend(topology: Topology) -> list[Violation]:
     for replica in ended:
         await replica.kill()
         replica.start()
-    return [Violation("a process goes on", f"Confplane {replica.number} ended by itself") for replica in ended]
+    return [Violation("a process continues", f"Confplane {replica.number} ended by itself") for replica in ended]

@@ -15,8 +15,8 @@ from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
 from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail, versions
-from tests.faults.history import Mode, NodeEvent, Strike, Znode
-from tests.faults.spoiled import SPOILED
+from tests.faults.corrupted import CORRUPTED
+from tests.faults.history import InjectedFault, Mode, NodeEvent, Znode
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
 
 if TYPE_CHECKING:
@@ -38,16 +38,18 @@ def test_each_violation_is_found_as_what_it_is(breaks: Callable[[World], None], 
     assert all("\n    " in violation.detail for violation in found)  # with its evidence
 
 
-@pytest.mark.parametrize(("spoil", "rule"), SPOILED, ids=[spoil.__name__ for spoil, _ in SPOILED])
-def test_a_history_that_is_spoiled_throughout_is_found(spoil: Callable[[Run], Run], rule: str) -> None:
+@pytest.mark.parametrize(("corrupt", "rule"), CORRUPTED, ids=[corrupt.__name__ for corrupt, _ in CORRUPTED])
+def test_a_history_that_is_spoiled_throughout_is_found(corrupt: Callable[[Run], Run], rule: str) -> None:
     world = some()
-    struck = world.wait(1)
+    began = world.wait(1)
     world.wait(5)
     world.read().stale_ms = 5_500
-    world.faults.append(Strike(kinds.line_cut("ZooKeeper"), ("line 0 ZooKeeper",), struck, world.wait(1)))
+    world.faults.append(
+        InjectedFault(kinds.connection_cut("ZooKeeper"), ("connection 0 ZooKeeper",), began, world.wait(1))
+    )
     run = world.run()
     assert check(run) == []
-    assert rule in rules(check(spoil(run)))
+    assert rule in rules(check(corrupt(run)))
 
 
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:

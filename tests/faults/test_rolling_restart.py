@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from tests.faults.checker import check
-from tests.faults.scenes import NODE, Scene, ready
+from tests.faults.scenario import NODE, Scenario, ready
 from tests.support.proxy import proxy
 from tests.support.waiting import until_thread
 
@@ -31,8 +31,8 @@ DRAIN = {"CONFPLANE_HTTP__DRAIN_MS": "1000"}
 class Client:
     """Writes and reads, each time through the next replica; what fails there is sent once more, through another."""
 
-    def __init__(self, scene: Scene, services: Sequence[Service], number: int, failed: list[Call]) -> None:
-        self._scene = scene
+    def __init__(self, scenario: Scenario, services: Sequence[Service], number: int, failed: list[Call]) -> None:
+        self._scene = scenario
         self._services = services
         self._user = f"u{number}"
         self._turns = itertools.count(number)
@@ -72,12 +72,12 @@ class Client:
         return call
 
 
-async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(scene: Scene) -> None:
+async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(scenario: Scenario) -> None:
     failed: list[Call] = []
     async with AsyncExitStack() as stack:
-        services = [await stack.enter_async_context(scene.service(settings=DRAIN)) for _ in range(REPLICAS)]
+        services = [await stack.enter_async_context(scenario.service(settings=DRAIN)) for _ in range(REPLICAS)]
         await ready(*services)
-        clients = [Client(scene, services, number, failed) for number in range(CLIENTS)]
+        clients = [Client(scenario, services, number, failed) for number in range(CLIENTS)]
         stop = asyncio.Event()
         tasks = [asyncio.create_task(client.run(stop)) for client in clients]
         for service in services:
@@ -90,11 +90,11 @@ async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(sce
         stop.set()
         await asyncio.gather(*tasks)
     assert failed == []
-    assert check(scene.collected()) == []
+    assert check(scenario.collected()) == []
 
 
-async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(scene: Scene) -> None:
-    async with scene.service(settings={"CONFPLANE_HTTP__DRAIN_MS": "60000"}) as service:
+async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(scenario: Scenario) -> None:
+    async with scenario.service(settings={"CONFPLANE_HTTP__DRAIN_MS": "60000"}) as service:
         await ready(service)
         os.kill(service.pid, signal.SIGTERM)
 
@@ -105,18 +105,18 @@ async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(scene: Scen
         answer = await until_thread(unready)
         assert (answer.status_code, answer.json()["status"]) == (503, "stopping")
         assert answer.headers["Connection"] == "close"
-        assert (await scene.put(service, 1)).status == 200
-        assert (await scene.get(service)).content == {"producer_byte_rate": 1}
+        assert (await scenario.put(service, 1)).status == 200
+        assert (await scenario.get(service)).content == {"producer_byte_rate": 1}
         assert await asyncio.to_thread(service.stop, kill=True) == -signal.SIGKILL
-    assert check(scene.collected()) == []
+    assert check(scenario.collected()) == []
 
 
-async def test_what_is_under_way_when_the_listener_closes_is_answered(scene: Scene) -> None:
-    async with proxy(scene.server.hosts) as line, scene.service(through=line) as service:
+async def test_what_is_under_way_when_the_listener_closes_is_answered(scenario: Scenario) -> None:
+    async with proxy(scenario.server.hosts) as line, scenario.service(through=line) as service:
         await ready(service)
         line.replies.clear()
-        writing = asyncio.create_task(scene.put(service, 1))
-        await until_thread(lambda: scene.zk.exists(NODE))
+        writing = asyncio.create_task(scenario.put(service, 1))
+        await until_thread(lambda: scenario.zk.exists(NODE))
         os.kill(service.pid, signal.SIGTERM)
 
         def refused() -> bool:
@@ -130,4 +130,4 @@ async def test_what_is_under_way_when_the_listener_closes_is_answered(scene: Sce
         await until_thread(refused)
         line.replies.set()
         assert (await writing).status == 200
-    assert check(scene.collected()) == []
+    assert check(scenario.collected()) == []

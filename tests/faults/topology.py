@@ -1,7 +1,8 @@
-"""The cluster under fault: three ZooKeepers, one Postgres, three Confplanes, and a line between each two that talk.
+"""The cluster of a fault run: three ZooKeeper servers, one Postgres, some replicas of Confplane, and proxies between them.
 
-All of it runs on 127.0.0.1. Confplane reaches the others through proxies in this process, one for each line, which can
-be cut, slowed and made to lose what is sent.
+All of it runs on 127.0.0.1. Each connection goes through a proxy in this process, which can be cut, slowed and made to
+lose what is sent: those of ZooKeeper's servers to each other, of replicas to ZooKeeper and Postgres, and of clients to
+replicas.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from confplane.devstack.postgres import OWNER, SERVICE, Postgres
 from tests.faults.ensemble import Ensemble, stable_ports
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE, met
+from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE, reached_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,21 +50,30 @@ CONSTANTS: Final[dict[str, float]] = {
     "confplane.services.recorder.record.INTERVAL_S": 0.5,
     "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 4.0,
     "confplane.store.write.unnotified.UNNOTIFIED_AGE_S": 4.0,
-    # Notifications go while replicas are away, who then find a gap.
+    # Notifications are purged while replicas are stopped, which then find a gap.
     "confplane.store.write.purge.EXPIRATION_MS": 20_000,
     "confplane.store.write.purge.PERIOD_SECONDS": 5.0,
 }
 
 
 class Replica:
-    """One Confplane process, its lines, and how to stop it at a step."""
+    """One Confplane process, its connections, and how to stop it at a step."""
 
-    def __init__(self, number: int, service: Service, zookeeper: Sequence[Proxy], postgres: Proxy, step: Path) -> None:
+    def __init__(
+        self, number: int, service: Service, zookeeper: Sequence[Proxy], postgres: Proxy, http: Proxy, step: Path
+    ) -> None:
         self.number = number
         self.service = service
         self.zookeeper = zookeeper
+        """By the server that each leads to."""
         self.postgres = postgres
+        self.http = http
         self._step = step
+
+    @property
+    def url(self) -> str:
+        """The address for clients whose connections a fault may concern."""
+        return f"http://127.0.0.1:{self.http.port}"
 
     def start(self) -> None:
         """Start it; it need not be able to serve yet."""
@@ -88,9 +98,9 @@ class Replica:
             return False
         return True
 
-    def steps_met(self) -> set[str]:
-        """Return the steps that its processes have come to."""
-        return met(self._step)
+    def steps(self) -> set[str]:
+        """Return the steps that its processes have reached."""
+        return reached_steps(self._step)
 
     @property
     def armed(self) -> bool:
@@ -104,7 +114,8 @@ class Topology:
     Args:
         directory: Everything of it is below, logs too.
         constants: What is set otherwise in those processes, ``module.NAME`` -> value.
-        disk_full: Postgres has a file system of its own, in memory, that can be made full. Needs root's right to mount.
+        replicas: The number of replicas.
+        disk_full: Postgres has a file system of its own, in memory, that can be filled. Needs root's right to mount.
     """
 
     def __init__(
@@ -112,9 +123,11 @@ class Topology:
         directory: Path,
         *,
         constants: dict[str, float] | None = None,
+        replicas: int = REPLICAS,
         disk_full: bool = False,
     ) -> None:
         self.directory = directory
+        self._size = replicas
         self.disk_full = disk_full
         self.ensemble = Ensemble(directory)
         self.postgres = Postgres(directory / "postgres", port=stable_ports(1)[0], durable=False)
@@ -141,6 +154,7 @@ class Topology:
         if self.disk_full:
             await asyncio.to_thread(self._mount)
             self._stack.push_async_callback(asyncio.to_thread, self._unmount)
+        await self.ensemble.add_proxies(self._stack)
         self._stack.push_async_callback(asyncio.to_thread, self.ensemble.stop)
         self._stack.push_async_callback(asyncio.to_thread, self.postgres.kill)
         await asyncio.gather(asyncio.to_thread(self.ensemble.start), asyncio.to_thread(self.postgres.start))
@@ -149,8 +163,8 @@ class Topology:
         await asyncio.to_thread(self._zk.start)
         self._stack.push_async_callback(asyncio.to_thread, self._close)
         await asyncio.to_thread(self._seed)
-        ports = stable_ports(REPLICAS)
-        for number in range(REPLICAS):
+        ports = stable_ports(self._size)
+        for number in range(self._size):
             self.replicas.append(await self._replica(number, ports[number]))
         for replica in self.replicas:
             self._stack.push_async_callback(self._end, replica)
@@ -158,12 +172,13 @@ class Topology:
         await asyncio.gather(*(asyncio.to_thread(replica.service.wait_ready) for replica in self.replicas))
 
     async def _replica(self, number: int, port: int) -> Replica:
-        lines = [await self._stack.enter_async_context(proxy(member.hosts)) for member in self.ensemble.members]
+        to_zookeeper = [await self._stack.enter_async_context(proxy(member.hosts)) for member in self.ensemble.members]
         to_postgres = await self._stack.enter_async_context(proxy(f"127.0.0.1:{self.postgres.port}"))
+        http = await self._stack.enter_async_context(proxy(f"127.0.0.1:{port}"))
         step = self.directory / f"step-{number}"
         service = Service(
             self.directory / f"confplane-{number}",
-            connect=",".join(f"127.0.0.1:{line.port}" for line in lines),
+            connect=",".join(f"127.0.0.1:{each.port}" for each in to_zookeeper),
             dsn=self.service_dsn.replace(f":{self.postgres.port}/", f":{to_postgres.port}/"),
             cluster={
                 "session_timeout_ms": SESSION_TIMEOUT_MS,
@@ -180,7 +195,7 @@ class Topology:
             module="tests.support.stepping",  # has the seams by which it can be stopped at a step
             port=port,
         )
-        return Replica(number, service, lines, to_postgres, step)
+        return Replica(number, service, to_zookeeper, to_postgres, http, step)
 
     async def _end(self, replica: Replica) -> None:
         # Killed, not stopped: it may be paused.
@@ -244,6 +259,10 @@ class Topology:
     def service_dsn(self) -> str:
         """Postgres, past all proxies, as the service."""
         return self.postgres.dsn(SERVICE, DATABASE)
+
+    def connected(self, server: int) -> bool:
+        """Return True if a replica is connected to one of the ZooKeeper servers."""
+        return any(replica.zookeeper[server].connected for replica in self.replicas)
 
     async def leader(self) -> int | None:
         """Return the number of the replica that leads, None while none does or ZooKeeper does not say."""

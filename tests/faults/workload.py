@@ -68,7 +68,7 @@ class Workload:
         limits = httpx.Limits(max_connections=2 * self._clients)
         for replica in self._topology.replicas:
             self._http.append(
-                httpx.AsyncClient(base_url=replica.service.url, timeout=_PATIENCE_S, limits=limits, trust_env=False)
+                httpx.AsyncClient(base_url=replica.url, timeout=_PATIENCE_S, limits=limits, trust_env=False)
             )
         runs = [self._client(number) for number in range(self._clients)]
         runs += [self._outsider(self._clients + number) for number in range(OUTSIDERS)]
@@ -132,7 +132,7 @@ class Workload:
         call, sends = first, 1
         while key is not None and sends < _SENDS and _invites(call):
             await asyncio.sleep(chooser.uniform(0.05, 0.4) * 2**sends)
-            process = (process + chooser.randint(1, len(self._http) - 1)) % len(self._http)
+            process = (process + chooser.randint(1, max(1, len(self._http) - 1))) % len(self._http)
             call = self._call(number, process, Kind.WRITE, operation)
             call.key, call.resend_of = key, first.id
             await self._send(call, operation, None)

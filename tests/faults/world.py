@@ -18,6 +18,7 @@ from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults.history import (
     Call,
     EntityState,
+    InjectedFault,
     Kind,
     Mirror,
     Mode,
@@ -25,7 +26,6 @@ from tests.faults.history import (
     Part,
     PartResult,
     Run,
-    Strike,
     TrailEntity,
     TrailIntent,
     TrailOutcome,
@@ -61,7 +61,7 @@ class World:
         self.states: dict[str, EntityState] = {}
         self.events: list[NodeEvent] = []
         self.nodes: dict[str, Znode] = {}
-        self.faults: list[Strike] = []
+        self.faults: list[InjectedFault] = []
         self._recording = recording
         self._now = 0.0
         self._zxid = 100

@@ -45,6 +45,11 @@ class Proxy:
         """True once a transaction was lost: its notification has no number yet, unlike one that is read."""
         return re.search(rb"config_change_(?!\d)", self.swallowed) is not None
 
+    @property
+    def connected(self) -> bool:
+        """True while a client is connected."""
+        return bool(self._writers)
+
     def connect(self, chroot: str) -> str:
         """The connect string of a chroot through this proxy."""
         _, slash, path = chroot.partition("/")
@@ -54,6 +59,18 @@ class Proxy:
         """Break all connections; data that is held back is lost."""
         for writer in list(self._writers):
             writer.transport.abort()
+
+    def lose(self, *, requests: bool = False, replies: bool = False) -> None:
+        """Lose what clients send, what the server sends, or both, until :meth:`restore`."""
+        self.swallowing = requests
+        if replies:
+            self.replies.clear()
+
+    def restore(self) -> None:
+        """Break all connections after a loss, and forward what is sent over new ones."""
+        self.cut()
+        self.replies.set()
+        self.swallowing, self.swallowed = False, b""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.accepting:

@@ -24,7 +24,7 @@ from confplane.devstack.zookeeper import ZooKeeper
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 ZOOKEEPER_VARIABLE = "CONFPLANE_TEST_ZOOKEEPER"
 """``host:port`` of a running ZooKeeper."""
@@ -99,7 +99,7 @@ def make_chroot(hosts: str) -> str:
     return f"{hosts}/{name}"
 
 
-def raw_client(connect_string: str) -> Iterator[KazooClient]:
+def raw_client(connect_string: str) -> Generator[KazooClient]:
     """Yield a kazoo client rooted at the connect string's chroot."""
     client = KazooClient(hosts=connect_string, timeout=_SESSION_S)
     client.start(PATIENCE_S)

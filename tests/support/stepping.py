@@ -7,7 +7,7 @@ is applied, no outcome was written).
 ``CONFPLANE_TEST_STEP_FILE`` names a file that need not exist. When a test writes ``<step>:<signal>`` into it, the
 process removes it and sends itself that signal the next time it reaches the step, regardless of the operation. More
 steps are available in this way: those of :data:`STEPS`. For each step that it reached, the process leaves a file next
-to that one (:func:`met`).
+to that one (:func:`reached_steps`).
 
 ``CONFPLANE_TEST_CONSTANTS`` is a JSON object of ``module.NAME`` -> value.
 
@@ -31,6 +31,7 @@ from confplane.cli.commands import main
 from confplane.kraft.cluster import KraftCluster
 from confplane.security.admin_token import AdminToken
 from confplane.store import ZooKeeperStore
+from confplane.store.session.leadership import ZooKeeperLeadership
 from confplane.store.write.markers import CommitMarkers
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ STEPS: Final = {
     "answer": "the answer of an Idempotency-Key is stored, nobody was answered",
     "take-over": "an Idempotency-Key was taken over, nothing was done under it",
     "abort-marker": "a change was settled by its marker, no outcome was sent to Postgres",
+    "lead": "the process became the leader, it did nothing as such",
     "sweep": "markers are about to be dropped",
+    "swept": "some markers were dropped, the sweep continues",
     "record": "the recorder is about to move states",
     "claimed": "what is sent to a Kafka cluster is durable, nothing was sent",
     "sending": "the same, and the mode and the freeze were looked at again",
@@ -107,13 +110,13 @@ class Steps:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._met: set[str] = set()
+        self._reached: set[str] = set()
 
     def at(self, step: str) -> None:
         """Do what the file requests, if it names this step."""
-        if step not in self._met:
-            self._met.add(step)
-            _met_file(self._file, step).touch()
+        if step not in self._reached:
+            self._reached.add(step)
+            _reached_file(self._file, step).touch()
         try:
             wanted, _, name = self._file.read_text().partition(":")
             if wanted != step:
@@ -132,7 +135,8 @@ class Steps:
         self._wrap(PostgresRequestKeys, "store", after="answer")
         self._wrap(PostgresRequestKeys, "take_over", after="take-over")
         self._wrap(CommitMarkers, "settle", after="abort-marker")
-        self._wrap(CommitMarkers, "drop", before="sweep")
+        self._wrap_seek()
+        self._wrap(CommitMarkers, "drop", before="sweep", after="swept")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
         self._wrap(PostgresTargetStates, "begin", after="claimed")
         self._wrap(KraftCluster, "alter_quotas", before="sending", after="sent")
@@ -152,6 +156,19 @@ class Steps:
         owner: Any = PostgresAuditLog
         owner.intend = wrapped
 
+    def _wrap_seek(self) -> None:
+        seams, seek = self, ZooKeeperLeadership.seek
+
+        async def wrapped(leadership: ZooKeeperLeadership, deadline: float) -> bool:
+            led = leadership.held
+            leads = await seek(leadership, deadline)
+            if leads and not led:
+                seams.at("lead")
+            return leads
+
+        owner: Any = ZooKeeperLeadership
+        owner.seek = wrapped
+
     def _wrap(self, owner: Any, name: str, *, before: str = "", after: str = "") -> None:
         call: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
@@ -168,13 +185,13 @@ class Steps:
         setattr(owner, name, wrapped)
 
 
-def met(file: Path) -> set[str]:
+def reached_steps(file: Path) -> set[str]:
     """Return the steps that the processes with this file have reached."""
-    return {step for step in STEPS if _met_file(file, step).exists()}
+    return {step for step in STEPS if _reached_file(file, step).exists()}
 
 
-def _met_file(file: Path, step: str) -> Path:
-    return file.with_suffix(f".met-{step}")
+def _reached_file(file: Path, step: str) -> Path:
+    return file.with_suffix(f".reached-{step}")
 
 
 def name_principals() -> None:

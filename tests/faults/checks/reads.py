@@ -13,7 +13,7 @@ from tests.faults.history import Kind
 
 if TYPE_CHECKING:
     from tests.faults.checks.facts import Facts
-    from tests.faults.history import Call, Part, Strike
+    from tests.faults.history import Call, InjectedFault, Part
 
 NEVER_WAS: Final = "a read shows what never was"
 OLDER_THAN_TOLD: Final = "a read shows less than the revision that it tells"
@@ -32,7 +32,7 @@ _KINDS: Final = {
 _OVERDUE_S: Final = 3.0
 """A copy says that it may be behind once it was not confirmed for so long (docs/architecture.md, "Reads")."""
 _ON_ITS_WAY_S: Final = 0.5
-"""Seconds within which bytes sent before a line was struck have arrived."""
+"""Seconds within which bytes sent before a fault began have arrived."""
 _LONGEST_S: Final = 15.0
 """Seconds that a copy can be behind without saying so: overdue, confirmed by a server that was itself behind, which ends
 within its limit of four seconds, or on a session that had ended."""
@@ -71,24 +71,24 @@ def _read(facts: Facts, call: Call, part: Part) -> None:
 
 
 class _Down:
-    """The times in which processes could hear nothing of ZooKeeper."""
+    """The times in which processes received nothing from ZooKeeper."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._strikes: dict[int, list[Strike]] = defaultdict(list)
-        for strike in facts.run.faults:
-            if strike.kind in kinds.SILENT:
-                [target] = strike.targets
-                self._strikes[int(target.split()[1])].append(strike)
+        self._faults: dict[int, list[InjectedFault]] = defaultdict(list)
+        for fault in facts.run.faults:
+            if fault.kind in kinds.SILENT:
+                [target] = fault.targets
+                self._faults[int(target.split()[1])].append(fault)
 
     def check(self, call: Call) -> None:
-        """Check that a read which a process answered meanwhile says since when the copy is not known to be current."""
+        """Check that a read during such a time was answered with the age of the copy."""
         assert call.end is not None
         assert call.process is not None
-        for strike in self._strikes.get(call.process, ()):
-            silent_s = call.start - strike.struck - _ON_ITS_WAY_S
-            if silent_s > _OVERDUE_S and call.end < strike.healed and (call.stale_ms or 0) < 1000 * silent_s:
-                what = f"process {call.process}: {strike.kind} from {strike.struck:.3f} to {strike.healed:.3f}"
+        for fault in self._faults.get(call.process, ()):
+            silent_s = call.start - fault.began - _ON_ITS_WAY_S
+            if silent_s > _OVERDUE_S and call.end < fault.ended and (call.stale_ms or 0) < 1000 * silent_s:
+                what = f"process {call.process}: {fault.kind} from {fault.began:.3f} to {fault.ended:.3f}"
                 self._facts.add(UNMARKED, what, f"it says {call.stale_ms} ms", told(call))
 
 

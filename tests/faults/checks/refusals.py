@@ -26,7 +26,7 @@ CAUSELESS: Final = "a request was refused though nothing stood in its way"
 UNTOLD: Final = "an answer does not tell its revision"
 
 _HEARD_S: Final = 30.0
-"""A process has heard of the new controller so many seconds after it was elected, unless it was struck itself."""
+"""A process has heard of the new controller so many seconds after it was elected, unless a fault concerned it."""
 
 _OK, _TIMED_OUT, _STALE_CONTROLLER, _UNAVAILABLE = 0, 7, 11, 13
 _NOT_ATTEMPTED, _NOT_FOUND, _DUPLICATE, _OTHER_VERSION = 55, 91, 92, 95
@@ -133,10 +133,8 @@ class _Causes:
     def _controller_moved(self, call: Call) -> bool:
         assert call.end is not None
         return any(
-            strike.kind == kinds.CONTROLLER_MOVED
-            and strike.struck - 1 < call.end
-            and call.start < strike.healed + _HEARD_S
-            for strike in self._facts.run.faults
+            fault.kind == kinds.CONTROLLER_MOVED and fault.began - 1 < call.end and call.start < fault.ended + _HEARD_S
+            for fault in self._facts.run.faults
         )
 
     @cached_property

@@ -1,15 +1,16 @@
-"""Confplane with one part of its write protocol left out or put in the wrong place: what the fault suite has to notice.
+"""Confplane with a planted bug that the checker must find: one part of its protocol left out or misplaced.
 
-``python -m tests.faults.mutants serve`` runs ``tests.support.stepping`` with the mutant that ``CONFPLANE_TEST_MUTANT``
-names. Nothing in the service knows of it: the parts are replaced here, before it starts.
+``python -m tests.faults.planted_bugs serve`` runs ``tests.support.stepping`` with the bug that ``CONFPLANE_TEST_BUG``
+names. The service has no code for this: its parts are replaced here, before it starts.
 
-``CONFPLANE_TEST_STALL`` names a file. At the intent of the first write whose reason is ``REASON`` the event loop stands
-still until that file is there and ZooKeeper has given the process's client a new session, which kazoo takes by itself on
-a thread of its own. This stands for whatever keeps a loop from running: a long collection of garbage, a call that blocks.
+``CONFPLANE_TEST_STALL`` names a file. At the intent of the first write whose reason is ``REASON`` the event loop stalls
+until that file exists and ZooKeeper has given the process's client a new session, which kazoo takes by itself in its own
+thread. This represents any cause of a stalled loop, such as a long garbage collection or a blocking call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import time
@@ -27,20 +28,24 @@ from confplane.services.changes import settle
 from confplane.services.ports.store import Marker
 from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import Committed, Conflict
+from confplane.services.recorder.record import Recorder
 from confplane.store import ZooKeeperStore, znodes
+from confplane.store.mirror import follower
+from confplane.store.mirror.follower import MirrorFollower
 from confplane.store.write import markers, transactions
 from tests.support import stepping
 from tests.support.forgetful import marked_by_reading
 from tests.support.stepping import REASON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confplane.services.ports.trail import Claim, Intent
     from confplane.services.ports.transactions import CommitResult, Transaction
+    from confplane.services.recorder.ports import Watermark
     from confplane.store.session.session_manager import Session
 
-VARIABLE: Final = "CONFPLANE_TEST_MUTANT"
+VARIABLE: Final = "CONFPLANE_TEST_BUG"
 STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"
 
 _operations_of = transactions.operations_of
@@ -161,7 +166,72 @@ def markers_go_once_read() -> None:
     _replace(open_changes, "MARKED", marked_by_reading())
 
 
-MUTANTS: Final[dict[str, Callable[[], None]]] = {
+def gap_ignored() -> None:
+    """Notifications that are gone count as read."""
+    read_chunk = MirrorFollower._read_chunk
+
+    async def read_what_is_left(self: MirrorFollower, session: Session, end: int, early: Mapping[int, Any]) -> int:
+        try:
+            return await read_chunk(self, session, end, early)
+        except follower._GapError:
+            return 0
+
+    _replace(MirrorFollower, "_read_chunk", read_what_is_left)
+
+
+def strong_read_without_write() -> None:
+    """A strong read is answered by the server that the process is connected to, without a write to the leader."""
+    make_pass = MirrorFollower._pass
+
+    async def weak_pass(self: MirrorFollower, session: Session, *, strong: bool) -> None:  # noqa: ARG001 - the bug
+        await make_pass(self, session, strong=False)
+
+    _replace(MirrorFollower, "_pass", weak_pass)
+
+
+def intent_not_awaited() -> None:
+    """A transaction is submitted before Postgres has confirmed its intent."""
+    intend, sent = PostgresAuditLog.intend, set[asyncio.Task[None]]()
+
+    async def begin_to_intend(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+        sent.add(asyncio.create_task(intend(log, intents, claims)))
+
+    _replace(PostgresAuditLog, "intend", begin_to_intend)
+
+
+def keys_forgotten() -> None:
+    """An Idempotency-Key is not stored with the intent of its change."""
+    intend = PostgresAuditLog.intend
+
+    async def intend_without(log: PostgresAuditLog, intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
+        await intend(log, intents)
+
+    _replace(PostgresAuditLog, "intend", intend_without)
+
+
+def settled_marker_dropped() -> None:
+    """A settler drops the marker that it read, before it writes the outcome."""
+    settle_by_marker = markers.CommitMarkers.settle
+
+    async def settle_and_drop(self: markers.CommitMarkers, change_id: UUID, deadline: float) -> Marker | None:
+        marker = await settle_by_marker(self, change_id, deadline)
+        if marker is not None and marker.committed:
+            await self.drop([change_id])
+        return marker
+
+    _replace(markers.CommitMarkers, "settle", settle_and_drop)
+
+
+def nothing_compared() -> None:
+    """A new leader does not compare the entities with the states that the recorder knows."""
+
+    async def compare_nothing(self: Recorder, _watermark: Watermark) -> None:
+        self._anew = False
+
+    _replace(Recorder, "_compare_all", compare_nothing)
+
+
+PLANTED_BUGS: Final[dict[str, Callable[[], None]]] = {
     "no-version-check": without_version_check,
     "outcome-before-commit": outcome_before_commit,
     "no-marker": without_marker,
@@ -172,6 +242,12 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "fresh-for-ever": fresh_for_ever,
     "mirror-decides": mirror_decides,
     "markers-go-once-read": markers_go_once_read,
+    "gap-ignored": gap_ignored,
+    "strong-read-without-write": strong_read_without_write,
+    "intent-not-awaited": intent_not_awaited,
+    "keys-forgotten": keys_forgotten,
+    "settled-marker-dropped": settled_marker_dropped,
+    "nothing-compared": nothing_compared,
 }
 
 
@@ -223,10 +299,10 @@ def stalled(until: Path) -> Path:
 
 
 if __name__ == "__main__":
-    # First, since it sets constants of which a mutant may be one.
+    # First, since it sets constants of which a bug may be one.
     stepping.put_on()
     if VARIABLE in os.environ:
-        MUTANTS[os.environ[VARIABLE]]()
+        PLANTED_BUGS[os.environ[VARIABLE]]()
     if STALL_VARIABLE in os.environ:
         stall(Path(os.environ[STALL_VARIABLE]))
     main()

@@ -1,16 +1,18 @@
-"""Small scenes: a few services on one ZooKeeper, faults set up on purpose, and all of it collected for the checker."""
+"""Scenarios: a few services, faults that a test injects at chosen moments, and a run collected for the checker."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from psycopg.conninfo import conninfo_to_dict
 
-from tests.faults import mutants
+from tests.faults import planted_bugs
 from tests.faults.collect import connect, read_trail, walk, watermark
 from tests.faults.history import Call, Kind, Mode, Part, Run
 from tests.faults.operations import Operations
@@ -25,35 +27,38 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.faults.ensemble import Ensemble, LoggedZooKeeper
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
     from tests.support.service import Service
 
 NODE = "/config/users/alice"
+CHANGES = "/config/changes"
 COMMITS = "/confplane/commits"
 QUOTAS = "/v1/clusters/default/client-quotas"
 PATIENT_MS = 300_000
-"""A deadline that no request comes near."""
+"""A deadline that no request reaches."""
 LONG_SESSION_MS = 60_000
-"""The longest that the server grants: no pause of a scene ends it."""
+"""The longest timeout that the server grants: no pause of a scenario exceeds it."""
 _FRESH = {"confplane.services.changes.settle._FRESH_S": 0.5}
-"""Below the age at which markers go, as it is in the service."""
+"""Below the age at which markers are dropped, as in the service."""
 _QUICK = {
     "confplane.services.upkeep.reconcile.INTERVAL_S": 0.2,
     "confplane.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
     "confplane.services.upkeep.reconcile._SLACK_S": 1.0,
-    # Longer than any two steps of a scene that lie between a write without a notification and its discovery.
+    # Longer than any two steps of a scenario that lie between a write without a notification and its discovery.
     "confplane.services.recorder.record.UNNOTIFIED_INTERVAL_S": 10.0,
     **_FRESH,
 }
 _NEVER = {"confplane.services.upkeep.reconcile.INTERVAL_S": 3600.0, **_FRESH}
 
 
-class Scene:
+class Scenario:
     """Services on a chroot and a database of their own, and the history of the calls to them."""
 
-    def __init__(self, directory: Path, zookeeper: ZooKeeper, database: Database, connect: str, zk: Any) -> None:
+    def __init__(
+        self, directory: Path, zookeeper: LoggedZooKeeper | Ensemble, database: Database, connect: str, zk: Any
+    ) -> None:
         self.directory = directory
         self._world = World(directory, connect, database, zk)
         self.server = zookeeper
@@ -68,26 +73,40 @@ class Scene:
     @asynccontextmanager
     async def service(
         self,
-        mutant: str | None = None,
+        bug: str | None = None,
         *,
         through: Proxy | None = None,
+        postgres: Proxy | None = None,
         session_timeout_ms: int = LONG_SESSION_MS,
         deadline_ms: int = PATIENT_MS,
         leads: bool = True,
         records: bool = True,
         settings: dict[str, str] | None = None,
     ) -> AsyncIterator[Service]:
-        """Run one, as it is or as a mutant of it. Wait until it is ready before it is used."""
+        """Run a service, with a planted bug if one is named. Wait until it is ready before it is used."""
         async with self._world.service(
             constants=_QUICK if leads else _NEVER,
             deadline_ms=deadline_ms,
             cluster={"session_timeout_ms": session_timeout_ms, "record_external_changes": records},
-            settings={**({} if mutant is None else {mutants.VARIABLE: mutant}), **(settings or {})},
+            settings={
+                **({} if bug is None else {planted_bugs.VARIABLE: bug}),
+                **({} if postgres is None else {"CONFPLANE_POSTGRES__DSN": self._dsn(postgres)}),
+                **(settings or {}),
+            },
             through=through,
-            module="tests.faults.mutants",
+            module="tests.faults.planted_bugs",
             ready=False,
         ) as service:
             yield service
+
+    def _dsn(self, connection: Proxy) -> str:
+        return re.sub(r"@[^/]+/", f"@127.0.0.1:{connection.port}/", self._database.service_dsn)
+
+    @property
+    def postgres(self) -> str:
+        """``host:port`` of Postgres."""
+        found = conninfo_to_dict(self._database.service_dsn)
+        return f"{found['host']}:{found['port']}"
 
     # -- calls
 
@@ -101,15 +120,16 @@ class Scene:
         key: str | None = None,
         resend_of: Call | None = None,
         if_match: str | None = None,
+        through: Proxy | None = None,
     ) -> Call:
-        """Set a user's rate; ``step`` is the write at which the services stop where they are told to."""
+        """Set a user's rate; ``step`` is the write at which the services stop at the step that they are given."""
         path = f"{QUOTAS}/user={user}" + (f"?reason={REASON}" if step else "")
         part = replace(_part(user, Mode.REPLACE, value), if_match=if_match)
         asked = {"key": key, "principal": "User:admin", "reason": REASON if step else None}
         call = self._begin(0, Kind.WRITE, "PUT", path, part, resend_of=resend_of and resend_of.id, **asked)
         headers = {} if key is None else {"Idempotency-Key": key}
         headers |= {} if if_match is None else {"If-Match": if_match}
-        return await self._send(service, call, headers, {"quotas": part.set})
+        return await self._send(service, call, headers, {"quotas": part.set}, through)
 
     async def alter(self, service: Service, rates: dict[str, int]) -> Call:
         """Set the rates of several users in one request, each as a change of its own."""
@@ -140,11 +160,14 @@ class Scene:
         self._calls.append(made)
         return made
 
-    async def _send(self, service: Service, call: Call, headers: dict[str, str], body: Any) -> Call:
+    async def _send(
+        self, service: Service, call: Call, headers: dict[str, str], body: Any, through: Proxy | None = None
+    ) -> Call:
         known = {"Authorization": f"Bearer {service.token}", "X-Request-Id": call.request_id}
-        http = self._clients.get(service.url)
+        url = service.url if through is None else f"http://127.0.0.1:{through.port}"
+        http = self._clients.get(url)
         if http is None:
-            http = self._clients[service.url] = httpx.AsyncClient(base_url=service.url, timeout=600, trust_env=False)
+            http = self._clients[url] = httpx.AsyncClient(base_url=url, timeout=600, trust_env=False)
         try:
             answer = await http.request(call.method, call.path, json=body, headers=known | headers)
             self._operations.answered(call, answer.status_code, dict(answer.headers), answer.content)
@@ -159,7 +182,7 @@ class Scene:
             await http.aclose()
 
     def write_outside(self, value: int, *, notified: bool) -> None:
-        """Set alice's node as another tool would; not notified, no mirror hears of it for minutes."""
+        """Set alice's node as another tool does. Without a notification no mirror has it for minutes."""
         part = replace(_part("alice", Mode.NODE, value), facet="node")
         call = self._begin(None, Kind.OUTSIDE, "", "", part)
         data = b'{"version":1,"config":{"producer_byte_rate":"%d"}}' % value
@@ -197,7 +220,7 @@ class Scene:
             quiet_s=0.0,
             calls=self._calls,
             **read_trail(self._database.service_dsn),
-            events=read_events([self.server.data_dir / "data" / "version-2"], chroot=self._chroot),
+            events=read_events(self.server.log_dirs, chroot=self._chroot),
             znodes=walk(self.zk),
             mirrors=[],
             baseline_zxid=0,
@@ -210,15 +233,19 @@ def _part(user: str, mode: Mode, value: int | None = None) -> Part:
 
 
 @asynccontextmanager
-async def set_up_scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
-    """Set up a scene on servers that are there."""
-    connect = servers.make_chroot(zookeeper.hosts)
-    for zk in servers.raw_client(connect):
-        found = Scene(directory, zookeeper, database, connect, zk)
-        try:
-            yield found
-        finally:
-            await found.close()
+async def open_scenario(
+    directory: Path, zookeeper: LoggedZooKeeper | Ensemble, database: Database
+) -> AsyncIterator[Scenario]:
+    """Open a scenario on running servers."""
+    # In threads: the servers of an ensemble reach each other through proxies that run in this loop.
+    connect = await asyncio.to_thread(servers.make_chroot, zookeeper.hosts)
+    clients = servers.raw_client(connect)
+    found = Scenario(directory, zookeeper, database, connect, await asyncio.to_thread(next, clients))
+    try:
+        yield found
+    finally:
+        await found.close()
+        await asyncio.to_thread(clients.close)
 
 
 async def ready(*services: Service) -> None:

@@ -1,4 +1,4 @@
-"""Histories that are spoiled throughout, as by a service that does one thing wrong all the time; and what a checker says.
+"""Histories that are corrupted throughout, as by a service that does one thing wrong all the time; and what a checker says.
 
 ``broken.py`` has one wrong thing in a small history made up. These take any history that is as it should be, a kept
 one too, and are what a checker that looks at successes alone would let pass.
@@ -116,7 +116,7 @@ def staleness_is_not_reported(run: Run) -> Run:
     return _calls(run, lambda _: {"stale_ms": None})
 
 
-SPOILED: list[tuple[Callable[[Run], Run], str]] = [
+CORRUPTED: list[tuple[Callable[[Run], Run], str]] = [
     (failed_writes_are_bugs, refusals.UNEXPECTED),
     (reads_are_bugs, refusals.UNEXPECTED),
     (unavailable_is_precondition_failed, refusals.CAUSELESS),

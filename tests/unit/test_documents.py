@@ -16,6 +16,7 @@ GLOSSARY: Final = (ROOT / "docs/glossary.md").read_text()
 ARCHITECTURE: Final = (ROOT / "docs/architecture.md").read_text()
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
+FAULTS: Final = (ROOT / "tests/faults/README.md").read_text()
 ROWS: Final = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in COMPATIBILITY.partition("## Differences\n")[2].splitlines()
@@ -23,8 +24,23 @@ ROWS: Final = [
 ]
 
 
+def defects() -> list[list[str]]:
+    """Return the rows of the tables of defects."""
+    lines = FAULTS.partition("\n### ")[2].splitlines()
+    return [
+        row
+        for line in lines
+        if line.startswith("| ") and (row := [cell.strip() for cell in line.strip("|").split(" | ")])[0] != "defect"
+    ]
+
+
 def named_tests() -> Iterator[tuple[str, str]]:
-    """Yield (file, test) of all that docs/guarantees.md names; a bare name is of a file that its section begins with."""
+    """Yield (file, test) of all that docs/guarantees.md and tests/faults/README.md name.
+
+    A bare name is of a file that its section begins with.
+    """
+    for defect in defects():
+        yield from re.findall(r" tests/([a-z0-9_/]+\.py)::(test_\w+)", defect[-1])
     for section in GUARANTEES.split("\n## "):
         intro = section.partition("\n| promise |")[0].partition("\n| fact, ")[0]
         files = re.findall(r"`([a-z_/]+\.py)`", intro)
@@ -36,9 +52,31 @@ def named_tests() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("files", "test"), sorted(set(named_tests())), ids=lambda named: str(named)[:60])
-def test_each_test_that_the_guarantees_name_is_there(files: str, test: str) -> None:
+def test_each_test_that_a_document_names_is_there(files: str, test: str) -> None:
     texts = [(ROOT / "tests" / file).read_text() for file in files.split(",") if file]
     assert sum(len(re.findall(rf"^(?:async )?def {test}\(", text, re.MULTILINE)) for text in texts) == 1
+
+
+@pytest.mark.parametrize("defect", defects(), ids=[defect[0][:60] for defect in defects()])
+def test_each_defect_has_a_known_origin_and_a_command(defect: list[str]) -> None:
+    origins = ", ".join(
+        re.findall(r"^\| ([^|]+) \| ", FAULTS.partition("| found by |")[2].partition("\n### ")[0], re.MULTILINE)
+    )
+    _, found_by, command = defect
+    assert found_by.partition(", seed")[0] in origins.split(", ")
+    assert re.fullmatch(r"`\.venv/bin/python -m pytest tests/[a-z0-9_/]+\.py::test_\w+`", command)
+
+
+def test_the_table_of_defects_has_many() -> None:
+    assert len(defects()) >= 40
+
+
+def test_each_file_of_the_fault_suite_is_in_its_table() -> None:
+    named = set(re.findall(r"`([a-z_]+\.py)`", FAULTS.partition("\n## ")[0]))
+    there = {
+        path.name for path in (ROOT / "tests/faults").glob("*.py") if not path.name.startswith(("test_", "conftest"))
+    }
+    assert named == there
 
 
 def test_the_guarantees_name_many_tests() -> None:

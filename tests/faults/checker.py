@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, reads, refusals, requests, trail
 from tests.faults.checks.facts import Facts
 
 if TYPE_CHECKING:
     from tests.faults.history import Run, Violation
 
-NOT_QUIET: Final = "it was not quiet after the last fault"
+NOT_QUIET: Final = "work was left after the last fault"
 ALARM: Final = "a process raised an alarm"
 
 _ALARMS: Final = ("a second outcome", "have had no outcome", "no change that the audit trail knows")
@@ -42,7 +42,6 @@ def check(run: Run) -> list[Violation]:
     requests.check(facts)
     answers.check(facts, tags)
     refusals.check(facts, tags)
-    keys.check(facts)
     reads.check(facts)
-    outside.check(facts)
+    external.check(facts)
     return facts.violations

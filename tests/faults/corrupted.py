@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.checks import outside, reads, refusals, requests
+from tests.faults.checks import external, reads, refusals, requests
 from tests.faults.history import Kind
 
 if TYPE_CHECKING:
@@ -125,6 +125,6 @@ CORRUPTED: list[tuple[Callable[[Run], Run], str]] = [
     (reasons_are_anothers, requests.OTHER_REASON),
     (ops_are_anothers, requests.OTHER_REQUEST),
     (keys_are_anothers, requests.OTHER_KEYS),
-    (external_writes_are_miscounted, outside.OTHER_COUNT),
+    (external_writes_are_miscounted, external.OTHER_COUNT),
     (staleness_is_not_reported, reads.UNMARKED),
 ]

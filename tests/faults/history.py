@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 UNNOTIFIED: Final = "ended before its notification"
-"""The ``failure`` of an outside write whose notification was left out on purpose."""
+"""The ``failure`` of an external write whose notification was left out on purpose."""
 
 
 class Kind(StrEnum):
@@ -28,7 +28,7 @@ class Kind(StrEnum):
     """A request to Confplane that means to change something."""
     READ = "read"
     """A GET of one entity's facet."""
-    OUTSIDE = "outside"
+    EXTERNAL = "external"
     """A write past Confplane, as Kafka's tools make it: the config node, then its notification. ``process`` is None,
     ``status`` is 200 when both were confirmed, and ``revision`` is the config node's mzxid where that is known."""
 
@@ -45,7 +45,7 @@ class Mode(StrEnum):
     ALTER = "alter"
     """``set`` and ``remove``; the facet's other keys stay."""
     NODE = "node"
-    """Of outside writes: afterwards the whole znode has exactly ``set``."""
+    """Of external writes: afterwards the whole znode has exactly ``set``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Part:
     """The part of a call that concerns one entity."""
 
     facet: str
-    """``client-quotas``, ``client-configs`` or ``configs``; of outside writes ``node``."""
+    """``client-quotas``, ``client-configs`` or ``configs``; of external writes ``node``."""
     entity: str
     """The canonical id, such as ``user=alice,client-id=billing``."""
     path: str
@@ -87,7 +87,7 @@ class PartResult:
 
 @dataclass(slots=True)
 class Call:
-    """One request, or one outside write. Times are seconds of the suite's one monotonic clock."""
+    """One request, or one external write. Times are seconds of the suite's one monotonic clock."""
 
     id: int
     client: int
@@ -110,7 +110,7 @@ class Call:
     strong: bool = False
     """``consistency=strong``."""
     principal: str | None = None
-    """The sender, by the name that the trail must have; None of outside writes, and in runs kept before this was noted."""
+    """The sender, by the name that the trail must have; None of external writes, and in runs kept before this was noted."""
     reason: str | None = None
     ticket: str | None = None
     validate_only: bool = False

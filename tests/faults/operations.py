@@ -55,8 +55,8 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
 _CLIENT_CONFIGS: Final = ("linger.ms", "batch.size", "acks")
 _ACKS: Final = ("all", "-1", "0", "1")
 _FIRST_VALUE: Final = 1_000_000
-OUTSIDE_ENTITIES: Final = (
-    *(("client-quotas", Entity.of(user=user)) for user in ("u0", "u1", "outside")),
+EXTERNAL_ENTITIES: Final = (
+    *(("client-quotas", Entity.of(user=user)) for user in ("u0", "u1", "external")),
     ("client-quotas", Entity.of(user="u0", client_id="c0")),
     ("client-quotas", Entity.of(client_id="c0")),
     ("client-quotas", Entity.of(ip="10.0.0.1")),

@@ -23,7 +23,7 @@ _HABITS: Final[dict[str, Callable[[Call], bool]]] = {
     "responses replayed": lambda call: call.replayed,
     "requests for validation only": lambda call: call.validate_only and call.acknowledged,
     "external writes without a notification": lambda call: call.failure == UNNOTIFIED,
-    "external deletions": lambda call: call.kind is Kind.OUTSIDE and call.method == "DELETE" and call.acknowledged,
+    "external deletions": lambda call: call.kind is Kind.EXTERNAL and call.method == "DELETE" and call.acknowledged,
     _STALE: lambda call: call.kind is Kind.READ and call.stale_ms is not None,
 }
 
@@ -44,7 +44,7 @@ class Report:
     habits: dict[str, int] = field(default_factory=dict)
     """Counts of demanding behaviour of clients and external writers, as far as the run could have it."""
     calls: int = 0
-    """Requests and outside writes."""
+    """Requests and external writes."""
     writes: int = 0
     """Requests that meant to change something, sends of the same one counted once each."""
     acknowledged: int = 0

@@ -181,10 +181,10 @@ class Scenario:
         for http in self._clients.values():
             await http.aclose()
 
-    def write_outside(self, value: int, *, notified: bool) -> None:
+    def write_externally(self, value: int, *, notified: bool) -> None:
         """Set alice's node as another tool does. Without a notification no mirror has it for minutes."""
         part = replace(_part("alice", Mode.NODE, value), facet="node")
-        call = self._begin(None, Kind.OUTSIDE, "", "", part)
+        call = self._begin(None, Kind.EXTERNAL, "", "", part)
         data = b'{"version":1,"config":{"producer_byte_rate":"%d"}}' % value
         if notified:
             kafka_writes(self.zk, "users/alice", data)

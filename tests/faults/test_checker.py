@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
-from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail, versions
+from tests.faults.checks import answers, external, reads, refusals, requests, trail, versions
 from tests.faults.corrupted import CORRUPTED
 from tests.faults.history import InjectedFault, Mode, NodeEvent, Znode
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
@@ -29,7 +29,7 @@ def test_a_clean_run_has_no_violation() -> None:
     assert check(some().run()) == []
 
 
-@pytest.mark.parametrize(("breaks", "rule"), BROKEN, ids=[breaks.__name__ for breaks, _ in BROKEN])
+@pytest.mark.parametrize(("breaks", "rule"), [pytest.param(*given, id=name) for name, *given in BROKEN])
 def test_each_violation_is_found_as_what_it_is(breaks: Callable[[World], None], rule: str) -> None:
     world = some()
     breaks(world)
@@ -53,14 +53,14 @@ def test_a_history_that_is_spoiled_throughout_is_found(corrupt: Callable[[Run], 
 
 
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:
-    modules = (trail, requests, answers, refusals, keys, reads, outside)
+    modules = (trail, requests, answers, refusals, reads, external)
     told = {
         value
         for module in modules
         for name, value in vars(module).items()
         if name.isupper() and not name.startswith("_") and isinstance(value, str)
     }
-    assert told - {reads.OTHER_MIRROR} == {rule for _, rule in BROKEN}
+    assert told - {reads.OTHER_MIRROR} == {rule for *_, rule in BROKEN}
 
 
 def test_what_was_put_back_in_a_kafka_cluster_is_no_change() -> None:
@@ -70,7 +70,7 @@ def test_what_was_put_back_in_a_kafka_cluster_is_no_change() -> None:
     # Callers, and others in ZooKeeper, may set just that value afterwards.
     world.write(part(value=5_000))
     world.put_back(value=5_001)
-    world.outside(value=5_001)
+    world.write_externally(value=5_001)
     world.put_back(value=5_002)
     run = world.run()
     assert check(run) == []
@@ -86,11 +86,11 @@ def test_what_nobody_was_notified_of_nobody_has_to_know() -> None:
     """As with Kafka's tools, which write the node first and its notification second."""
     world = some()
     before = world.read()
-    world.outside(value=20, notified=False)
+    world.write_externally(value=20, notified=False)
     after = world.read(strong=True)
     after.content, after.etag = before.content, before.etag
     assert check(world.run()) == []
-    world.outside(value=21)
+    world.write_externally(value=21)
     late = world.read(strong=True)
     late.content, late.etag = before.content, before.etag
     assert rules(check(world.run())) == {reads.OLDER_THAN_TOLD}
@@ -99,7 +99,7 @@ def test_what_nobody_was_notified_of_nobody_has_to_know() -> None:
 def test_external_writers_may_use_a_parent_that_we_created() -> None:
     world = some()
     world.write(part("user=dora,client-id=billing", 1))
-    world.outside("user=dora", 2)
+    world.write_externally("user=dora", 2)
     last(world.intents, entities=(replace(world.intents[-1].entities[0], version_read=None, czxid_read=None),))
     assert check(world.run()) == []
 
@@ -147,11 +147,11 @@ def test_a_run_of_external_changes_may_be_one_row_and_needs_none_without_an_effe
     world.write(part(value=1))
     before = world.nodes[NODE]
     for value in (2, 3, 3):
-        world.outside(value=value, recorded=False)
+        world.write_externally(value=value, recorded=False)
     world._record(part(value=3), {KEY: "1"}, before)
-    world.outside(value=3)
-    world.outside(value=4, recorded=False)
-    world.outside(value=3, recorded=False)
+    world.write_externally(value=3)
+    world.write_externally(value=4, recorded=False)
+    world.write_externally(value=3, recorded=False)
     world._account(NODE)
     assert check(world.run()) == []
 
@@ -161,7 +161,7 @@ def made_again(world: World) -> Znode:
     old = world.nodes.pop(NODE)
     world._zxid += 1
     world._event(NODE, None, None, THEIRS)
-    call = world.outside(value=2, recorded=False)
+    call = world.write_externally(value=2, recorded=False)
     call.parts = (*call.parts, part(facet="node", mode=Mode.NODE))
     world._record(part(value=2), {KEY: "1"}, old)
     return old
@@ -169,7 +169,7 @@ def made_again(world: World) -> Znode:
 
 def test_external_deletion_and_recreation() -> None:
     world = World()
-    world.outside(value=1)
+    world.write_externally(value=1)
     made_again(world)
     world._account(NODE)
     assert check(world.run()) == []
@@ -195,7 +195,7 @@ def test_external_deletion_and_recreation_during_a_change_of_ours() -> None:
 def test_without_the_recorder_external_changes_need_no_trail() -> None:
     world = World(recording=False)
     world.write(part(value=1))
-    world.outside(value=2)
+    world.write_externally(value=2)
     world.write(part(value=3))
     assert check(world.run()) == []
 
@@ -256,7 +256,7 @@ def test_numbers_are_equal_however_they_are_written() -> None:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["write", "cut", "rejected", "batch", "bulk", "atomic", "read", "strong", "outside", "keyed", "match"]
+            ["write", "cut", "rejected", "batch", "bulk", "atomic", "read", "strong", "external", "keyed", "match"]
         ),
         st.sampled_from([ALICE, BOB, "user=bob,client-id=billing", "client-id=billing"]),
         st.integers(1, 5),
@@ -290,7 +290,7 @@ def lived(steps: list[tuple[str, str, int]]) -> Run:
         "batch": lambda one, other, _: world.write(one, other),
         "bulk": lambda one, other, _: world.write(one, other, together=True),
         "atomic": lambda one, other, _: world.write(one, other, atomic=True),
-        "outside": lambda one, _, value: world.outside(one.entity, 100 + value),
+        "external": lambda one, _, value: world.write_externally(one.entity, 100 + value),
         "keyed": lambda one, _, value: repeated(one, value),
         "match": lambda one, _, __: world.write(replace(one, if_match=world.read(one.entity).etag)),
         "read": lambda one, _, __: world.read(one.entity),
@@ -310,7 +310,7 @@ def test_a_large_run_is_checked_in_time_that_grows_with_it() -> None:
         world.write(part(user, number))
         if number % 10 == 0:
             world.read(user)
-            world.outside(user, -1 - number)
+            world.write_externally(user, -1 - number)
     began = time.monotonic()
     assert check(world.run()) == []
     print(f"{len(world.calls)} calls were checked in {time.monotonic() - began:.1f} s")  # noqa: T201 - a measurement

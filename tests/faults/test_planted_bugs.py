@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults import planted_bugs
 from tests.faults.checker import check
-from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, reads, refusals, requests, trail
 from tests.faults.ensemble import Ensemble
 from tests.faults.scenario import CHANGES, COMMITS, NODE, open_scenario, ready
 from tests.faults.world import rules
@@ -53,7 +53,7 @@ async def test_a_write_meets_one_that_its_mirror_has_not_seen(scenario: Scenario
         await ready(service)
         await scenario.recorded()
         await scenario.put(service, 1)
-        scenario.write_outside(2, notified=False)
+        scenario.write_externally(2, notified=False)
         call = await scenario.put(service, 3)
         assert call.status == 200
         await scenario.recorded()
@@ -67,7 +67,7 @@ async def test_a_write_has_nothing_to_do_on_a_lagging_mirror(scenario: Scenario,
         await ready(service)
         await scenario.recorded()
         await scenario.put(service, 1)
-        scenario.write_outside(2, notified=False)
+        scenario.write_externally(2, notified=False)
         call = await scenario.put(service, 1)
         assert call.status == 200
         assert (call.change_id is not None) == (bug is None)
@@ -82,7 +82,7 @@ async def test_a_precondition_fails_on_a_lagging_mirror(scenario: Scenario, bug:
         await scenario.recorded()
         wanted = await scenario.put(service, 1)
         await scenario.put(service, 2)
-        scenario.write_outside(1, notified=False)
+        scenario.write_externally(1, notified=False)
         call = await scenario.put(service, 3, if_match=wanted.etag)
         assert call.status == (200 if bug is None else 412)
         await scenario.recorded()
@@ -154,7 +154,7 @@ async def test_one_of_a_bulk_meets_a_write_that_its_mirror_has_not_seen(scenario
         await ready(service)
         await scenario.recorded()
         await scenario.put(service, 1)
-        scenario.write_outside(2, notified=False)
+        scenario.write_externally(2, notified=False)
         call = await scenario.alter(service, {"bob": 3, "alice": 3, "carol": 3})
         assert call.status == 200
         bob, alice, carol = call.results
@@ -351,7 +351,7 @@ async def test_a_notification_is_deleted_before_a_replica_read_it(scenario: Scen
         await scenario.put(service, 1)
         before = set(scenario.zk.get_children(CHANGES))
         line.replies.clear()
-        scenario.write_outside(2, notified=True)
+        scenario.write_externally(2, notified=True)
         for name in set(scenario.zk.get_children(CHANGES)) - before:
             scenario.zk.delete(f"{CHANGES}/{name}")
         line.replies.set()
@@ -398,7 +398,7 @@ async def test_the_response_to_a_request_with_a_key_is_lost(scenario: Scenario, 
         assert again.status == 200
         assert again.replayed == (bug is None)
         await scenario.recorded()
-    expect_findings(scenario, bug, keys.TWICE)
+    expect_findings(scenario, bug, answers.KEY_TWICE)
 
 
 # ---------------------------------------------------------------- kills of the leader
@@ -420,12 +420,12 @@ async def test_the_next_leader_is_killed_as_it_takes_over(scenario: Scenario, bu
             await ready(second)
             step.write_text("lead:SIGKILL")
             await asyncio.to_thread(first.stop, kill=True)
-            scenario.write_outside(2, notified=True)
+            scenario.write_externally(2, notified=True)
             await until_thread(lambda: not second.running)
     async with scenario.service(bug) as third:
         await ready(third)
         await scenario.recorded()
-    expect_findings(scenario, bug, outside.NO_TRAIL)
+    expect_findings(scenario, bug, external.NO_TRAIL)
 
 
 @pytest.mark.parametrize("bug", [None, "settled-marker-dropped"])

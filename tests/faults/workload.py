@@ -15,7 +15,7 @@ import httpx
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
 from tests.faults.history import UNNOTIFIED, Call, Kind, Mode, Part
-from tests.faults.operations import OUTSIDE_ENTITIES, Operation, Operations
+from tests.faults.operations import EXTERNAL_ENTITIES, Operation, Operations
 from tests.faults.topology import answer
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.faults.topology import Topology
 
 CLIENTS: Final = 100
-OUTSIDERS: Final = 3
+EXTERNAL_WRITERS: Final = 3
 PRINCIPALS: Final = 7
 """As whom the clients come."""
 _PATIENCE_S: Final = 20.0
@@ -71,7 +71,7 @@ class Workload:
                 httpx.AsyncClient(base_url=replica.url, timeout=_PATIENCE_S, limits=limits, trust_env=False)
             )
         runs = [self._client(number) for number in range(self._clients)]
-        runs += [self._outsider(self._clients + number) for number in range(OUTSIDERS)]
+        runs += [self._external_writer(self._clients + number) for number in range(EXTERNAL_WRITERS)]
         for run in runs:
             task = asyncio.create_task(run)
             task.add_done_callback(self._ended)
@@ -193,17 +193,17 @@ class Workload:
 
     # -- writers past Confplane
 
-    async def _outsider(self, number: int) -> None:
+    async def _external_writer(self, number: int) -> None:
         """Write as Kafka's tools do: read the node, write it whatever its version, then its notification."""
-        chooser = random.Random(f"{self._seed} outsider {number}")  # noqa: S311 - a seed gives the same run again
+        chooser = random.Random(f"{self._seed} external writer {number}")  # noqa: S311 - a seed gives the same run again
         zk = self._topology.zk
         while not self._stop.is_set():
             await self._pause(chooser)
-            await self._outside(zk, number, chooser)
+            await self._write_externally(zk, number, chooser)
             await self._pause(chooser)
 
-    async def _outside(self, zk: KazooClient, number: int, chooser: random.Random) -> None:
-        facet, entity = chooser.choice(OUTSIDE_ENTITIES)
+    async def _write_externally(self, zk: KazooClient, number: int, chooser: random.Random) -> None:
+        facet, entity = chooser.choice(EXTERNAL_ENTITIES)
         path = f"/config/{entity.path}"
         try:
             known = await answer(zk.get_async(path), _KAZOO_S)
@@ -217,7 +217,7 @@ class Workload:
         config |= {key: str(value) for key, value in values.items()}
         part = Part("node", entity.id, path, Mode.DELETE if delete else Mode.NODE, {} if delete else config)
         operation = Operation("DELETE" if delete else "SET", path, (part,))
-        call = self._call(number, None, Kind.OUTSIDE, operation)
+        call = self._call(number, None, Kind.EXTERNAL, operation)
         call.start = time.monotonic()
         self._recorder.invoke(call)
         notified = chooser.random() > 0.05

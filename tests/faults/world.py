@@ -224,10 +224,12 @@ class World:
 
     # -- others
 
-    def outside(self, entity: str = ALICE, value: int = 0, *, recorded: bool = True, notified: bool = True) -> Call:
-        """A write of others, and its row."""
+    def write_externally(
+        self, entity: str = ALICE, value: int = 0, *, recorded: bool = True, notified: bool = True
+    ) -> Call:
+        """A external write, and its row."""
         asked = part(entity, value, facet="node", mode=Mode.NODE)
-        made = self.call(asked, process=None, kind=Kind.OUTSIDE)
+        made = self.call(asked, process=None, kind=Kind.EXTERNAL)
         before, node = self.config(asked.path), self.nodes.get(asked.path)
         self._zxid += 1
         if notified:

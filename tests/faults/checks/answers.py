@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.checks.facts import told
+from tests.faults.checks.facts import evidence_of
 from tests.faults.checks.timeline import plain, shown
 from tests.faults.history import Kind, Mode, PartResult
 
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
 
 LOST: Final = "an acknowledged change is lost"
 OTHER_REVISION: Final = "a change was answered with another revision"
-OTHER_EFFECT: Final = "a change has another effect than was asked for"
-NOT_SO: Final = "a write was answered as done though the entity was not as asked"
-NOT_APPLIED: Final = "a change was answered as not applied and is"
+OTHER_EFFECT: Final = "a change has another effect than requested"
+NOT_SO: Final = "a write was answered as done although the entity was not as requested"
+NOT_APPLIED: Final = "a change was answered as not applied and was applied"
 TWICE: Final = "a call was applied twice"
-IN_PARTS: Final = "an atomic call was not applied as one"
-LOST_UPDATE: Final = "a conditional write was applied on another state"
+IN_PARTS: Final = "an atomic call was applied in part"
+LOST_UPDATE: Final = "a conditional write was applied to another state"
 TWO_CONTENTS: Final = "one ETag stands for two contents"
-VALIDATED: Final = "a request that was only to be validated made a change"
-OUTSIDE_LOST: Final = "a confirmed write of others is not there"
+VALIDATED: Final = "a request for validation only made a change"
+EXTERNAL_LOST: Final = "a confirmed external write does not exist"
+KEY_TWICE: Final = "an Idempotency-Key was applied twice"
+KEY_UNEQUAL: Final = "an Idempotency-Key has unequal answers"
 
 
 def check(facts: Facts, tags: Tags) -> None:
@@ -35,17 +38,18 @@ def check(facts: Facts, tags: Tags) -> None:
         _once(facts, call, changes)
         if call.validate_only:
             for change in facts.changes_of(call):
-                facts.add(VALIDATED, f"change {change.id}", told(call), *change.lines())
+                facts.add(VALIDATED, f"change {change.id}", evidence_of(call), *change.lines())
         _effects(facts, call, changes, tags)
-        _told(facts, call, changes)
+        _answered(facts, call, changes)
         if call.atomic:
             _whole(facts, call, changes)
+    _keys(facts)
     for call in facts.run.calls:
-        if call.kind is Kind.OUTSIDE and call.acknowledged and call.revision is not None:
+        if call.kind is Kind.EXTERNAL and call.acknowledged and call.revision is not None:
             for part in call.parts:
                 timeline = facts.log.of_path(part.path)
                 if timeline.index_of(call.revision) is None:
-                    facts.add(OUTSIDE_LOST, part.path, told(call), *map(str, timeline.states[-3:]))
+                    facts.add(EXTERNAL_LOST, part.path, evidence_of(call), *map(str, timeline.states[-3:]))
 
 
 def _once(facts: Facts, call: Call, changes: list[Change]) -> None:
@@ -55,7 +59,7 @@ def _once(facts: Facts, call: Call, changes: list[Change]) -> None:
         for entity in change.entities:
             other = seen.setdefault(entity.path, change)
             if other is not change:
-                facts.add(TWICE, entity.path, told(call), *other.lines(), *change.lines())
+                facts.add(TWICE, entity.path, evidence_of(call), *other.lines(), *change.lines())
 
 
 def _effects(facts: Facts, call: Call, changes: list[Change], tags: Tags) -> None:
@@ -69,9 +73,9 @@ def _effects(facts: Facts, call: Call, changes: list[Change], tags: Tags) -> Non
             before, after = timeline.shown(part.facet, index - 1), timeline.shown(part.facet, index)
             states = (str(timeline.states[index - 1]), str(timeline.states[index]))
             if not _as_asked(part, before, after):
-                facts.add(OTHER_EFFECT, f"change {change.id} of {part.path}", told(call), *states)
+                facts.add(OTHER_EFFECT, f"change {change.id} of {part.path}", evidence_of(call), *states)
             if not allowed(part, before, tags):
-                facts.add(LOST_UPDATE, f"change {change.id} of {part.path}", told(call), *states)
+                facts.add(LOST_UPDATE, f"change {change.id} of {part.path}", evidence_of(call), *states)
 
 
 def _as_asked(part: Part, before: Shown, after: Shown) -> bool:
@@ -106,14 +110,14 @@ class Tags:
             content = shown(part.facet, part.path, call.content)
             known = self._contents.setdefault((part.facet, call.etag), content)
             if known != content:
-                facts.add(TWO_CONTENTS, f"{call.etag} of {part.facet}", told(call), str(known))
+                facts.add(TWO_CONTENTS, f"{call.etag} of {part.facet}", evidence_of(call), str(known))
 
     def stands_for(self, part: Part, content: Shown) -> bool:
         """Say whether a part's ETag stands for a content, for all that is known."""
         return self._contents.get((part.facet, part.if_match or ""), content) == content
 
 
-def _told(facts: Facts, call: Call, changes: list[Change]) -> None:
+def _answered(facts: Facts, call: Call, changes: list[Change]) -> None:
     """Check what the call was answered."""
     if call.acknowledged:
         for part, result in _results(call):
@@ -123,7 +127,9 @@ def _told(facts: Facts, call: Call, changes: list[Change]) -> None:
     for change in changes:
         for part, answer in _failures(call):
             if change.entity(part.path) is not None:
-                facts.add(NOT_APPLIED, f"change {change.id} of {part.path}: {answer}", told(call), *change.lines())
+                facts.add(
+                    NOT_APPLIED, f"change {change.id} of {part.path}: {answer}", evidence_of(call), *change.lines()
+                )
 
 
 def _results(call: Call) -> Iterator[tuple[Part, PartResult]]:
@@ -154,11 +160,13 @@ def _acknowledged(facts: Facts, call: Call, part: Part, result: PartResult) -> N
         return
     change = facts.changes.get(result.change_id)
     if change is None or not change.committed:
-        facts.add(LOST, f"change {result.change_id} of {part.path}", told(call), *(change.lines() if change else ()))
+        facts.add(
+            LOST, f"change {result.change_id} of {part.path}", evidence_of(call), *(change.lines() if change else ())
+        )
         return
     entity = change.entity(part.path)
     if entity is None:
-        facts.add(LOST, f"change {change.id} has nothing of {part.path}", told(call), *change.lines())
+        facts.add(LOST, f"change {change.id} has nothing of {part.path}", evidence_of(call), *change.lines())
         return
     # The answer's own revision is the mirror's, which may be further.
     if result.revision is not None:
@@ -166,7 +174,7 @@ def _acknowledged(facts: Facts, call: Call, part: Part, result: PartResult) -> N
     else:
         wrong = call.revision is not None and call.revision < change.revision
     if wrong:
-        facts.add(OTHER_REVISION, f"change {change.id} of {part.path}", told(call), *change.lines())
+        facts.add(OTHER_REVISION, f"change {change.id} of {part.path}", evidence_of(call), *change.lines())
 
 
 def _no_effect(facts: Facts, call: Call, part: Part) -> None:
@@ -176,7 +184,7 @@ def _no_effect(facts: Facts, call: Call, part: Part) -> None:
     timeline = facts.log.of_path(part.path)
     stood = facts.during(call, timeline)
     if not any(_was_so(part, timeline, index) for index in stood):
-        facts.add(NOT_SO, part.path, told(call), *(str(timeline.states[index]) for index in stood))
+        facts.add(NOT_SO, part.path, evidence_of(call), *(str(timeline.states[index]) for index in stood))
 
 
 def _was_so(part: Part, timeline: Timeline, index: int) -> bool:
@@ -196,11 +204,64 @@ def _whole(facts: Facts, call: Call, changes: list[Change]) -> None:
     revisions = {result.revision for result in call.results if result.change_id is not None}
     if len(ids) > 1 or len(revisions) > 1 or (failed and len(failed) < len(call.results)):
         lines = [line for change in changes for line in change.lines()]
-        facts.add(IN_PARTS, f"changes {sorted(ids)}, revisions {sorted(map(str, revisions))}", told(call), *lines)
+        facts.add(
+            IN_PARTS, f"changes {sorted(ids)}, revisions {sorted(map(str, revisions))}", evidence_of(call), *lines
+        )
         return
     for change in changes:
         for part in call.parts:
             timeline = facts.log.of_path(part.path)
             if part.path not in facts.blamed and not _was_so(part, timeline, timeline.index_at(change.revision)):
                 state = timeline.states[timeline.index_at(change.revision)]
-                facts.add(IN_PARTS, f"change {change.id} without {part.path}", told(call), *change.lines(), str(state))
+                facts.add(
+                    IN_PARTS, f"change {change.id} without {part.path}", evidence_of(call), *change.lines(), str(state)
+                )
+
+
+def _keys(facts: Facts) -> None:
+    """Check the calls of each Idempotency-Key together: they are applied once, and answered alike."""
+    by_key: dict[str, list[Call]] = defaultdict(list)
+    for call in facts.writes:
+        if call.key is not None:
+            by_key[call.key].append(call)
+    for key, calls in by_key.items():
+        _applied_once(facts, key, calls)
+        if len(calls) > 1:
+            _answered_alike(facts, key, calls)
+
+
+def _applied_once(facts: Facts, key: str, calls: list[Call]) -> None:
+    applied: dict[str, Change] = {}
+    by = {change.id: (call, change) for call in calls for change in facts.changes_of(call) if change.committed}
+    for call, change in by.values():
+        for entity in change.entities:
+            other = applied.setdefault(entity.path, change)
+            # Twice by one call is told as that.
+            if other is not change and by[other.id][0] is not call:
+                lines = (evidence_of(by[other.id][0]), *other.lines(), evidence_of(call), *change.lines())
+                facts.add(KEY_TWICE, f"{key} at {entity.path}: changes {other.id} and {change.id}", *lines)
+
+
+def _answered_alike(facts: Facts, key: str, calls: list[Call]) -> None:
+    """Hold the answers against each other that tell of something applied. What changed nothing is not remembered."""
+    first: dict[int, tuple[Call, PartResult]] = {}
+    whole: dict[str, Call] = {}
+    for call in sorted(calls, key=lambda each: each.end or 0.0):
+        if not call.acknowledged:
+            continue
+        for position, result in enumerate(call.results):
+            if result.error_code == 0:
+                earlier, known = first.setdefault(position, (call, result))
+                if known.change_id is None and result.change_id is not None:
+                    first[position] = (call, result)  # now there is something to remember
+                elif (known.change_id, known.revision) != (result.change_id, result.revision):
+                    facts.add(KEY_UNEQUAL, f"{key}, part {position}", evidence_of(earlier), evidence_of(call))
+        if not call.results and call.change_id is not None:
+            earlier = whole.setdefault(key, call)
+            if _of(earlier) != _of(call):
+                facts.add(KEY_UNEQUAL, key, evidence_of(earlier), evidence_of(call))
+
+
+def _of(call: Call) -> tuple[object, ...]:
+    """Return what of an answer about a single entity is the same whenever it is given."""
+    return call.status, call.change_id, call.etag, call.content

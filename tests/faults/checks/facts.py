@@ -117,7 +117,7 @@ class Facts:
 
     @property
     def recording(self) -> bool:
-        """True in a run in which changes of others were recorded."""
+        """True in a run in which external changes were recorded."""
         return self.run.watermark is not None
 
     # -- calls and their changes
@@ -152,22 +152,22 @@ class Facts:
     # -- what was written past Confplane
 
     @cached_property
-    def _outside(self) -> tuple[dict[str, set[Shown]], frozenset[str]]:
-        """By path, the contents that outside writes meant to leave; and the ancestors of these paths."""
+    def _external(self) -> tuple[dict[str, set[Shown]], frozenset[str]]:
+        """By path, the contents that external writes meant to leave; and the ancestors of these paths."""
         found: dict[str, set[Shown]] = defaultdict(set)
         above: set[str] = set()
         for call in self.run.calls:
-            if call.kind is Kind.OUTSIDE:
+            if call.kind is Kind.EXTERNAL:
                 for part in call.parts:
                     found[part.path].add(shown("node", part.path, part.set))
                     above.update(ancestors(part.path))
         return dict(found), frozenset(above)
 
-    def outside(self, path: str, state: State) -> bool:
-        """Say whether a state is one that an outside write was to bring about, and no session of ours did."""
+    def is_external(self, path: str, state: State) -> bool:
+        """Say whether a state is one that an external write was to bring about, and no session of ours did."""
         if state.session in self.log.ours:
             return False
-        contents, above = self._outside
+        contents, above = self._external
         content = shown("node", path, state.config)
         if content in contents.get(path, ()):
             return True
@@ -194,7 +194,7 @@ class Facts:
         begun: list[tuple[float, int]] = []
         for call in self.run.calls:
             revisions = [change.revision for change in self.changes_of(call) if change.committed]
-            if call.kind is Kind.OUTSIDE and call.revision is not None:
+            if call.kind is Kind.EXTERNAL and call.revision is not None:
                 revisions.append(call.revision)
             begun += [(-call.start, revision) for revision in revisions]
         begun.sort()
@@ -223,7 +223,7 @@ def _running_max(values: Iterable[int]) -> list[int]:
     return found
 
 
-def told(call: Call) -> str:
+def evidence_of(call: Call) -> str:
     """Return a call as evidence."""
     end = "never" if call.end is None else f"{call.end:.6f}"
     asked = "; ".join(map(_asked, call.parts))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity
 from tests.faults import kinds
-from tests.faults.checks.facts import told
+from tests.faults.checks.facts import evidence_of
 from tests.faults.checks.timeline import is_entity, latest_before, parse, shown
 from tests.faults.history import Kind
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tests.faults.checks.facts import Facts
     from tests.faults.history import Call, InjectedFault, Part
 
-NEVER_WAS: Final = "a read shows what never was"
-OLDER_THAN_TOLD: Final = "a read shows less than the revision that it tells"
-OLDER_THAN_ASKED: Final = "a read shows less than the revision that was asked for"
-STALE: Final = "a strong read shows what was overwritten before"
-UNMARKED: Final = "a read does not say that it may be behind"
-OTHER_MIRROR: Final = "a process does not show what is stored"
+NEVER_WAS: Final = "a read shows a value that never existed"
+OLDER_THAN_TOLD: Final = "a read shows a state before its revision"
+OLDER_THAN_ASKED: Final = "a read shows a state before the requested revision"
+STALE: Final = "a strong read shows a value that was overwritten before"
+UNMARKED: Final = "a stale read is not marked as stale"
+OTHER_MIRROR: Final = "a process shows another value than ZooKeeper"
 
 _KINDS: Final = {
     "client-quotas": ("users", "clients", "ips"),
@@ -54,20 +54,20 @@ def _read(facts: Facts, call: Call, part: Part) -> None:
     assert call.end is not None
     index = latest_before(timeline, timeline.with_content(part.facet, content), facts.not_before(call.end))
     if index is None:
-        facts.add(NEVER_WAS, part.path, told(call), *map(str, timeline.states[-10:]))
+        facts.add(NEVER_WAS, part.path, evidence_of(call), *map(str, timeline.states[-10:]))
         return
     until = timeline.until(index)
     following = [str(state) for state in timeline.states[index : index + 3]]
     # A state that is followed by one with the same content stands for both, so the last of them was looked for.
     if call.min_revision is not None and until <= call.min_revision:
-        facts.add(OLDER_THAN_ASKED, part.path, told(call), *following)
+        facts.add(OLDER_THAN_ASKED, part.path, evidence_of(call), *following)
     elif call.revision is not None and until <= call.revision:
-        facts.add(OLDER_THAN_TOLD, part.path, told(call), *following)
+        facts.add(OLDER_THAN_TOLD, part.path, evidence_of(call), *following)
     elif call.strong and until <= (known := facts.known_by(call.start)):
-        facts.add(STALE, part.path, f"{known} had been answered before it began", told(call), *following)
+        facts.add(STALE, part.path, f"{known} had been answered before it began", evidence_of(call), *following)
     elif call.stale_ms is None and until <= (known := facts.known_by(call.start - _LONGEST_S)):
         what = f"{known} had been answered {_LONGEST_S:g} s before it began"
-        facts.add(UNMARKED, part.path, what, told(call), *following)
+        facts.add(UNMARKED, part.path, what, evidence_of(call), *following)
 
 
 class _Down:
@@ -89,7 +89,7 @@ class _Down:
             silent_s = call.start - fault.began - _ON_ITS_WAY_S
             if silent_s > _OVERDUE_S and call.end < fault.ended and (call.stale_ms or 0) < 1000 * silent_s:
                 what = f"process {call.process}: {fault.kind} from {fault.began:.3f} to {fault.ended:.3f}"
-                self._facts.add(UNMARKED, what, f"it says {call.stale_ms} ms", told(call))
+                self._facts.add(UNMARKED, what, f"it says {call.stale_ms} ms", evidence_of(call))
 
 
 def _mirrors(facts: Facts) -> None:

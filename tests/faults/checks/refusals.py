@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.faults import kinds
 from tests.faults.checks.answers import allowed
-from tests.faults.checks.facts import told
+from tests.faults.checks.facts import evidence_of
 from tests.faults.checks.timeline import plain
 from tests.faults.history import Kind, Mode
 from tests.faults.topology import DEADLINE_MS
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tests.faults.checks.timeline import Shown
     from tests.faults.history import Call, Part, PartResult
 
-UNEXPECTED: Final = "an answer is none that its request can get"
-CAUSELESS: Final = "a request was refused though nothing stood in its way"
-UNTOLD: Final = "an answer does not tell its revision"
+UNEXPECTED: Final = "a response is not valid for its request"
+CAUSELESS: Final = "a request was refused without a cause"
+UNTOLD: Final = "a response has no revision"
 
 _HEARD_S: Final = 30.0
 """A process has heard of the new controller so many seconds after it was elected, unless a fault concerned it."""
@@ -49,14 +49,14 @@ def check(facts: Facts, tags: Tags) -> None:
     """Check each answer by itself."""
     causes = _Causes(facts, tags)
     for call in facts.run.calls:
-        if call.kind is Kind.OUTSIDE or call.status is None:
+        if call.kind is Kind.EXTERNAL or call.status is None:
             continue
         if not (_read(call) if call.kind is Kind.READ else _write(call)):
-            facts.add(UNEXPECTED, f"{call.status}, code {call.error_code}, {call.outcome}", told(call))
+            facts.add(UNEXPECTED, f"{call.status}, code {call.error_code}, {call.outcome}", evidence_of(call))
         elif not causes.found(call):
-            facts.add(CAUSELESS, f"{call.status}, code {call.error_code}", told(call))
+            facts.add(CAUSELESS, f"{call.status}, code {call.error_code}", evidence_of(call))
         if call.revision is None and (call.acknowledged or call.status == 404):
-            facts.add(UNTOLD, str(call.status), told(call))
+            facts.add(UNTOLD, str(call.status), evidence_of(call))
 
 
 def _read(call: Call) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.services.recorder import ports
-from tests.faults.checks.facts import told
+from tests.faults.checks.facts import evidence_of
 from tests.faults.checks.timeline import plain
 from tests.faults.history import Kind, Mode
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tests.faults.checks.facts import Change, Facts
     from tests.faults.history import Call, Part, TrailEntity, TrailIntent
 
-NOBODYS: Final = "the trail has a change that nobody asked for"
+NOBODYS: Final = "the trail has a change that was not requested"
 OTHER_CALLER: Final = "the trail names another caller"
-OTHER_REASON: Final = "the trail tells another reason"
-OTHER_REQUEST: Final = "the trail tells another request"
-OTHER_KEYS: Final = "the trail names other keys than were altered"
+OTHER_REASON: Final = "the trail has another reason"
+OTHER_REQUEST: Final = "the trail has another request"
+OTHER_KEYS: Final = "the trail has other keys than were altered"
 
 _ALL: Final = {"removeAll": None}
 """The stand-in for the ops of a DELETE; no key has this name."""
@@ -51,7 +51,7 @@ def _removes(change: Change) -> bool:
 
 
 def _compare(facts: Facts, change: Change, intent: TrailIntent, call: Call) -> None:
-    evidence = (told(call), *change.lines())
+    evidence = (evidence_of(call), *change.lines())
     if call.principal is not None:
         if intent.principal != call.principal:
             facts.add(OTHER_CALLER, f"change {change.id}: {intent.principal}, not {call.principal}", *evidence)

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 UNSETTLED: Final = "an intent has no outcome"
 NO_INTENT: Final = "an outcome has no intent"
-NEVER_WAS: Final = "the trail has a change that never was"
+NEVER_WAS: Final = "the trail has a change that never happened"
 IN_PART: Final = "a batch was applied in part"
 TWO_CLAIM: Final = "two changes of the trail claim one version"
 UNMARKED: Final = "a change has no marker in its transaction"
 OTHER_ORDER: Final = "changes of one transaction are in another order than their notifications"
-NO_TRAIL: Final = "a version has no trail"
+NO_TRAIL: Final = "a version is not in the trail"
 REJECTED_APPLIED: Final = "a change was applied that the trail has as rejected"
-OTHER_VERSION: Final = "the trail tells another version"
-OTHER_CONTENT: Final = "the trail tells another content"
-UNSEEN: Final = "a write was made on a state that it had not read"
-NOT_INCREASING: Final = "versions do not grow with revisions"
+OTHER_VERSION: Final = "the trail has another version"
+OTHER_CONTENT: Final = "the trail has other content"
+UNSEEN: Final = "a write was made to a state that it had not read"
+NOT_INCREASING: Final = "versions do not increase with revisions"
 NOT_NOTIFIED: Final = "a change has no notification"
-NOT_AS_LOGGED: Final = "what is stored is not what ZooKeeper's log ends in"
+NOT_AS_LOGGED: Final = "ZooKeeper's data differ from the end of its log"
 
 
 def check(facts: Facts) -> None:
@@ -135,7 +135,7 @@ def _tells(content: Mapping[str, str | None], state: State) -> bool:
 
 
 def _unexplained(facts: Facts, claimed: set[tuple[int, str]]) -> None:
-    """Find what no committed change claims, and what nobody outside was told to write either."""
+    """Find what no committed change claims, and what no external writer was to write either."""
     parents = {
         (revision, entity.path)
         for revision, changes in facts.at_revision.items()
@@ -150,7 +150,7 @@ def _unexplained(facts: Facts, claimed: set[tuple[int, str]]) -> None:
                 rejected[path].append(change)
     for path, timeline in facts.log.timelines.items():
         for index, state in enumerate(timeline.states[1:], 1):
-            if state.zxid <= facts.run.baseline_zxid or (state.zxid, path) in claimed or facts.outside(path, state):
+            if state.zxid <= facts.run.baseline_zxid or (state.zxid, path) in claimed or facts.is_external(path, state):
                 continue
             if (state.zxid, path) in created and state.version == 0 and not state.config:
                 continue

@@ -143,7 +143,7 @@ class _Walk:
                 raise _WrongError(f"comes after a version of ours that has no change: {state}")
         if not unseen and (states[self._at].config or {}) != (states[until].config or {}):
             lines = "\n    ".join(map(str, states[self._at : until + 1]))
-            raise _WrongError(f"comes after writes of others that have no change:\n    {lines}")
+            raise _WrongError(f"comes after external writes that have no change:\n    {lines}")
         self._at = until
 
     def _ours(self, state: State) -> bool:
@@ -151,7 +151,7 @@ class _Walk:
 
 
 def _check_run(change: Change, states: Sequence[State], ours: Callable[[State], bool]) -> None:
-    """Check a run of others: the state before it, and its own."""
+    """Check a run of external writes: the state before it, and its own."""
     for index, state in enumerate(states[1:], 1):
         # Of a parent that came with a change of ours, and was gone again before anybody looked, nobody can know.
         gone = any(not later.present for later in states[index:])

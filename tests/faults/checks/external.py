@@ -16,13 +16,13 @@ from tests.faults.checks.timeline import Timeline, certain_writes, is_parent, sh
 if TYPE_CHECKING:
     from tests.faults.checks.facts import Change, Facts
 
-NO_TRAIL: Final = "a change of others has no trail"
-TWICE: Final = "a change of others is in the trail twice"
-OURS: Final = "a change of ours is in the trail as one of others"
-NEVER_WAS: Final = "the trail has a change of others that never was"
-OTHER_CONTENT: Final = "the trail tells another content of others"
-OTHER_COUNT: Final = "the trail tells another number of writes of others"
-OTHER_STATE: Final = "the recorder holds another state than is stored"
+NO_TRAIL: Final = "an external change is not in the trail"
+TWICE: Final = "an external change is in the trail twice"
+OURS: Final = "a change by Confplane is in the trail as an external one"
+NEVER_WAS: Final = "the trail has an external change that never happened"
+OTHER_CONTENT: Final = "the trail has other content of an external change"
+OTHER_COUNT: Final = "the trail has another number of external writes"
+OTHER_STATE: Final = "the recorder has another state than ZooKeeper"
 
 
 def check(facts: Facts) -> None:
@@ -42,7 +42,7 @@ def check(facts: Facts) -> None:
 
 def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
     path = timeline.path
-    theirs = [index for index, state in enumerate(timeline.states) if index and facts.outside(path, state)]
+    theirs = [index for index, state in enumerate(timeline.states) if index and facts.is_external(path, state)]
     covered: dict[int, Change] = {}
     free = set(theirs)
     for row in rows:
@@ -56,7 +56,7 @@ def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
                 lines = (*other.lines(), *row.lines(), str(timeline.states[index]))
                 facts.add(TWICE, f"{path}: changes {other.id} and {row.id}", *lines)
                 return
-            if not facts.outside(path, timeline.states[index]) and not is_parent(timeline.states[index]):
+            if not facts.is_external(path, timeline.states[index]) and not is_parent(timeline.states[index]):
                 facts.add(OURS, f"change {row.id} of {path}", *row.lines(), str(timeline.states[index]))
                 return
         free -= set(span)
@@ -85,7 +85,7 @@ def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
             if state.present and (state.czxid, state.version) == read:
                 return range(index + 1, last + 1)
         return None
-    # It read an absence: the one that the unbroken run of others begins with, maybe on a parent that we made.
+    # It read an absence: the one that the unbroken run of external writes begins with, maybe on a parent that we made.
     first = last
     while first > 1 and (first - 1 in free or is_parent(timeline.states[first - 1])):
         first -= 1
@@ -100,7 +100,7 @@ def _count(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:
     states = timeline.states
     certain = certain_writes(states[span[0] - 1], states[span[-1]])
     # What came as a parent of ours need not be counted.
-    lent = sum(is_parent(states[index]) and not facts.outside(timeline.path, states[index]) for index in span)
+    lent = sum(is_parent(states[index]) and not facts.is_external(timeline.path, states[index]) for index in span)
     if any(not certain - lent <= (intent.writes or 0) <= certain for intent in row.intents):
         what = f"change {row.id} of {timeline.path} tells of {row.intents[0].writes} writes, there were {certain}"
         facts.add(OTHER_COUNT, what, *row.lines(), *(str(states[index]) for index in (span[0] - 1, *span)))
@@ -121,7 +121,7 @@ def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None
 
 
 def _uncovered(facts: Facts, timeline: Timeline, left: list[int]) -> None:
-    """Find runs of others that no row tells of though they changed something."""
+    """Find runs of external writes that no row tells of though they changed something."""
     path = timeline.path
     for _, run in groupby(enumerate(left), key=lambda item: item[1] - item[0]):
         span = [index for _, index in run if timeline.zxids[index] > facts.run.baseline_zxid]

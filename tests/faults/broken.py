@@ -85,13 +85,13 @@ def untrailed(world: World) -> None:
 
 
 def unclaimed_session(world: World) -> None:
-    """Neither a writer of ours nor anybody who was told to."""
+    """Neither a writer of Confplane nor a known external one."""
     untrailed(world)
     last(world.events, session=0x9999)
 
 
 def claimed_twice(world: World) -> None:
-    """Another change says that it made the same version."""
+    """Another change claims the same version."""
     world.write(part(value=20))
     cut_off = world.call(part(value=20))
     intent = replace(world.intents[-1], change_id="twin", request_id=cut_off.request_id)
@@ -189,7 +189,7 @@ def revision_too_low(world: World) -> None:
     world.write(part(value=20)).revision = 101
 
 
-def asks(world: World, *parts: Part) -> None:
+def request_otherwise(world: World, *parts: Part) -> None:
     """Have the last call ask for something else, in the trail too."""
     world.calls[-1].parts = parts
     rows = zip(world.intents[-1].entities, parts, strict=True)
@@ -198,14 +198,14 @@ def asks(world: World, *parts: Part) -> None:
 
 def other_effect(world: World) -> None:
     world.write(part(value=20))
-    asks(world, part(value=19))
+    request_otherwise(world, part(value=19))
 
 
 def key_of_another_kept(world: World) -> None:
     world.write(part(set={"consumer_byte_rate": 1, KEY: 20}))
     asked = part(mode=Mode.ALTER, remove=("consumer_byte_rate",))
     world.write(asked, answered=False)
-    asks(world, replace(asked, remove=(KEY,)))
+    request_otherwise(world, replace(asked, remove=(KEY,)))
 
 
 def nothing_to_do(world: World) -> None:
@@ -311,7 +311,7 @@ def read_of_nothing(world: World) -> None:
 
 
 def read_of_an_absence(world: World) -> None:
-    """Bob's node is there since before the revision that it tells."""
+    """Bob's node has existed since before the revision of the response."""
     call = world.read(BOB)
     call.status, call.error_code, call.content, call.etag = 404, 91, {}, None
 
@@ -387,7 +387,7 @@ def read_refused_as_a_bug(world: World) -> None:
 
 
 def read_refused_that_asked_for_nothing(world: World) -> None:
-    """By a process that has a copy, since it tells a revision."""
+    """By a process with a mirror, since the response has a revision."""
     read_refused(world, 503, 13)
 
 

@@ -19,7 +19,7 @@ NOT_QUIET: Final = "work was left after the last fault"
 ALARM: Final = "a process raised an alarm"
 
 _ALARMS: Final = ("a second outcome", "have had no outcome", "no change that the audit trail knows")
-"""Parts of the warnings of /readyz that tell of a broken promise."""
+"""Parts of the warnings of /readyz that report a broken promise."""
 
 
 def check(run: Run) -> list[Violation]:

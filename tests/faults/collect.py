@@ -182,7 +182,7 @@ def client(replica: Replica) -> httpx.AsyncClient:
 
 
 class NotQuietError(Exception):
-    """The services did not become quiet in time; the message says what was left."""
+    """The services did not become quiet in time; the message names what is left."""
 
 
 async def until_quiet(topology: Topology, seconds: float) -> float:
@@ -233,7 +233,7 @@ def unrecorded(dsn: str, zk: KazooClient) -> tuple[str, int]:
     }
     differing = sorted(path for path in there.keys() | recorded.keys() if there.get(path) != recorded.get(path))
     if differing:
-        return f"the recorder is behind on {len(differing)} entities, such as {differing[0]}", 0
+        return f"the recorder lags on {len(differing)} entities, such as {differing[0]}", 0
     last = max((nodes[path].mzxid for path in there), default=0)
     if reached is None or reached < last:
         return f"the recorder's watermark is {reached}, the last write {last}", 0

@@ -1,6 +1,6 @@
-"""Histories that are corrupted throughout, as by a service that does one thing wrong all the time; and what a checker says.
+"""Histories that are corrupted throughout, as by a service with one systematic defect, and the rule that finds it.
 
-``broken.py`` has one wrong thing in a small history made up. These take any history that is as it should be, a kept
+``broken.py`` has one violation in a small made-up history. These take any correct history, a kept
 one too, and are what a checker that looks at successes alone would let pass.
 """
 
@@ -79,20 +79,20 @@ def principals_are_anothers(run: Run) -> Run:
 
 
 def reasons_are_anothers(run: Run) -> Run:
-    """The trail tells the reason of the change before."""
+    """The trail has the reason of the previous change."""
     return _shifted(run, "reason")
 
 
 def _shifted(run: Run, name: str) -> Run:
-    told = [getattr(intent, name) for intent in run.intents]
-    if len(set(told)) == 1:
-        told = [f"not {told[0]}"] * len(told)
-    shifted = iter([*told[-1:], *told[:-1]])
+    values = [getattr(intent, name) for intent in run.intents]
+    if len(set(values)) == 1:
+        values = [f"not {values[0]}"] * len(values)
+    shifted = iter([*values[-1:], *values[:-1]])
     return _intents(run, lambda _: {name: next(shifted)})
 
 
 def ops_are_anothers(run: Run) -> Run:
-    """The trail tells other values than were asked for."""
+    """The trail has other values than requested."""
 
     def change(entity: TrailEntity) -> dict[str, Any]:
         ops = tuple(op | ({"value": f"{op['value']}1"} if op.get("value") is not None else {}) for op in entity.ops)
@@ -107,12 +107,12 @@ def keys_are_anothers(run: Run) -> Run:
 
 
 def external_writes_are_miscounted(run: Run) -> Run:
-    """Rows of others tell of one write too many."""
+    """Rows of external changes count one write too many."""
     return _intents(run, lambda intent: {} if intent.writes is None else {"writes": intent.writes + 1})
 
 
 def staleness_is_not_reported(run: Run) -> Run:
-    """No answer says that it may be behind."""
+    """No response is marked as stale."""
     return _calls(run, lambda _: {"stale_ms": None})
 
 

@@ -26,9 +26,9 @@ _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def stable_ports(count: int) -> list[int]:
-    """Return free ports that the system gives to nobody who does not ask for them by number.
+    """Return free ports outside the range that the system assigns.
 
-    What is killed and started again finds its port free: no outgoing connection has taken it meanwhile.
+    A server that is killed and started again finds its port free: no outgoing connection can have taken it.
     """
     lowest = 32_768
     with contextlib.suppress(OSError, ValueError):
@@ -53,7 +53,7 @@ class LoggedZooKeeper(zookeeper.ZooKeeper):
 
 
 class Member(LoggedZooKeeper):
-    """One server of the ensemble. Once started its process runs; whether it serves is the ensemble's to say."""
+    """One server of the ensemble. Once started its process runs; it serves once the ensemble has a quorum."""
 
     stop_seconds = 20.0
 
@@ -108,7 +108,7 @@ class Ensemble:
 
     Args:
         directory: Where they keep their data.
-        sync_limit: For how many ticks of half a second a leader bears followers that say nothing.
+        sync_limit: The ticks of half a second after which a leader drops a silent follower.
     """
 
     def __init__(self, directory: Path, *, sync_limit: int = 8) -> None:
@@ -126,7 +126,7 @@ class Ensemble:
         return ",".join(member.hosts for member in self.members)
 
     def leader(self) -> int | None:
-        """Return the index of the server that leads, None while none does or can say so."""
+        """Return the index of the server that leads, None if none does or it does not answer."""
         return next((index for index, member in enumerate(self.members) if member.mode == "leader"), None)
 
     async def add_proxies(self, stack: AsyncExitStack) -> None:

@@ -80,7 +80,7 @@ class PartResult:
     """None also where nothing had to be changed."""
     revision: int | None = None
     outcome: str | None = None
-    """``not_applied`` or ``unknown`` of a write that failed; None where the answer did not say."""
+    """``not_applied`` or ``unknown`` of a write that failed; None if the response has none."""
     changed: bool | None = None
     """True for an answer with a diff that is not empty; None for an answer without one (PUT, POST, DELETE)."""
 
@@ -106,7 +106,7 @@ class Call:
     resend_of: int | None = None
     """The id of the call that this one repeats, with the same key and body."""
     min_revision: int | None = None
-    """``Confplane-Min-Revision`` as asked for."""
+    """The request's ``Confplane-Min-Revision``."""
     strong: bool = False
     """``consistency=strong``."""
     principal: str | None = None
@@ -119,16 +119,16 @@ class Call:
     end: float | None = None
     """None: never answered."""
     status: int | None = None
-    """HTTP's; None where the connection broke or nothing came in the client's time (``failure`` says what)."""
+    """HTTP's; None if the connection broke or the client's timeout passed (``failure`` names the error)."""
     failure: str | None = None
     """The error that left the call without an answer, or a problem's ``detail``."""
     error_code: int | None = None
     """``kafkaErrorCode`` of a problem."""
     outcome: str | None = None
     """A problem's ``outcome``: ``not_applied``, ``unknown``, or None where it has none. Without an answer ``not_applied``
-    where nothing was sent, because nobody took the connection."""
+    if nothing was sent because the connection was refused."""
     results: tuple[PartResult, ...] = ()
-    """One for each part where the answer tells of them; of a problem about the whole request none."""
+    """One for each part if the response has them; empty for a problem about the whole request."""
     change_id: str | None = None
     """``Confplane-Change-Id``."""
     revision: int | None = None
@@ -136,7 +136,7 @@ class Call:
     replayed: bool = False
     """``Idempotency-Replayed: true``."""
     stale_ms: int | None = None
-    """``Confplane-Stale-Ms`` of a mirror that says it may be behind."""
+    """``Confplane-Stale-Ms`` of a mirror that may be stale."""
     etag: str | None = None
     content: dict[str, Any] | None = None
     """Of a read that was answered 200 and of a PUT or POST: the facet's keys with their values, as answered. Of a read
@@ -291,7 +291,7 @@ class EntityState:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """A znode was created, set or deleted, as ZooKeeper's own transaction log tells it. This is what really happened.
+    """A creation, a set or a deletion of a znode in ZooKeeper's own transaction log. This is what really happened.
 
     Those of one transaction share a zxid and are in its order. Only paths below ``/config`` and ``/confplane`` are here.
     """

@@ -63,7 +63,7 @@ EXTERNAL_ENTITIES: Final = (
     *(("configs", Entity.of(topic=topic)) for topic in TOPICS[:2]),
     ("configs", Entity.of(broker="0")),
 )
-"""Entities that others write as well."""
+"""Entities that external writers also write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Operations:
     def __init__(self) -> None:
         self._values: Iterator[int] = itertools.count(_FIRST_VALUE)
         self.etags: dict[tuple[str, str], str] = {}
-        """The last ETag that anybody saw, by facet and entity id."""
+        """The last ETag of a response, by facet and entity id."""
 
     def write(self, chooser: random.Random) -> Operation:
         """Return a request that means to change something."""
@@ -103,7 +103,7 @@ class Operations:
         return self._asked(make(chooser), chooser)
 
     def _asked(self, operation: Operation, chooser: random.Random) -> Operation:
-        """Return a request as it is sent: mostly plain, as users send theirs, and now and then with more that it asks.
+        """Return a request as it is sent: mostly plain, as users send theirs, sometimes with a reason or other options.
 
         Plain ones take the shortest path through the service (app/confplane/api/routing/lookup.py).
         """
@@ -139,7 +139,7 @@ class Operations:
         return {key: self._value(facet, key, chooser) for key in keys if key in picked}
 
     def _condition(self, facet: str, entity: Entity, chooser: random.Random) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return headers of a condition, and how a part tells of it."""
+        """Return the headers of a condition, and the fields of its part."""
         drawn = chooser.random()
         known = self.etags.get((facet, entity.id))
         if drawn < 0.25 and known is not None:
@@ -236,22 +236,22 @@ class Operations:
     # -- answers
 
     def answered(self, call: Call, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Put into a call what its answer tells; header names are in lower case."""
+        """Fill a call from its response; header names are in lower case."""
         call.status = status
         call.change_id = headers.get("confplane-change-id")
         call.revision = _number(headers.get("confplane-revision"))
         call.stale_ms = _number(headers.get("confplane-stale-ms"))
         call.replayed = headers.get("idempotency-replayed") == "true"
         call.etag = headers.get("etag")
-        told: dict[str, Any] = json.loads(body) if body else {}
+        members: dict[str, Any] = json.loads(body) if body else {}
         name = call.path.partition("?")[0].rpartition("/")[2]
-        if name in _LISTS and _LISTS[name] in told:
-            call.results = tuple(_result(item) for item in told[_LISTS[name]])
+        if name in _LISTS and _LISTS[name] in members:
+            call.results = tuple(_result(item) for item in members[_LISTS[name]])
         if status >= 300:
-            call.error_code = told.get("kafkaErrorCode")
-            call.outcome = told.get("outcome")
-            call.failure = told.get("detail", "")[:300]
-            call.change_id = call.change_id or told.get("changeId")
+            call.error_code = members.get("kafkaErrorCode")
+            call.outcome = members.get("outcome")
+            call.failure = members.get("detail", "")[:300]
+            call.change_id = call.change_id or members.get("changeId")
             if call.method == "GET" and status == 404:
                 call.content = {}
             return
@@ -261,11 +261,11 @@ class Operations:
         if call.method == "DELETE":
             call.results = (PartResult(change_id=call.change_id),)
             return
-        call.content = told[_MEMBERS[part.facet]]
-        if "status" in told:
-            call.etag = call.etag or told["status"]["etag"]
+        call.content = members[_MEMBERS[part.facet]]
+        if "status" in members:
+            call.etag = call.etag or members["status"]["etag"]
             change = None if call.method == "GET" else call.change_id
-            call.results = (PartResult(change_id=change, revision=_number(told["status"]["revision"])),)
+            call.results = (PartResult(change_id=change, revision=_number(members["status"]["revision"])),)
         if call.etag is not None:
             self.etags[part.facet, part.entity] = call.etag
 

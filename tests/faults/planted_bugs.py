@@ -104,7 +104,7 @@ def without_last_marker() -> None:
 
 
 def refused_taken_for_applied() -> None:
-    """Of a transaction that is refused because of one change the others are committed, and all take it for theirs."""
+    """If a transaction is refused because of one change, the other changes are committed and all count as applied."""
     commit = ZooKeeperStore.commit
 
     async def commit_others(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
@@ -116,8 +116,8 @@ def refused_taken_for_applied() -> None:
         if not isinstance(result, Committed):
             return result
         versions = {write.path: 0 if write.expected is None else write.expected + 1 for write in transaction.writes}
-        told = Outcome(UUID(int=0), 1, "", True, result.revision, result.time_ms, versions)  # noqa: FBT003 - its fields
-        return settle.committed(told, transaction.writes)
+        outcome = Outcome(UUID(int=0), 1, "", True, result.revision, result.time_ms, versions)  # noqa: FBT003 - its fields
+        return settle.committed(outcome, transaction.writes)
 
     _replace(ZooKeeperStore, "commit", commit_others)
 
@@ -137,7 +137,7 @@ def settled_by_reading() -> None:
 
 
 def without_writer_node() -> None:
-    """A transaction takes its revision and time from a node that is always there, whoever's session it is under."""
+    """A transaction takes its revision and time from a permanent node, under any session."""
 
     def operations_of(transaction: Transaction, **more: Any) -> transactions.Operations:
         made = _operations_of(transaction, **more)
@@ -268,7 +268,7 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 def stall(until: Path) -> None:
-    """Have the loop stand still at an intent; a file beside the one that is waited for tells that it does."""
+    """Stall the loop at an intent; a file next to the awaited one shows that it does."""
     intend, start = PostgresAuditLog.intend, ZooKeeperStore.start
     stores: list[ZooKeeperStore] = []
 
@@ -294,7 +294,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def stalled(until: Path) -> Path:
-    """The file that appears once the loop stands still."""
+    """The file that appears once the loop is stalled."""
     return until.with_suffix(".reached")
 
 

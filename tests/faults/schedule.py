@@ -288,8 +288,12 @@ class Schedule:
         connections = {"ZooKeeper": replica.zookeeper, "Postgres": [replica.postgres], "HTTP": [replica.http]}
         return f"connection {replica.number} {to}", connections[to]
 
+    def _loss(self, to: str) -> float:
+        # Responses that clients never receive show little: these losses are short.
+        return self._random.uniform(0.1, 1.5) if to == "HTTP" else self._span()
+
     def _cut(self, to: str) -> Fault:
-        return faults.cut(to, *self._connection(to), self._span())
+        return faults.cut(to, *self._connection(to), self._loss(to))
 
     def _long_cut(self) -> Fault:
         return faults.cut(
@@ -301,7 +305,7 @@ class Schedule:
         return faults.slow(to, *self._connection(to), seconds, delay_s)
 
     def _lose(self, part: str, to: str) -> Fault:
-        return faults.lose(part, to, *self._connection(to), self._span())
+        return faults.lose(part, to, *self._connection(to), self._loss(to))
 
     def _delete_unread(self) -> Fault:
         replica = self._any()

@@ -54,20 +54,20 @@ def test_a_history_that_is_spoiled_throughout_is_found(corrupt: Callable[[Run], 
 
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:
     modules = (trail, requests, answers, refusals, reads, external)
-    told = {
+    known = {
         value
         for module in modules
         for name, value in vars(module).items()
         if name.isupper() and not name.startswith("_") and isinstance(value, str)
     }
-    assert told - {reads.OTHER_MIRROR} == {rule for *_, rule in BROKEN}
+    assert known - {reads.OTHER_MIRROR} == {rule for *_, rule in BROKEN}
 
 
 def test_what_was_put_back_in_a_kafka_cluster_is_no_change() -> None:
     world = some()
     world.put_back(value=5_000)
     world.write(part(value=31))
-    # Callers, and others in ZooKeeper, may set just that value afterwards.
+    # Clients and external writers may set just that value afterwards.
     world.write(part(value=5_000))
     world.put_back(value=5_001)
     world.write_externally(value=5_001)
@@ -157,7 +157,7 @@ def test_a_run_of_external_changes_may_be_one_row_and_needs_none_without_an_effe
 
 
 def made_again(world: World) -> Znode:
-    """Delete a znode and make it again as others do, which is one row; return the node before."""
+    """Recreate a znode externally, which is one row; return the earlier node."""
     old = world.nodes.pop(NODE)
     world._zxid += 1
     world._event(NODE, None, None, THEIRS)

@@ -200,8 +200,8 @@ def test_the_logs_match_what_is_stored(tmp_path: Path) -> None:
             other.stop()
             other.close()
         events = read_events(ensemble.log_dirs)
-    told = [(event.path, event.version, event.data) for event in events if event.path.startswith("/config/users")]
-    assert told == [("/config/users", 0, "é"), ("/config/users", 1, "later"), ("/config/users", 2, "last")]
+    written = [(event.path, event.version, event.data) for event in events if event.path.startswith("/config/users")]
+    assert written == [("/config/users", 0, "é"), ("/config/users", 1, "later"), ("/config/users", 2, "last")]
     together = [event for event in events if event.zxid == stat.mzxid]
     assert [(event.path, event.version) for event in together] == [("/config/users", 2), (name, 0)]
     mine = [(event.version, event.session) for event in events if event.path == "/confplane/mine"]

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 def expect_findings(scenario: Scenario, bug: str | None, *expected: str) -> None:
     """Assert that the checker finds at least one of the expected violations with a bug, and nothing without one."""
     found = check(scenario.collected())
-    told = "\n".join(map(str, found))
+    findings = "\n".join(map(str, found))
     if bug is None:
-        assert not found, told
+        assert not found, findings
     else:
-        assert rules(found) & set(expected), told
+        assert rules(found) & set(expected), findings
 
 
 @pytest.mark.parametrize("bug", [None, "no-version-check"])
@@ -57,7 +57,7 @@ async def test_a_write_meets_one_that_its_mirror_has_not_seen(scenario: Scenario
         call = await scenario.put(service, 3)
         assert call.status == 200
         await scenario.recorded()
-    # It was planned on the first of the three, whatever it says that it left.
+    # It was planned on the first of the three, whatever it reports as its result.
     expect_findings(scenario, bug, trail.UNSEEN, trail.OTHER_VERSION)
 
 
@@ -231,7 +231,7 @@ async def test_postgres_crashes_after_a_marker_was_swept(
 
 
 async def stalled(scenario: Scenario, service: Service, reached: Path) -> asyncio.Task[Call]:
-    """Begin a write that stands still at its intent. A session this short may be lost before that, on a busy machine."""
+    """Begin a write that stalls at its intent. On a busy machine a session this short may be lost before that."""
     while True:
         writing = asyncio.create_task(scenario.put(service, 1, step=True))
         await until_thread(partial(lambda task: reached.exists() or task.done(), writing))
@@ -245,7 +245,7 @@ async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itsel
     scenario: Scenario, bug: str | None
 ) -> None:
     """Its session has ended, its change was settled, its abort marker was swept, and its client is connected again before
-    the event loop has heard of any of it. Only its writer node, which is gone, is left to stand in its way.
+    the event loop has heard of any of it. Only its missing writer node keeps it from committing.
     """
     go_on = scenario.directory / "go-on"
     async with (
@@ -404,7 +404,7 @@ async def test_the_response_to_a_request_with_a_key_is_lost(scenario: Scenario, 
 # ---------------------------------------------------------------- kills of the leader
 
 SHORT_SESSION_MS = 4_000
-"""Of services whose death others wait for."""
+"""The session timeout of services whose successors have to wait for it."""
 
 
 @pytest.mark.parametrize("bug", [None, "nothing-compared"])

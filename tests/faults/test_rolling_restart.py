@@ -1,4 +1,4 @@
-"""Replicas restarted one after the other under load: with one retry through another, nobody notices."""
+"""Replicas restarted one after the other under load: with one retry through another replica, no client notices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Client:
         self.done = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Go on until told to stop."""
+        """Continue until stopped."""
         while not stop.is_set():
             written = await self._write(next(self._turns) * CLIENTS + 1)
             await self._read(written.revision)

@@ -265,7 +265,7 @@ class Topology:
         return any(replica.zookeeper[server].connected for replica in self.replicas)
 
     async def leader(self) -> int | None:
-        """Return the number of the replica that leads, None while none does or ZooKeeper does not say."""
+        """Return the number of the replica that leads, None if none does or ZooKeeper does not answer."""
         try:
             data, _ = await answer(self.zk.get_async("/confplane/leader"), 2)
         except (KazooException, TimeoutError):
@@ -278,7 +278,7 @@ async def answer(result: Any, seconds: float) -> Any:
     """Wait for what one of kazoo's asynchronous calls gives.
 
     Raises:
-        TimeoutError: It did not come in time; what was asked for may be done all the same.
+        TimeoutError: It did not come in time; the request may be done nevertheless.
         KazooException: As the call.
     """
     loop = asyncio.get_running_loop()

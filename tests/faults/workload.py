@@ -34,11 +34,11 @@ _SENDS: Final = 5
 """The greatest number of times that a request with a key is sent."""
 _KAZOO_S: Final = 15.0
 _RETRIABLE: Final = {11, 95}
-"""Kafka's codes of a 409 that a client sends again: no controller at the moment, changed by others."""
+"""Kafka's codes of a 409 that a client sends again: no controller at the moment, changed externally."""
 
 
 class Workload:
-    """Runs the clients until told to stop.
+    """Runs the clients until they are stopped.
 
     Args:
         topology: What they talk to.

@@ -46,7 +46,7 @@ KEY = "producer_byte_rate"
 
 
 def part(entity: str = ALICE, value: float | None = None, *, facet: str = "client-quotas", **more: Any) -> Part:
-    """Put one value; or what ``more`` says."""
+    """Put one value; or other fields."""
     given = {} if value is None else {"set": {KEY: value}}
     return Part(facet, entity, f"/config/{Entity.from_id(entity).path}", **{"mode": Mode.REPLACE, **given, **more})
 
@@ -188,10 +188,10 @@ class World:
             self._account(each.path)
         versions = {each.path: self.nodes[each.path].version for each, _, _ in changed}
         self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
-        told = {each.path for each, _, _ in changed}
+        written = {each.path for each, _, _ in changed}
         return [
             PartResult(change_id=change_id, revision=self._zxid, changed=True)
-            if each.path in told
+            if each.path in written
             else PartResult(changed=False)
             for each in parts
         ]
@@ -222,7 +222,7 @@ class World:
         made.etag = etag_of(made.content)
         return made
 
-    # -- others
+    # -- external writers
 
     def write_externally(
         self, entity: str = ALICE, value: int = 0, *, recorded: bool = True, notified: bool = True
@@ -242,7 +242,7 @@ class World:
         return made
 
     def put_back(self, entity: str = ALICE, value: int = 0) -> None:
-        """The row of a value of others in a Kafka cluster, where the value here replaced it."""
+        """The row of an external value in a Kafka cluster that the value here replaced."""
         asked = part(entity)
         theirs = {**self.config(asked.path), KEY: str(value)}
         row = replace(_row(asked, None, self.config(asked.path), theirs), ops=())

@@ -24,7 +24,7 @@ NOT_APPLIED: Final = "a change was answered as not applied and was applied"
 TWICE: Final = "a call was applied twice"
 IN_PARTS: Final = "an atomic call was applied in part"
 LOST_UPDATE: Final = "a conditional write was applied to another state"
-TWO_CONTENTS: Final = "one ETag stands for two contents"
+TWO_CONTENTS: Final = "one ETag has two contents"
 VALIDATED: Final = "a request for validation only made a change"
 EXTERNAL_LOST: Final = "a confirmed external write does not exist"
 KEY_TWICE: Final = "an Idempotency-Key was applied twice"
@@ -63,7 +63,7 @@ def _once(facts: Facts, call: Call, changes: list[Change]) -> None:
 
 
 def _effects(facts: Facts, call: Call, changes: list[Change], tags: Tags) -> None:
-    """Check what the call's changes did, however it was answered: what it asked for, on a state that it allowed."""
+    """Check the effects of a call's changes, whatever its response: as requested, and on a state that it allowed."""
     for change in changes:
         for part in call.parts:
             timeline = facts.log.of_path(part.path)
@@ -95,11 +95,11 @@ def allowed(part: Part, before: Shown, tags: Tags) -> bool:
         return True
     if part.if_match == "*":
         return bool(before)
-    return tags.stands_for(part, before)
+    return tags.may_have(part, before)
 
 
 class Tags:
-    """The contents behind ETags, by the answers that had them."""
+    """The contents of ETags, by the responses that had them."""
 
     def __init__(self, facts: Facts) -> None:
         self._contents: dict[tuple[str, str], Shown] = {}
@@ -112,8 +112,8 @@ class Tags:
             if known != content:
                 facts.add(TWO_CONTENTS, f"{call.etag} of {part.facet}", evidence_of(call), str(known))
 
-    def stands_for(self, part: Part, content: Shown) -> bool:
-        """Say whether a part's ETag stands for a content, for all that is known."""
+    def may_have(self, part: Part, content: Shown) -> bool:
+        """Return True if a part's ETag may have a content, as far as is known."""
         return self._contents.get((part.facet, part.if_match or ""), content) == content
 
 
@@ -123,7 +123,7 @@ def _answered(facts: Facts, call: Call, changes: list[Change]) -> None:
         for part, result in _results(call):
             if result.error_code == 0:
                 _acknowledged(facts, call, part, result)
-    # With a key, an answer may tell of another call's change; app/confplane/services/changes/idempotency.py settles what is its own.
+    # With a key, a response may be about another call's change; app/confplane/services/changes/idempotency.py settles what is its own.
     for change in changes:
         for part, answer in _failures(call):
             if change.entity(part.path) is not None:
@@ -180,11 +180,11 @@ def _acknowledged(facts: Facts, call: Call, part: Part, result: PartResult) -> N
 def _no_effect(facts: Facts, call: Call, part: Part) -> None:
     """Check a write that was answered as done without a change: at some moment of the call it was as asked."""
     if call.validate_only or call.replayed or call.resend_of is not None:
-        return  # it need not be so yet, or it may tell of the moment of an earlier call
+        return  # it need not be so yet, or it may be about an earlier call
     timeline = facts.log.of_path(part.path)
-    stood = facts.during(call, timeline)
-    if not any(_was_so(part, timeline, index) for index in stood):
-        facts.add(NOT_SO, part.path, evidence_of(call), *(str(timeline.states[index]) for index in stood))
+    indices = facts.during(call, timeline)
+    if not any(_was_so(part, timeline, index) for index in indices):
+        facts.add(NOT_SO, part.path, evidence_of(call), *(str(timeline.states[index]) for index in indices))
 
 
 def _was_so(part: Part, timeline: Timeline, index: int) -> bool:
@@ -236,14 +236,14 @@ def _applied_once(facts: Facts, key: str, calls: list[Call]) -> None:
     for call, change in by.values():
         for entity in change.entities:
             other = applied.setdefault(entity.path, change)
-            # Twice by one call is told as that.
+            # Twice by one call is reported as that.
             if other is not change and by[other.id][0] is not call:
                 lines = (evidence_of(by[other.id][0]), *other.lines(), evidence_of(call), *change.lines())
                 facts.add(KEY_TWICE, f"{key} at {entity.path}: changes {other.id} and {change.id}", *lines)
 
 
 def _answered_alike(facts: Facts, key: str, calls: list[Call]) -> None:
-    """Hold the answers against each other that tell of something applied. What changed nothing is not remembered."""
+    """Compare the responses about something that was applied. What changed nothing is not remembered."""
     first: dict[int, tuple[Call, PartResult]] = {}
     whole: dict[str, Call] = {}
     for call in sorted(calls, key=lambda each: each.end or 0.0):

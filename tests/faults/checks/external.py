@@ -1,6 +1,6 @@
-"""Changes of others: each is in the trail once, from the state before it to the state that it left.
+"""External changes: each is in the trail once, from the state before it to the state that it left.
 
-An external row tells of a run of writes: it covers the states from the one behind what it read to the one that it names.
+An external row is about a run of writes: it covers the states from the one after what it read to the one that it names.
 A run that left the content as it was needs no row.
 """
 
@@ -67,7 +67,7 @@ def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
 
 
 def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
-    """Return the indices of the states that a row tells of; None where there are no such states."""
+    """Return the indices of the states of a row; None if there are no such states."""
     entity = row.entity(timeline.path)
     assert entity is not None
     assert row.outcome is not None
@@ -96,13 +96,13 @@ def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
 
 
 def _count(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:
-    """Hold the number of writes that a row tells against the states at both of its ends."""
+    """Compare a row's number of writes with the states at both of its ends."""
     states = timeline.states
     certain = certain_writes(states[span[0] - 1], states[span[-1]])
     # What came as a parent of ours need not be counted.
     lent = sum(is_parent(states[index]) and not facts.is_external(timeline.path, states[index]) for index in span)
     if any(not certain - lent <= (intent.writes or 0) <= certain for intent in row.intents):
-        what = f"change {row.id} of {timeline.path} tells of {row.intents[0].writes} writes, there were {certain}"
+        what = f"change {row.id} of {timeline.path} counts {row.intents[0].writes} writes, there were {certain}"
         facts.add(OTHER_COUNT, what, *row.lines(), *(str(states[index]) for index in (span[0] - 1, *span)))
 
 
@@ -110,8 +110,8 @@ def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None
     """Hold a row's contents against the states. Only where no change of ours is near, which may lend it values."""
     entity = row.entity(timeline.path)
     assert entity is not None
-    told = ((entity.before, timeline.states[span[0] - 1]), (entity.after, timeline.states[span[-1]]))
-    for content, state in told:
+    ends = ((entity.before, timeline.states[span[0] - 1]), (entity.after, timeline.states[span[-1]]))
+    for content, state in ends:
         known = {key: value for key, value in content.items() if value is not None}
         config = state.config or {}
         found = {key: value for key, value in config.items() if key in known}
@@ -121,7 +121,7 @@ def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None
 
 
 def _uncovered(facts: Facts, timeline: Timeline, left: list[int]) -> None:
-    """Find runs of external writes that no row tells of though they changed something."""
+    """Find runs of external writes that changed something and have no row."""
     path = timeline.path
     for _, run in groupby(enumerate(left), key=lambda item: item[1] - item[0]):
         span = [index for _, index in run if timeline.zxids[index] > facts.run.baseline_zxid]

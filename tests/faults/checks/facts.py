@@ -34,12 +34,12 @@ class Change:
 
     @property
     def external(self) -> bool:
-        """True for a change made by others."""
+        """True for an external change."""
         return any(intent.kind == EXTERNAL for intent in self.intents)
 
     @property
     def put_back(self) -> bool:
-        """True for a value of others in a Kafka cluster that was replaced there, and was none of ZooKeeper's."""
+        """True for an external value that was replaced in a Kafka cluster and was never in ZooKeeper."""
         return any(intent.kind == PUT_BACK for intent in self.intents) and not self.committed
 
     @property
@@ -66,7 +66,7 @@ class Change:
         return self.intents[-1].entities
 
     def made_on(self, entity: TrailEntity) -> int | None:
-        """Return the czxid of the znode that one was made on: the one that was read, or that others made again since."""
+        """Return the czxid of the znode that one was made on: the one that was read, or that was recreated externally since."""
         assert self.outcome is not None
         return self.outcome.remade.get(entity.path, entity.czxid_read)
 
@@ -105,7 +105,7 @@ class Facts:
             self.changes.setdefault(outcome.change_id, Change(outcome.change_id)).outcome = outcome
         self.violations: list[Violation] = []
         self.blamed: set[str] = set()
-        """Paths of which something was found: what follows from that is not told again."""
+        """Paths of which something was found: consequences are not reported again."""
 
     def add(self, rule: str, what: str, *evidence: str, path: str | None = None) -> None:
         """Note a violation: a sentence, and lines that prove it."""
@@ -183,7 +183,7 @@ class Facts:
         return [end for end, _ in ended], _running_max(revision for _, revision in ended)
 
     def known_by(self, moment: float) -> int:
-        """Return a zxid that ZooKeeper certainly had reached by then: the highest that anybody was told."""
+        """Return a zxid that ZooKeeper certainly had reached by then: the highest of any response."""
         ends, revisions = self._answered
         at = bisect_left(ends, moment)
         return revisions[at - 1] if at else 0
@@ -208,7 +208,7 @@ class Facts:
         return revisions[at - 1] if at else NEVER
 
     def during(self, call: Call, timeline: Timeline) -> range:
-        """Return the indices of the states that may have stood at some moment of a call that has ended."""
+        """Return the indices of the states that may have existed at some moment of a call that has ended."""
         assert call.end is not None
         last = latest_before(timeline, range(len(timeline.states)), self.not_before(call.end))
         return range(timeline.index_at(self.known_by(call.start)), (0 if last is None else last) + 1)

@@ -1,4 +1,4 @@
-"""Reads: what was answered stood at some moment, and no earlier than the reader was promised."""
+"""Reads: each response shows a state that existed at some moment, no earlier than the reader was promised."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _KINDS: Final = {
 
 
 _OVERDUE_S: Final = 3.0
-"""A copy says that it may be behind once it was not confirmed for so long (docs/architecture.md, "Reads")."""
+"""A copy is reported as stale once it was not confirmed for so long (docs/architecture.md, "Reads")."""
 _ON_ITS_WAY_S: Final = 0.5
 """Seconds within which bytes sent before a fault began have arrived."""
 _LONGEST_S: Final = 15.0
-"""Seconds that a copy can be behind without saying so: overdue, confirmed by a server that was itself behind, which ends
+"""Seconds that a copy can be stale without a report: overdue, confirmed by a server that was itself behind, which ends
 within its limit of four seconds, or on a session that had ended."""
 
 
@@ -58,7 +58,7 @@ def _read(facts: Facts, call: Call, part: Part) -> None:
         return
     until = timeline.until(index)
     following = [str(state) for state in timeline.states[index : index + 3]]
-    # A state that is followed by one with the same content stands for both, so the last of them was looked for.
+    # Of consecutive states with the same content the last one counts.
     if call.min_revision is not None and until <= call.min_revision:
         facts.add(OLDER_THAN_ASKED, part.path, evidence_of(call), *following)
     elif call.revision is not None and until <= call.revision:
@@ -89,7 +89,7 @@ class _Down:
             silent_s = call.start - fault.began - _ON_ITS_WAY_S
             if silent_s > _OVERDUE_S and call.end < fault.ended and (call.stale_ms or 0) < 1000 * silent_s:
                 what = f"process {call.process}: {fault.kind} from {fault.began:.3f} to {fault.ended:.3f}"
-                self._facts.add(UNMARKED, what, f"it says {call.stale_ms} ms", evidence_of(call))
+                self._facts.add(UNMARKED, what, f"it reports {call.stale_ms} ms", evidence_of(call))
 
 
 def _mirrors(facts: Facts) -> None:

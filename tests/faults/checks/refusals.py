@@ -1,4 +1,4 @@
-"""Answers that tell of no success: each is one that its request can get, and has a cause in what really happened."""
+"""Failures: each response is valid for its request, and has a cause in what really happened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAUSELESS: Final = "a request was refused without a cause"
 UNTOLD: Final = "a response has no revision"
 
 _HEARD_S: Final = 30.0
-"""A process has heard of the new controller so many seconds after it was elected, unless a fault concerned it."""
+"""A process knows the new controller so many seconds after its election, unless a fault concerned it."""
 
 _OK, _TIMED_OUT, _STALE_CONTROLLER, _UNAVAILABLE = 0, 7, 11, 13
 _NOT_ATTEMPTED, _NOT_FOUND, _DUPLICATE, _OTHER_VERSION = 55, 91, 92, 95
@@ -60,7 +60,7 @@ def check(facts: Facts, tags: Tags) -> None:
 
 
 def _read(call: Call) -> bool:
-    # A read that never came to its store says what a write would have to: nothing was applied.
+    # A read that did not reach its store reports what a write would have to: nothing was applied.
     return (call.status, call.error_code) in _READ and call.outcome in {None, _NOT_APPLIED}
 
 
@@ -104,7 +104,7 @@ class _Causes:
         self._tags = tags
 
     def found(self, call: Call) -> bool:
-        """Say whether there is a cause for the way in which a request was refused, as far as the run can tell."""
+        """Return True if there is a cause for the refusal of a request, as far as the run shows."""
         if call.kind is Kind.READ:
             asked = call.strong or call.min_revision is not None
             # Without a wish a read is refused only by a process that has loaded nothing yet, and has no revision.
@@ -148,7 +148,7 @@ class _Causes:
         return dict(found)
 
     def _contended(self, call: Call) -> bool:
-        """Say whether others wrote where a call meant to write, before it had ended, or an earlier send of it may have."""
+        """Return True if another call wrote where this one meant to write, before its end, or an earlier send of it may have."""
         assert call.end is not None
         if call.resend_of is not None:
             return True

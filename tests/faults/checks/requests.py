@@ -36,9 +36,9 @@ def check(facts: Facts) -> None:
             call = calls.get(intent.request_id)
             if change.external or change.put_back:
                 if (intent.principal, intent.request_id) != (ports.PRINCIPAL, ""):
-                    facts.add(OTHER_CALLER, f"change {change.id} of others: {intent.principal}", *change.lines())
+                    facts.add(OTHER_CALLER, f"change {change.id} is external: {intent.principal}", *change.lines())
                 if change.external and any(entity.ops for entity in intent.entities):
-                    facts.add(OTHER_REQUEST, f"change {change.id} of others has ops", *change.lines())
+                    facts.add(OTHER_REQUEST, f"change {change.id} is external and has ops", *change.lines())
             elif call is not None:
                 _compare(facts, change, intent, call)
             elif not _removes(change):
@@ -73,7 +73,7 @@ def _asked(part: Part) -> dict[str, str | None]:
 
 
 def _recorded(entity: TrailEntity) -> dict[str, str | None]:
-    """Return the ops of a row in the same form; what is not in the trail's form stands as an op of its own."""
+    """Return the ops of a row in the same form; anything else is an op of its own."""
     found: dict[str, str | None] = {}
     for op in entity.ops:
         key, value = _op(op)
@@ -93,7 +93,7 @@ def _op(op: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def _names_keys(entity: TrailEntity) -> bool:
-    """Say whether a row's keys are those whose values it says differ; of values that nobody saw, any."""
+    """Return True if a row's keys are those whose values differ in it; keys of unknown values are optional."""
     before, after = entity.before, entity.after
     shared = {key for key in before.keys() & after.keys() if before[key] == after[key]}
     unseen = {key for key in before.keys() & after.keys() if None in (before[key], after[key])}

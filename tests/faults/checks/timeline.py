@@ -1,6 +1,6 @@
 """The states that each config node went through, from ZooKeeper's own log: what really happened.
 
-All other modules of the checker hold against this what clients were answered and what the trail says.
+The other modules of the checker compare the responses and the trail with it.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Timeline:
         return at if 0 < at < len(self.zxids) and self.zxids[at] == zxid else None
 
     def index_at(self, zxid: int) -> int:
-        """Return the index of the state that stood once a zxid was reached."""
+        """Return the index of the state at a zxid."""
         return bisect_right(self.zxids, zxid) - 1
 
     def until(self, index: int) -> int:

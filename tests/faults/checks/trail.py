@@ -112,7 +112,7 @@ def _compare(facts: Facts, change: Change, entity: TrailEntity, timeline: Timeli
     assert change.outcome is not None
     if change.outcome.versions.get(entity.path) != state.version:
         facts.add(OTHER_VERSION, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
-    # A node that others made again is known by its new czxid alone: what it held nobody of ours has read.
+    # Of a node that was recreated externally only the new czxid is known: Confplane did not read its content.
     made_on = change.made_on(entity)
     read = (entity.version_read, None if entity.version_read is None else made_on)
     found = (before.version, before.czxid if before.present else None)
@@ -127,7 +127,7 @@ def _compare(facts: Facts, change: Change, entity: TrailEntity, timeline: Timeli
 
 
 def _tells(content: Mapping[str, str | None], state: State) -> bool:
-    """Say whether a content of the trail is that of a state, for all that it tells."""
+    """Return True if a content of the trail is that of a state, as far as it is known."""
     config = state.config or {}
     if content.keys() != config.keys():
         return False

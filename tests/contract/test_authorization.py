@@ -354,6 +354,20 @@ async def test_who_is_denied_reading_neither_resolves_nor_reports(inside: Inside
         done(await inside.send("barred", method, path.replace("orders", "zebra"), sent))
 
 
+async def test_a_cluster_is_a_name_to_who_may_describe_nothing_in_it(inside: Inside) -> None:
+    await inside.give("User:poller", role=Role.APPLICATION)
+    await inside.give("User:elsewhere", role=Role.VIEWER, cluster="other")
+    await inside.give("User:one-topic", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.TOPIC, name="t")
+    for caller in ("nobody", "poller", "elsewhere"):
+        assert done(await inside.send(caller, "GET", "/v1/clusters"))["items"] == [{"name": "default"}], caller
+        assert done(await inside.send(caller, "GET", "/v1/clusters/default")) == {"name": "default"}, caller
+    for caller in ("team", "one-topic", "admin"):
+        [listed] = done(await inside.send(caller, "GET", "/v1/clusters"))["items"]
+        shown = done(await inside.send(caller, "GET", "/v1/clusters/default"))
+        assert {"name", "mirror", "warnings", "frozen"} <= {*listed}, caller
+        assert {*listed, "recorded", "target"} == {*shown}, caller
+
+
 async def test_the_list_of_what_is_not_applied_has_visible_entities_alone(inside: Inside) -> None:
     await inside.give("User:viewer", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="late-a")
     body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}

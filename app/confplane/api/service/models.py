@@ -38,7 +38,9 @@ class ClusterState(AnswerModel):
 
 
 class ClusterData(ClusterState):
-    """A cluster with its name."""
+    """A cluster. A caller who may describe nothing in it sees only the name."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(required=["name"]))
 
     name: str
 
@@ -127,7 +129,7 @@ class TargetData(AnswerModel):
 
 
 class ClusterDetails(ClusterData):
-    """A cluster, its trail and its target."""
+    """A cluster, its trail and its target. A caller who may describe nothing in it sees only the name."""
 
     recorded: Recorded | None = Field(
         description="null where the setting `record_external_changes` is off, or nothing was heard of it yet"

@@ -19,6 +19,7 @@ from confplane.domain.errors import NotFoundError
 from confplane.domain.texts import rfc3339
 from confplane.services.access import Access
 from confplane.services.access_admin.views import grant_content_view, narrowing_view
+from confplane.services.clusters import Cluster
 from confplane.services.limits import LimitClass
 from confplane.services.ports.store import StoreStatus
 from confplane.services.recorder.ports import Watermark
@@ -140,11 +141,8 @@ async def whoami(call: ServiceCallDep) -> Response:
     read("The clusters that this service serves", models.ClusterList, limit=LimitClass.READ, tagged=False, problems=()),
 )
 async def list_clusters(call: ServiceCallDep) -> Response:
-    """All clusters, ordered by name."""
-    items = [
-        {"name": cluster.name, **_status(cluster.store.status(), named=_names(call.access, cluster.name))}
-        for cluster in call.services.clusters
-    ]
+    """All clusters, ordered by name. The state of a cluster needs DESCRIBE_CONFIGS on anything in it."""
+    items = [_cluster(call.access, cluster) for cluster in call.services.clusters]
     return page_response(call.request, items, None)
 
 
@@ -157,17 +155,27 @@ async def get_cluster(call: CallDep) -> Response:
     """The state of one cluster as this process sees it, the span of its trail with writes by others, and its target.
 
     The target of a Kafka cluster without ZooKeeper says how fresh each part is, by the leader's report.
+
+    All but the name needs DESCRIBE_CONFIGS on anything in the cluster.
     """
+    shown = _cluster(call.access, call.cluster)
+    if not _describes_some(call.access, call.cluster.name):
+        return json_response(call.request, shown)
     recorder = call.services.recorders.get(call.cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)
-    named = _names(call.access, call.cluster.name)
-    body = {
-        "name": call.cluster.name,
-        **_status(call.cluster.store.status(), named=named),
-        "recorded": recorded,
-        "target": target_data(call.cluster.store, named=named),
-    }
-    return json_response(call.request, body)
+    target = target_data(call.cluster.store, named=_names(call.access, call.cluster.name))
+    return json_response(call.request, {**shown, "recorded": recorded, "target": target})
+
+
+def _cluster(access: Access, cluster: Cluster) -> dict[str, Any]:
+    """Return the name of a cluster, with its state if the caller may describe anything in it."""
+    if not _describes_some(access, cluster.name):
+        return {"name": cluster.name}
+    return {"name": cluster.name, **_status(cluster.store.status(), named=_names(access, cluster.name))}
+
+
+def _describes_some(access: Access, cluster: str) -> bool:
+    return bool(access.allowed(cluster, Operation.DESCRIBE_CONFIGS))
 
 
 def _word(report: ReadinessState) -> str:

@@ -63,9 +63,16 @@ async def clusters(client: AsyncConfplane, *, as_json: bool) -> int:
         for item in found:
             print_json(item)
         return DONE
-    rows = [(each["name"], _state(each), each["revision"], "; ".join(each["warnings"])) for each in found]
+    rows = [_cluster(each) for each in found]
     print_table(("CLUSTER", "STATE", "REVISION", "WARNINGS"), rows)
     return DONE
+
+
+def _cluster(cluster: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a row of the table; of a cluster in which the caller may describe nothing only the name is known."""
+    if "mirror" not in cluster:
+        return cluster["name"], "not shown to you", "-", ""
+    return cluster["name"], _state(cluster), cluster["revision"], "; ".join(cluster["warnings"])
 
 
 def _state(cluster: Mapping[str, Any]) -> str:

@@ -35,54 +35,54 @@ class ApplyingData(TypedDict):
 
 
 class ClusterData(TypedDict):
-    """A cluster with its name."""
+    """A cluster. A caller who may describe nothing in it sees only the name."""
 
-    connected: bool
+    connected: NotRequired[bool]
     # This process's ZooKeeper session. Lost: it expired, or was cut off for longer than its timeout. Unless it is
     # connected writes are refused at once, and reads that ask for a consistency
-    session: Literal["connecting", "connected", "suspended", "lost"]
+    session: NotRequired[Literal["connecting", "connected", "suspended", "lost"]]
     # For how long the session has been so, in ms
-    sessionMs: int
-    loaded: bool
+    sessionMs: NotRequired[int]
+    loaded: NotRequired[bool]
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
-    mirror: Literal["loading", "fresh", "stale", "reloading"]
+    mirror: NotRequired[Literal["loading", "fresh", "stale", "reloading"]]
     # A zxid as a decimal string
-    revision: str
+    revision: NotRequired[str]
     # For how long the copy may have been stale, in ms; null while fresh
-    staleMs: int | None
-    brokersRegistered: bool
-    notifications: int
+    staleMs: NotRequired[int | None]
+    brokersRegistered: NotRequired[bool]
+    notifications: NotRequired[int]
     # The reason why no config may be written now; null while they may
-    frozen: str | None
-    warnings: list[str]
+    frozen: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
     name: str
 
 
 class ClusterDetails(TypedDict):
-    """A cluster, its trail and its target."""
+    """A cluster, its trail and its target. A caller who may describe nothing in it sees only the name."""
 
-    connected: bool
+    connected: NotRequired[bool]
     # This process's ZooKeeper session. Lost: it expired, or was cut off for longer than its timeout. Unless it is
     # connected writes are refused at once, and reads that ask for a consistency
-    session: Literal["connecting", "connected", "suspended", "lost"]
+    session: NotRequired[Literal["connecting", "connected", "suspended", "lost"]]
     # For how long the session has been so, in ms
-    sessionMs: int
-    loaded: bool
+    sessionMs: NotRequired[int]
+    loaded: NotRequired[bool]
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
-    mirror: Literal["loading", "fresh", "stale", "reloading"]
+    mirror: NotRequired[Literal["loading", "fresh", "stale", "reloading"]]
     # A zxid as a decimal string
-    revision: str
+    revision: NotRequired[str]
     # For how long the copy may have been stale, in ms; null while fresh
-    staleMs: int | None
-    brokersRegistered: bool
-    notifications: int
+    staleMs: NotRequired[int | None]
+    brokersRegistered: NotRequired[bool]
+    notifications: NotRequired[int]
     # The reason why no config may be written now; null while they may
-    frozen: str | None
-    warnings: list[str]
+    frozen: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
     name: str
     # null where the setting `record_external_changes` is off, or nothing was heard of it yet
-    recorded: Recorded | None
-    target: TargetData
+    recorded: NotRequired[Recorded | None]
+    target: NotRequired[TargetData]
 
 
 class ClusterList(TypedDict):

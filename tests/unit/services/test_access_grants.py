@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
 
+import confplane
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import CredentialNarrowing, Identity
-from confplane.domain.access.operations import OPERATIONS, Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.access.operations import (
+    NOT_IN_USE,
+    OPERATIONS,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Role,
+)
 from confplane.domain.access.ranges import named, spell, whole
+from confplane.domain.entities import EntityType
 from confplane.domain.errors import (
     AlreadyExistsError,
     ConcurrentChangeError,
@@ -104,6 +116,15 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, "pay", pattern=PREFIXED), "/name", "begins with"),
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, cluster="one"), "/cluster", "of no cluster"),
         (replace(ALICE, note="a\nb"), "/note", "control characters"),
+        (replace(ALICE, operation=Operation.PROPOSE), "/operation", "PROPOSE is not in use yet"),
+        (replace(ALICE, operation=Operation.BYPASS_RULES, permission=Permission.DENY), "/operation", "not in use yet"),
+        (allow("User:a", Operation.ALTER, ResourceType.WEBHOOKS), "/resourceType", "webhooks is not in use yet"),
+        (allow("User:a", Operation.ALL, ResourceType.MANIFESTS), "/resourceType", "not in use yet"),
+        (
+            NewGrant("User:a", role=Role.AUDITOR, resource=ResourceType.CHANGE_REQUESTS),
+            "/resourceType",
+            "not in use yet",
+        ),
     ],
 )
 async def test_a_grant_that_means_nothing_is_refused_by_name(
@@ -270,6 +291,35 @@ async def test_nothing_is_written_when_only_validated(world: World) -> None:
     assert changed.grant.name == "b"
     assert await world.grants.remove(made.grant.id, ANYHOW, world.caller(), validate_only=True) == made
     assert len(world.store.history) == written
+
+
+async def test_a_stored_grant_of_what_nothing_uses_is_read_and_removed(world: World) -> None:
+    grant = Grant(uuid7(), "User:old", operation=Operation.PROPOSE, resource=ResourceType.USER)
+    world.store.add(StoredGrant(grant, world.tokens.now, "User:admin"))
+    assert (await world.grants.find(grant.id, world.caller().access)).grant == grant
+    assert (await world.overview.grants_of("User:old", None, "one", world.caller().access))[0].grant == grant
+    with pytest.raises(InvalidRequestError, match="not in use yet"):
+        await world.grants.replace(
+            grant.id,
+            NewGrant("User:old", operation=Operation.PROPOSE, resource=ResourceType.USER),
+            ANYHOW,
+            world.caller(),
+        )
+    assert (await world.grants.remove(grant.id, ANYHOW, world.caller())).grant == grant
+
+
+def test_every_operation_and_type_of_resource_is_checked_somewhere_or_not_in_use() -> None:
+    definitions = {"domain/access", "client/types", "cli", "services/access_admin/rules.py"}
+    root = Path(confplane.__file__).parent
+    checked = set()
+    for file in root.rglob("*.py"):
+        name = file.relative_to(root).as_posix()
+        if not any(name.startswith(each) for each in definitions):
+            checked |= set(re.findall(r"\b(?:Operation|ResourceType)\.([A-Z_]+)", file.read_text()))
+    used = {each for kind in (Operation, ResourceType) for each in kind if each.name in checked}
+    used |= {ResourceType(each.value) for each in EntityType}
+    assert used & NOT_IN_USE == set(), "take these out of NOT_IN_USE"
+    assert {*Operation, *ResourceType} - used == NOT_IN_USE | {Operation.ALL}
 
 
 async def test_hidden_and_absent_grants_are_refused_alike(world: World) -> None:

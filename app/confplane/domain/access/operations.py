@@ -136,6 +136,16 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     **dict.fromkeys(OWN, _OWN),
 }
 """The operations of each type of resource, besides ALL."""
+NOT_IN_USE: Final = frozenset(
+    {
+        Operation.PROPOSE,
+        Operation.BYPASS_RULES,
+        ResourceType.MANIFESTS,
+        ResourceType.CHANGE_REQUESTS,
+        ResourceType.WEBHOOKS,
+    }
+)
+"""Operations and types of resources that no feature checks yet. Roles bundle them for the features to come."""
 
 
 class PatternType(StrEnum):

@@ -179,6 +179,8 @@ class GrantService:
                 f"The resource type {wanted.resource} is of no cluster; leave cluster out", pointer="/cluster"
             )
         rules.check_right(wanted.operation, wanted.role, wanted.resource)
+        rules.check_in_use(wanted.operation, "/operation")
+        rules.check_in_use(wanted.resource, "/resourceType")
         rules.check_pattern(wanted.resource, wanted.pattern, wanted.name)
         rules.check_text(wanted.note, "note", "/note")
 

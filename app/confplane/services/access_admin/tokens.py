@@ -317,6 +317,8 @@ class TokenService:
                     f"No {name} at all would leave a token without any right; leave it out for no limit",
                     pointer=f"/narrowing/{name}",
                 )
+        for operation in sorted(limits.operations or ()):
+            rules.check_in_use(operation, "/narrowing/operations")
         for cluster in sorted(limits.clusters or ()):
             rules.check_cluster(cluster, self._clusters, "/narrowing/clusters")
 

@@ -278,3 +278,22 @@ async def test_the_first_revision_after_a_time_is_found_by_indexes(plans: Plans)
         wanted = next(i for i in range(1, 60_001) if i / 100 > seconds and i % 3 == 0 and i % 100 not in {3, 6})
         assert found == wanted
     assert await history.first_after("payments", at(1_000)) is None
+
+
+@pytest.mark.parametrize("entity_id", ["user=u6", "user=u3", "user=never"])
+async def test_a_page_of_a_history_is_found_by_indexes(plans: Plans, entity_id: str) -> None:
+    log = PostgresAuditLog(plans.pool)
+    number = int(entity_id.removeprefix("user=u")) if entity_id != "user=never" else 0
+    expected = [i for i in range(60_000, 0, -1) if i % 3 == 0 and i % 100 not in {3, 6} and i % 5_000 == number]
+    found, position = [], None
+    while True:
+        page, position = await log.history("payments", entity_id, page_size=1, after=position)
+        found += [record.outcome.revision for record in page if record.outcome is not None]
+        if position is None:
+            break
+    assert found == (expected if number else [])
+    explained = plans.explained()
+    assert not [plan for plan in explained if any(f"Seq Scan on {table}" in plan for table in TABLES)]
+    # No page reads more than its window, and the changes with far ids.
+    assert any("Limit" in plan and "ix_intent_entities_cluster_entity_id_change_id" in plan for plan in explained)
+    assert any("ix_outcomes_far" in plan for plan in explained)

@@ -94,7 +94,7 @@ async def test_it_is_one_change_whose_past_each_facet_has(world: World, layout: 
         for revision, value in zip((revisions[0] - 1, *revisions), expected[facet], strict=True):
             found = await history.entity(collection, ALICE, revision, soon(60))
             assert (found.declared.get(key), found.exact) == (value, True)
-        items, _ = await history.changes(collection, ALICE, page_size=10, before=None)
+        items, _ = await history.changes(collection, ALICE, page_size=10, page_token=None)
         steps = zip(expected[facet], expected[facet][1:], strict=False)
         assert [(each.before, each.after) for item in reversed(items) for each in item.changes] == [
             (before, after) for before, after in steps if before != after

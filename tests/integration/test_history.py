@@ -12,10 +12,11 @@ import pytest
 
 from confplane.audit import PostgresTrailHistory
 from confplane.domain.entities import Entity
-from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
+from confplane.services.ports.trail import AuditQuery
 from confplane.services.reads.describe import DescribeService, ListQuery
 from confplane.services.reads.history import HistoryService
 from confplane.services.upkeep.layout import LayoutService
@@ -224,7 +225,7 @@ async def test_client_configs_are_read_where_they_were(world: World) -> None:
         assert (found.declared.get("acks"), found.exact) == (acks, True)
         page = await everything(history, configs, revision, 1)
         assert {key: item.declared for key, item in page.items()} == ({ALICE.id: found.declared} if acks else {})
-    items, cursor = await history.changes(configs, ALICE, page_size=10, before=None)
+    items, cursor = await history.changes(configs, ALICE, page_size=10, page_token=None)
     assert ([item.moved for item in items], cursor) == ([False, True, False], None)
     diff = await history.diff(configs, ALICE, revisions[0], revisions[-1], soon(60))
     assert [(change.key, change.before, change.after) for change in diff.changes] == [("acks", "all", "1")]
@@ -317,8 +318,47 @@ async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet
     await one.alter(ALICE, CONFIGS, acks="all")
     history = history_of(one)
     for facet, key in ((QUOTAS, RATE), (CONFIGS, "acks")):
-        items, _ = await history.changes(collection_of(one, facet), ALICE, page_size=10, before=None)
+        items, _ = await history.changes(collection_of(one, facet), ALICE, page_size=10, page_token=None)
         assert [[change.key for change in item.changes] for item in items] == [[key]]
+
+
+async def test_a_history_is_sorted_by_revision_although_two_processes_write(world: World) -> None:
+    replicas = [await world.replica(), await world.replica(leads=False)]
+    edits = (one.edit(ALICE, QUOTAS, (Op(RATE, OpType.SET, i),)) for i in range(1, 61) for one in [replicas[i % 2]])
+    results = [result for [result] in await asyncio.gather(*edits)]
+    assert not [result.error for result in results if result.error is not None]
+    revisions = sorted({result.revision for result in results if result.revision is not None}, reverse=True)
+    for size in (7, 100):
+        listed, token = [], None
+        while True:
+            items, token = await history_of(replicas[0]).changes(
+                collection_of(replicas[0]), ALICE, page_size=size, page_token=token
+            )
+            listed += items
+            if token is None:
+                break
+        assert [item.revision for item in listed] == revisions
+        # Each change found the value that the change below it left.
+        values = [(item.changes[0].before, item.changes[0].after) for item in listed]
+        assert [before for before, _ in values[:-1]] == [after for _, after in values[1:]]
+
+
+async def test_a_page_token_of_an_earlier_release_leads_to_the_changes_with_lower_ids(world: World) -> None:
+    one = await world.replica()
+    for value in (1, 2, 3):
+        await one.alter(ALICE, producer_byte_rate=value)
+    [*_, last], _ = await one.audit.search(AuditQuery("default", entity_id=ALICE.id, page_size=2))
+    token = str(last.intent.change_id)
+    items, after = await history_of(one).changes(collection_of(one), ALICE, page_size=10, page_token=token)
+    assert [[change.after for change in item.changes] for item in items] == [[1]]
+    assert after is None
+
+
+@pytest.mark.parametrize("token", ["", "x", "MUAyQDM", "MUAtMUAwMTlhYTMAMDE5YWEz", "Mg" * 3000])
+async def test_what_is_no_page_token_of_a_history_is_refused(world: World, token: str) -> None:
+    one = await world.replica()
+    with pytest.raises(InvalidRequestError, match=r"^pageToken is not one that this API gave$"):
+        await history_of(one).changes(collection_of(one), ALICE, page_size=10, page_token=token)
 
 
 async def test_external_writes_that_are_not_recorded_yet_are_not_skipped(world: World) -> None:

@@ -339,6 +339,10 @@ PageToken = Annotated[
     ),
 ]
 """The cursor of a list ordered by UUIDs; :func:`confplane.api.parsed.page_token` reads it."""
+OpaquePageToken = Annotated[
+    str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
+]
+"""The cursor of any other list."""
 IfNoneMatch = Annotated[
     str | None,
     Header(

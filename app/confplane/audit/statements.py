@@ -97,12 +97,13 @@ INSERT_OUTCOMES: Final = text("""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
     change_id uuid, attempt integer, cluster text, committed boolean, revision bigint, time_ms bigint, versions jsonb,
-    error_code integer, error text, remade jsonb)
+    error_code integer, error text, remade jsonb, incarnation integer)
 )
-INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, error_code, error, remade)
+INSERT INTO outcomes (
+  change_id, attempt, cluster, committed, revision, time, versions, error_code, error, remade, incarnation)
 SELECT
   change_id, attempt, cluster, committed, revision, to_timestamp(time_ms / 1000.0), versions, error_code, error,
-  nullif(remade, '{}')
+  nullif(remade, '{}'), incarnation
 FROM given WHERE (
   SELECT CASE WHEN bool_and(committed AND remade = '{}') THEN set_config('synchronous_commit', 'off', true) ELSE '' END
   FROM given

@@ -145,6 +145,7 @@ outcomes: Final = Table(
     Column("error", Text),
     _recorded_at(),
     Column("remade", JSONB),
+    Column("incarnation", Integer, nullable=False, server_default=text("1")),
     CheckConstraint("NOT committed OR (revision IS NOT NULL AND time IS NOT NULL)", name="committed_is_whole"),
     Index("ix_outcomes_rejected", "cluster", "change_id", postgresql_where=text("NOT committed")),
     Index("ix_outcomes_cluster_revision", "cluster", "revision", postgresql_where=text("committed")),

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from confplane.audit import checks, trail_queries
+from confplane.audit import checks, entity_history, trail_queries
 from confplane.audit.group_commit import GroupCommitOptions, GroupWriter, RowRefusedError, WritePartition
 from confplane.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from confplane.audit.tables import outcomes as outcomes_table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from confplane.audit.database import Database
     from confplane.domain.access.ranges import NameRanges
-    from confplane.services.ports.trail import AuditQuery, AuditRecord, Claim, Intent, Outcome
+    from confplane.services.ports.trail import AuditQuery, AuditRecord, Claim, HistoryPosition, Intent, Outcome
 
 _log: Final = logging.getLogger(__name__)
 
@@ -175,6 +175,14 @@ class PostgresAuditLog:
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
         """Search the trail. A page may be short, even empty, and still have a cursor, because its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
+
+    async def history(
+        self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None
+    ) -> tuple[list[AuditRecord], HistoryPosition | None]:
+        """Return a page of an entity's history."""
+        return await self._database.read(
+            lambda connection: entity_history.page(connection, cluster, entity_id, page_size=page_size, after=after)
+        )
 
     async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
         """Return one change."""

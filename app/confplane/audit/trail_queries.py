@@ -76,11 +76,11 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
     while True:
         ids, floor = await _candidates(connection, query, before, window)
         if ids:
-            fitting = await _fitting(connection, query, ids, limit=query.page_size + 1 - len(found))
-            more = await _read_until(connection, query, fitting[: query.page_size - len(found)], room, first=not found)
+            fits = await fitting(connection, query, ids, limit=query.page_size + 1 - len(found))
+            more = await read_until(connection, query, fits[: query.page_size - len(found)], room, first=not found)
             found += [record for record, _ in more]
             room -= sum(size for _, size in more)
-            if len(more) < len(fitting):
+            if len(more) < len(fits):
                 return found, found[-1].intent.change_id
         examined += window
         if floor is None or examined >= MAX_EXAMINED or query.outcome == "open":
@@ -220,7 +220,7 @@ def _latest() -> Select[Any]:
         select(
             intents,
             outcomes.c.attempt.label("final_attempt"),
-            *outcomes.c["committed", "revision", "time", "versions", "error_code", "error", "remade"],
+            *outcomes.c["committed", "revision", "time", "versions", "error_code", "error", "remade", "incarnation"],
             outcomes.c.recorded_at.label("concluded_at"),
         )
         .outerjoin_from(intents, outcomes, intents.c.change_id == outcomes.c.change_id)
@@ -228,7 +228,7 @@ def _latest() -> Select[Any]:
     )
 
 
-async def _fitting(
+async def fitting(
     connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int
 ) -> list[tuple[UUID, int]]:
     """Return the given changes that match a query, newest first, each with its size on Postgres's disk in bytes.
@@ -268,10 +268,10 @@ async def _fitting(
     return [(row.change_id, int(row.stored)) for row in rows]
 
 
-async def _read_until(
+async def read_until(
     connection: AsyncConnection, query: AuditQuery, fitting: Sequence[tuple[UUID, int]], room: int, *, first: bool
 ) -> list[tuple[AuditRecord, int]]:
-    """Read changes, a few at a time, until they fill the room in bytes.
+    """Read changes in the given order, a few at a time, until they fill the room in bytes.
 
     The change that exceeds the room is left out, unless it is the first.
     """
@@ -284,7 +284,11 @@ async def _read_until(
             if expected > _BATCH_BYTES:
                 break
             batch.append(change_id)
-        for record, size in await _read(connection, query.cluster, batch, query.within):
+        records = {
+            record.intent.change_id: (record, size)
+            for record, size in await _read(connection, query.cluster, batch, query.within)
+        }
+        for record, size in (records[change_id] for change_id in batch if change_id in records):
             room -= size
             if room < 0 and (read or not first):
                 return read
@@ -377,6 +381,7 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
             error_code=row.error_code,
             error=None if row.partial else row.error,
             remade=row.remade or {},
+            incarnation=row.incarnation,
         )
     created = created_at(row.change_id)
     return AuditRecord(intent, created, outcome, row.concluded_at, row.writes, row.partial)

@@ -32,7 +32,14 @@ _Time = Annotated[
 
 
 @routes.get(
-    "", read("Search the trail, newest first", models.AuditPage, limit=LimitClass.BULK, tagged=False, problems=(503,))
+    "",
+    read(
+        "Search the trail, newest change id first",
+        models.AuditPage,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(503,),
+    ),
 )
 async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,

@@ -1,12 +1,11 @@
 """Drift: values that are pending, refused, or left in a Kafka cluster by external changes, and decisions on them."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import batches
-from confplane.api.dependencies import Call, CallDep, PageSize
+from confplane.api.dependencies import Call, CallDep, OpaquePageToken, PageSize
 from confplane.api.drift.models import AdoptedDrift, AdoptProblem, DriftDecision, DriftPage, ReappliedDrift
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import json_response, number, page_response, timestamp
@@ -37,9 +36,7 @@ async def list_drift(
     call: CallDep,
     *,
     page_size: PageSize = 100,
-    page_token: Annotated[
-        str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
-    ] = None,
+    page_token: OpaquePageToken = None,
 ) -> Response:
     """Entities that callers write here, and that are another in the Kafka cluster (Kafka 4), with both values.
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from confplane.api import patterns
 from confplane.api.clients.models import Software
-from confplane.api.dependencies import CallDep, PageSize
+from confplane.api.dependencies import CallDep, OpaquePageToken, PageSize
 from confplane.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
 from confplane.api.rendering.entries import compatibility
 from confplane.api.responses import json_response, page_response
@@ -69,9 +69,7 @@ async def list_registrations(
     *,
     entity_id: _Id = None,
     page_size: PageSize = 100,
-    page_token: Annotated[
-        str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
-    ] = None,
+    page_token: OpaquePageToken = None,
 ) -> Response:
     """The `supportedConfigs` that clients sent; a new registration shows within seconds."""
     found, cursor = await registrations.search(

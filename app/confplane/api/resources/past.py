@@ -8,7 +8,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import parsed
-from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
+from confplane.api.dependencies import Call, CallDep, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.models import HistoryPage, PastDiff
 from confplane.api.responses import (
     json_response,
@@ -47,7 +47,7 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
         HistoryPage,
         id=f"history{noun}",
         description="Each change has the keys that it gave another value, with their values before and after; secrets"
-        " are null. The history begins where the trail does.",
+        " are null. Changes are sorted by revision. The history begins where the trail does.",
         problems=(503,),
     )
     compared = operation(
@@ -64,10 +64,10 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
 
 
 async def _history(
-    name: FacetName, call: CallDep, entity: Entity, page_size: PageSize = 100, page_token: PageToken = None
+    name: FacetName, call: CallDep, entity: Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
 ) -> Response:
     items, cursor = await call.services.history.changes(
-        call.cluster_facet(name), entity, page_size=page_size, before=parsed.page_token(page_token)
+        call.cluster_facet(name), entity, page_size=page_size, page_token=page_token
     )
     call.charge(LimitClass.BULK, len(items))
     return page_response(call.request, [_item(item) for item in items], cursor)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from confplane.api import apply_waits, patterns, refresh
-from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, PageSize
+from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import past
@@ -158,9 +158,7 @@ class ResourceHandlers:
             Query(description="Only entities of exactly these types"),
         ] = None,
         page_size: PageSize = 100,
-        page_token: Annotated[
-            str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
-        ] = None,
+        page_token: OpaquePageToken = None,
         at: past.At = None,
         **filter_values: Any,
     ) -> Response:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from confplane.domain.access.ranges import NameRanges
     from confplane.services.operator_warnings import OperatorWarning
@@ -41,6 +41,9 @@ class IntentEntity:
     before: dict[str, str | None]
     after: dict[str, str | None]
 
+
+FIRST_INCARNATION: Final = 1
+"""The incarnation of a store that was never restored (docs/architecture.md, "Restored stores")."""
 
 CHANGE: Final = "change"
 """The kind of a change by a caller."""
@@ -145,6 +148,8 @@ class Outcome:
     remade: dict[str, int] = field(default_factory=dict)
     """Full znode path -> czxid, of znodes that were deleted and recreated externally between the read and the
     transaction with the version that was read: external writes into them were lost unseen."""
+    incarnation: int = FIRST_INCARNATION
+    """The incarnation of the store at the commit: a restored store reuses revisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +170,34 @@ class AuditQuery:
     """Cursor: only changes older than this one."""
     within: NameRanges | None = None
     """Only changes of entities in these ranges, without their other entities; None: all."""
+
+
+class HistoryPlace(NamedTuple):
+    """The place of a committed change in a history.
+
+    Change ids alone do not sort a history: a change gets its id before it waits for its turn at the znode. Revisions
+    alone do not sort it either: a restored store reuses them.
+    """
+
+    incarnation: int
+    revision: int
+    change_id: UUID
+
+
+LAST_ID: Final = UUID(int=(1 << 128) - 1)
+"""No change id is above it."""
+END_OF_HISTORY: Final = HistoryPlace((1 << 31) - 1, (1 << 63) - 1, LAST_ID)
+"""The place after every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPosition:
+    """A position between two pages of a history, which lists the last change first."""
+
+    place: HistoryPlace
+    """The next page has changes before this place."""
+    ceiling: UUID
+    """None of these changes has an id above it, except for changes whose ids are far from their times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +250,24 @@ class AuditLog(Protocol):
 
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
         """Return one page and the cursor of the next, or None.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+
+    async def history(
+        self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None
+    ) -> tuple[list[AuditRecord], HistoryPosition | None]:
+        """Return a page of the committed changes of an entity, and the position of its end; None: it is the last page.
+
+        The changes are sorted by incarnation, revision and change id, the last one first. A page may be short and
+        still have a position, because its work is bounded.
+
+        Args:
+            cluster: The cluster.
+            entity_id: The entity.
+            page_size: Maximum number of changes.
+            after: The position that the previous page returned; None for the first page.
 
         Raises:
             UnavailableError: Postgres is unavailable.

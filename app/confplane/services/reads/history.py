@@ -6,8 +6,10 @@ after that time (services/reads/past.py). So the cost of a read depends on the n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
@@ -17,7 +19,7 @@ from confplane.domain.facets import Tree, full_path
 from confplane.services.etags import digest
 from confplane.services.ports.history import Znode
 from confplane.services.ports.pages import PAGE_BYTES
-from confplane.services.ports.trail import CLIENTS, WHOLE_OPS, AuditQuery
+from confplane.services.ports.trail import CLIENTS, END_OF_HISTORY, WHOLE_OPS, HistoryPlace, HistoryPosition
 from confplane.services.reads.describe import (
     SLICE,
     ListQuery,
@@ -33,7 +35,6 @@ from confplane.services.reads.point_in_time import PATIENCE_S, PointInTime, Poin
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from confplane.domain.facets import JsonValue
     from confplane.services.cluster_facet import ClusterFacet
@@ -45,6 +46,7 @@ _AT_ONCE: Final = 100
 """Znodes of a list whose changes one statement reads."""
 _ROUNDS: Final = 5
 """Pages of the trail that one page of a history may read; the other facets' changes are left out."""
+_OF_EARLIER_RELEASES: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OF_SEVERAL: Final = ("node", CLIENTS)
 """The facets of changes that may be of several facets."""
 
@@ -319,34 +321,29 @@ class HistoryService:
     # ------------------------------------------------------------ changes
 
     async def changes(
-        self, cluster_facet: ClusterFacet, entity: Entity, *, page_size: int, before: UUID | None
-    ) -> tuple[list[HistoryEntry], UUID | None]:
-        """Return a page of an entity's committed changes in a facet, newest first, and the cursor of the next page.
+        self, cluster_facet: ClusterFacet, entity: Entity, *, page_size: int, page_token: str | None
+    ) -> tuple[list[HistoryEntry], str | None]:
+        """Return a page of an entity's committed changes in a facet, the last one first, and the next page's token.
 
-        A page may be short and yet have a cursor: its work is bounded.
+        They are sorted by revision. A page may be short and yet have a token: its work is bounded.
 
         Raises:
             ForbiddenError: The caller may not describe the entity.
-            InvalidRequestError: The facet has no entities of this type.
+            InvalidRequestError: The facet has no entities of this type, or the page token is not valid.
             UnavailableError: Postgres is unavailable.
         """
         _check(cluster_facet, entity)
+        position = None if page_token is None else _history_position(page_token)
         layouts = await layouts_of(self._audit, cluster_facet)
         items: list[HistoryEntry] = []
-        cursor = before
         for _ in range(_ROUNDS):
-            query = AuditQuery(
-                cluster_facet.store.name,
-                entity_id=entity.id,
-                outcome="committed",
-                page_size=page_size - len(items),
-                before=cursor,
+            records, position = await self._audit.history(
+                cluster_facet.store.name, entity.id, page_size=page_size - len(items), after=position
             )
-            records, cursor = await self._audit.search(query)
             items += [item for record in records if (item := _item(cluster_facet, entity, record, layouts)) is not None]
-            if cursor is None or len(items) >= page_size:
+            if position is None or len(items) >= page_size:
                 break
-        return items, cursor
+        return items, None if position is None else _history_token(position)
 
 
 def _check(cluster_facet: ClusterFacet, entity: Entity) -> None:
@@ -444,3 +441,27 @@ def _position(text: str) -> tuple[int, str]:
     if not (revision.isascii() and revision.isdigit()) or Entity.from_id(entity_id).id != entity_id:
         raise ValueError(text)
     return int(revision), entity_id
+
+
+def _history_token(position: HistoryPosition) -> str:
+    return encode_token("@".join(map(str, (*position.place, position.ceiling))))
+
+
+def _history_position(token: str) -> HistoryPosition:
+    if _OF_EARLIER_RELEASES.fullmatch(token):
+        # Such histories were sorted by change id: the next page has lower ids.
+        return HistoryPosition(END_OF_HISTORY, UUID(int=max(UUID(token).int - 1, 0)))
+    return decode_token(token, _parsed_position)
+
+
+def _parsed_position(text: str) -> HistoryPosition:
+    """Return the position of a page token's text.
+
+    Raises:
+        ValueError: The text is not that of a position.
+    """
+    incarnation, revision, change_id, ceiling = text.split("@")
+    position = HistoryPosition(HistoryPlace(int(incarnation), int(revision), UUID(change_id)), UUID(ceiling))
+    if any(not 0 <= given <= most for given, most in zip(position.place[:2], END_OF_HISTORY[:2], strict=True)):
+        raise ValueError(text)
+    return position

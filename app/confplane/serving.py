@@ -150,6 +150,7 @@ def create_app(
     resource = None if settings.http.public_url is None else ProtectedResource(settings.http.public_url, issuers)
     warning_sources = (
         token_cache,
+        *parts.incarnation_checks.values(),
         *reconcilers,
         *recorders.values(),
         *authentication.background,

@@ -108,6 +108,7 @@ METRICS: Final[dict[str, Metric]] = {
     # the cluster
     "brokers_registered": Metric(_G, "1 where brokers are registered in ZooKeeper", _CLUSTER),
     "frozen": Metric(_G, "1 while the cluster is frozen", _CLUSTER),
+    "store_restored": Metric(_G, "1 while a restored ZooKeeper is not adopted yet", _CLUSTER),
     "notifications": Metric(_G, "Change notifications in ZooKeeper, as last seen", _CLUSTER),
     "notifications_limit": Metric(
         _G, "The most notifications that there may be while brokers are registered", _CLUSTER

@@ -18,6 +18,7 @@ from confplane.audit import (
     PostgresAccessStore,
     PostgresAuditLog,
     PostgresOpenChanges,
+    PostgresStorePositions,
     PostgresTargetStates,
 )
 from confplane.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
@@ -49,6 +50,7 @@ from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
 from confplane.services.redaction import facets_by_tree, redactor
 from confplane.services.upkeep.dropping import Dropper
+from confplane.services.upkeep.incarnation import IncarnationCheck
 from confplane.services.upkeep.rotate import RotateService
 from confplane.store import FacetIndex, ZooKeeperAccess, ZooKeeperStore, ZooKeeperTls
 
@@ -88,6 +90,7 @@ class ServiceParts:
     kraft_wirings: Mapping[str, KraftWiring]
     """Wirings of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
     target_states: PostgresTargetStates
+    incarnation_checks: Mapping[str, IncarnationCheck]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -104,6 +107,9 @@ class ServiceParts:
                 dropper = Dropper(store, self.changes)
                 dropper.start()
                 stack.push_async_callback(dropper.stop)
+            for check in self.incarnation_checks.values():
+                check.start()
+                stack.push_async_callback(check.stop)
             stack.push_async_callback(self.runner.drain, _DRAIN_S)
             yield
 
@@ -146,8 +152,18 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
     }
     alter = AlterService(runner, rules, dry_runs, refreshes)
     changes = PostgresOpenChanges(database)
+    positions = PostgresStorePositions(database)
     return ServiceParts(
-        database, audit, changes, stores, ClusterRegistry(clusters), runner, alter, kraft_wirings, target_states
+        database,
+        audit,
+        changes,
+        stores,
+        ClusterRegistry(clusters),
+        runner,
+        alter,
+        kraft_wirings,
+        target_states,
+        {name: IncarnationCheck(store, positions) for name, store in stores.items()},
     )
 
 

@@ -16,7 +16,7 @@ TRANSIENT = (
     *("applied_reports", "request_changes", "request_keys"),
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs"),
 )
-POSITIONS = ("entity_states", "target_states", "watermarks")
+POSITIONS = ("entity_states", "store_positions", "target_states", "watermarks")
 CURRENT = ("access_version", "grants", "tokens")
 """Tables that are no history; the service may update them."""
 

@@ -262,7 +262,7 @@ async def test_a_list_reads_the_changes_since_its_moment_alone(plans: Plans, wit
     history = PostgresTrailHistory(plans.pool)
     found = await history.changed("payments", Tree.CONFIG, 59_900, after="user=u49", size=20, within=within)
     [plan] = plans.explained()
-    assert "Seq Scan" not in plan
+    assert not any(f"Seq Scan on {table}" in plan for table in TABLES)
     assert "ix_outcomes_cluster_revision" in plan
     assert "pk_intent_entities" in plan
     ids = {f"user=u{i % 5_000}" for i in range(59_901, 60_001) if i % 3 == 0 and i % 100 not in {3, 6}}

@@ -88,7 +88,7 @@ class Replica:
     async def start(self, *, leads: bool = True) -> Replica:
         await self._stack.enter_async_context(self.parts.running())
         await self.store.wait_for(0, soon(60))
-        await until(lambda: self.store._guard.known and self.store.status().stale_ms is None)
+        await until(lambda: self.store._guard.known and self.store.status().stale_ms is None and self.store.accepted)
         if leads:
             cast("Any", self.store).leadership = Leads()
         return self

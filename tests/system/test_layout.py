@@ -420,11 +420,11 @@ async def test_a_layout_that_can_not_be_read_refuses_writes_of_client_configs(
 
 
 def test_the_settings_layout_is_stored_where_none_was(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, module_database: Database, world: World
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database, world: World
 ) -> None:
     del world  # its tables
     commands = Commands(
-        tmp_path, connect=chroot, dsn=module_database.service_dsn, cluster={"client_configs_layout": "separate"}
+        tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster={"client_configs_layout": "separate"}
     )
     assert commands.run("layout", "move", "--to", "separate", "--apply").code == 0
     assert json.loads(raw_zk.get(LAYOUT)[0]) == {"version": 1, "layout": "separate"}

@@ -6,10 +6,12 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from confplane.client import RestoredStoreError
 from confplane.client.dynamic import CONFLUENT_KAFKA, AsyncDynamicProducerConfig
 from confplane.client.dynamic import Service as Reached
 from confplane.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
+from tests.support.commands import Commands
 from tests.support.servers import raw_client
 from tests.support.service import Service
 from tests.support.waiting import until
@@ -17,6 +19,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 
 _USER = "user=restored"
@@ -70,10 +73,22 @@ async def test_clients_go_back_with_the_store_and_reports_on_what_it_lost_count_
                 assert counted == {CONFLUENT_KAFKA.name: revision, "other": lost.revision}
                 listed = [item["id"] async for item in client.items("client-configs", applied="false")]
                 assert listed == [_USER]
+                commands = Commands(tmp_path, connect=zookeeper.hosts, dsn=migrated.service_dsn)
+                said = await asyncio.to_thread(commands.run, "adopt-store", "--reason", "restored")
+                assert said.code == 0, said
+                await until(lambda: _writable(client))
                 # Equal content has an equal ETag in either history, and each ETag has the content that it had.
                 assert (await client.get("client-configs", _USER)).etag == kept
                 assert (await client.put("client-configs", _USER, {"acks": "all"})).etag == lost.etag
                 await until(lambda: dynamic.settings.get("acks") == "all")
+
+
+async def _writable(client: ConfplaneClient) -> bool:
+    try:
+        await client.put("client-quotas", _USER, {"producer_byte_rate": 1})
+    except RestoredStoreError:
+        return False
+    return True
 
 
 def _written(database: Database) -> list[int]:

@@ -164,11 +164,11 @@ def test_what_brokers_have_in_their_own_files_is_a_level(http: httpx.Client) -> 
 
 
 def test_without_a_secret_sensitive_keys_are_refused_and_the_rest_works(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, module_database: Database
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
 ) -> None:
     raw_zk.ensure_path("/config/brokers")
     raw_zk.create("/config/brokers/1", json.dumps({"version": 1, "config": {KEY: SAMPLE.stored}}).encode())
-    with Service(tmp_path, connect=chroot, dsn=module_database.service_dsn) as service:
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         for http in connected(service):
             body = {"configs": {"log.cleaner.threads": "2", KEY: "planted"}}
             refused = http.put("/configs/broker=1", json=body)

@@ -196,12 +196,12 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
 
 
-async def test_a_zookeeper_that_hangs_is_noticed_and_recovered_from(module_database: Database, tmp_path: Path) -> None:
+async def test_a_zookeeper_that_hangs_is_noticed_and_recovered_from(migrated: Database, tmp_path: Path) -> None:
     with ZooKeeper(tmp_path / "zookeeper", durable=False) as zookeeper:
         service = Service(
             tmp_path / "service",
             connect=zookeeper.hosts,
-            dsn=module_database.service_dsn,
+            dsn=migrated.service_dsn,
             cluster={"session_timeout_ms": SHORT_MS},
             settings={"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(PATIENT_MS)},
         )

@@ -39,6 +39,7 @@ ANSWER_HEADERS: Final = (
     "Confplane-Registration",
     "Confplane-Revision",
     "Confplane-Stale-Ms",
+    "Confplane-Store-Restored",
     "Confplane-Token-Expires",
 )
 """The headers that pages may read, in addition to those that browsers always allow."""

@@ -96,6 +96,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.BeforeHistoryError: ProblemType(410, "before-history", "Before the history begins"),
     errors.StaleControllerError: ProblemType(409, "stale-controller", "No controller accepts config writes"),
     errors.FrozenError: ProblemType(409, "frozen", "The cluster is frozen"),
+    errors.RestoredStoreError: ProblemType(409, "store-restored", "ZooKeeper was restored"),
     errors.ObservedError: ProblemType(409, "observed", "The cluster is observed only"),
     errors.LayoutMovingError: ProblemType(409, "layout-moving", "Client configs are being moved"),
     errors.CorruptZnodeError: ProblemType(409, "corrupt-znode", "Stored data can't be read"),

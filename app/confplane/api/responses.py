@@ -102,6 +102,8 @@ def consistency_headers(store: ClusterStore, revision: int | None = None) -> Hea
     headers = [(b"confplane-revision", b"%d" % (at if revision is None else max(at, revision)))]
     if stale_ms is not None:
         headers.append((b"confplane-stale-ms", b"%d" % stale_ms))
+    if store.restored:
+        headers.append((b"confplane-store-restored", b"true"))
     applied = store.applied_revision()
     if applied is not None:
         headers.append((b"confplane-applied-revision", b"%d" % applied))

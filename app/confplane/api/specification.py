@@ -114,6 +114,11 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         type="integer",
         minimum=0,
     ),
+    "Confplane-Store-Restored": _header(
+        "^true$",
+        "ZooKeeper was restored to an earlier state that nobody has accepted yet: this is its state, and nothing is "
+        "written. Otherwise absent",
+    ),
     "Confplane-Applied-Revision": _header(
         patterns.REVISION,
         "Of a Kafka 4 cluster to which callers' changes are applied: no change up to this revision waits. Each is "
@@ -247,6 +252,7 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
     operation, names = route.operation, list[str]()
     if status >= HTTPStatus.BAD_REQUEST or route.path.startswith(_CLUSTER_PATH):
         names += ["Confplane-Revision", "Confplane-Stale-Ms", "Confplane-Applied-Revision"]
+        names.append("Confplane-Store-Restored")
     if status >= HTTPStatus.BAD_REQUEST or operation.limit is not None:
         names += ["RateLimit-Policy", "RateLimit"]
     if not operation.is_open:

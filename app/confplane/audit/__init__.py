@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from confplane.audit.request_keys import PostgresRequestKeys
     from confplane.audit.rollups import PostgresRollups
     from confplane.audit.states import PostgresEntityStates
+    from confplane.audit.store_positions import PostgresStorePositions
     from confplane.audit.target_states import PostgresTargetStates
     from confplane.audit.trail import PostgresAuditLog
 
@@ -34,6 +35,7 @@ __all__ = [
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
     "PostgresRollups",
+    "PostgresStorePositions",
     "PostgresTargetStates",
     "PostgresTrailHistory",
 ]
@@ -48,6 +50,7 @@ _MODULES: Final = {
     "PostgresRegistrationLog": "registrations",
     "PostgresRequestKeys": "request_keys",
     "PostgresRollups": "rollups",
+    "PostgresStorePositions": "store_positions",
     "PostgresTargetStates": "target_states",
     "PostgresTrailHistory": "history",
 }

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from confplane.audit import later_changes, visible
 from confplane.audit.later_changes import ANCHOR, NEAR
+from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.tables import FAR_OUTCOME, FAR_S
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.entities import Entity
@@ -49,6 +50,7 @@ _FIRST_AFTER: Final = text(f"""
 WITH first AS MATERIALIZED (
   SELECT intents.change_id, outcomes.time FROM intents JOIN outcomes USING (change_id, attempt)
   WHERE intents.cluster = :cluster AND intents.change_id >= :floor AND committed AND outcomes.time > :moment
+    AND incarnation = {CURRENT_INCARNATION}
   ORDER BY intents.change_id LIMIT 1
 ), near AS (
   SELECT revision FROM intents JOIN outcomes USING (change_id, attempt)
@@ -56,9 +58,11 @@ WITH first AS MATERIALIZED (
     AND intents.change_id <= CAST(
       lpad(to_hex(CAST(extract(epoch FROM (SELECT time FROM first)) * 1000 AS bigint) + {3 * FAR_S * 1000}), 12, '0')
       || repeat('f', 20) AS uuid)
-    AND committed AND outcomes.time > :moment
+    AND committed AND outcomes.time > :moment AND incarnation = {CURRENT_INCARNATION}
 ), far AS (
-  SELECT revision FROM outcomes WHERE cluster = :cluster AND committed AND time > :moment AND {FAR_OUTCOME.text}
+  SELECT revision FROM outcomes
+  WHERE cluster = :cluster AND committed AND time > :moment AND {FAR_OUTCOME.text}
+    AND incarnation = {CURRENT_INCARNATION}
 )
 SELECT min(revision) FROM (SELECT revision FROM near UNION ALL SELECT revision FROM far) AS found
 """)  # noqa: S608 - constants of this module
@@ -67,9 +71,10 @@ _WRITTEN: Final = """
   entity.change_id, outcomes.revision, entity.version_read, entity.czxid_read, entity.before, entity.after,
   CAST(outcomes.versions -> entity.path AS integer) AS version, CAST(outcomes.remade -> entity.path AS bigint) AS remade
 """
-_OF_ZNODE: Final = """
+_OF_ZNODE: Final = f"""
   FROM intent_entities AS entity JOIN outcomes USING (change_id, attempt)
   WHERE entity.cluster = :cluster AND entity.entity_id = given.entity_id AND entity.path = given.path AND committed
+    AND incarnation = {CURRENT_INCARNATION}
 """
 
 _AROUND: Final = text(f"""
@@ -115,15 +120,15 @@ CROSS JOIN LATERAL (
 ) AS state
 """).bindparams(bindparam("trees", type_=_TEXTS), bindparam("ids", type_=_TEXTS))
 
-_CHANGED: Final = """
+_CHANGED: Final = f"""
 SELECT DISTINCT entity.entity_id FROM outcomes CROSS JOIN LATERAL (
   SELECT entity_id, path FROM intent_entities
   WHERE change_id = outcomes.change_id AND attempt = outcomes.attempt OFFSET 0
 ) AS entity
 WHERE outcomes.cluster = :cluster AND committed AND revision > :revision AND entity.entity_id > :after
-  AND starts_with(entity.path, :tree) AND {within}
+  AND incarnation = {CURRENT_INCARNATION} AND starts_with(entity.path, :tree) AND {{within}}
 ORDER BY entity.entity_id LIMIT :size
-"""
+"""  # noqa: S608 - a constant
 
 
 class PostgresTrailHistory:
@@ -154,7 +159,7 @@ class PostgresTrailHistory:
         async def work(connection: AsyncConnection) -> tuple[Sequence[Row[Any]], Sequence[Row[Any]]]:
             # States are read first: a change that is recorded in between is then read as a change.
             states = (await connection.execute(_RECORDED, given)).all()
-            time = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": revision})
+            time = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": revision, "incarnation": None})
             parameters = {
                 **given,
                 "paths": [full_path(znode.tree, Entity.from_id(znode.entity_id)) for znode in znodes],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from sqlalchemy import text
 
+from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.tables import FAR_OUTCOME, FAR_S
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.errors import ConflictingChange
@@ -34,17 +35,19 @@ _AT_ONCE: Final = 100
 NEAR: Final = timedelta(seconds=10 * FAR_S)
 """The greatest distance between a change's id and the time of a neighbouring revision; ZooKeeper's clocks differ."""
 
-ANCHOR: Final = text("""
-SELECT time FROM outcomes WHERE cluster = :cluster AND committed AND revision <= :revision
+ANCHOR: Final = text(f"""
+SELECT time FROM outcomes
+WHERE cluster = :cluster AND committed AND revision <= :revision
+  AND incarnation = coalesce(CAST(:incarnation AS integer), {CURRENT_INCARNATION})
 ORDER BY revision DESC LIMIT 1
-""")
+""")  # noqa: S608 - a constant
 """The time of a revision: that of the last change up to it."""
 
 # Ops that change no value are left out: moves between layouts, and new encodings of the same passwords.
 _LATER: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:given AS jsonb)) AS row(
-    number integer, entity_id text, revision bigint, floor uuid, keys text[])
+    number integer, entity_id text, incarnation integer, revision bigint, floor uuid, keys text[])
 ), far AS MATERIALIZED (
   SELECT change_id FROM outcomes WHERE cluster = :cluster AND committed AND {FAR_OUTCOME.text} AND time >= :low
 )
@@ -56,7 +59,7 @@ CROSS JOIN LATERAL (
   ) AS examined
 ) AS near
 LEFT JOIN LATERAL (
-  SELECT entity.change_id, entity.path, entity.keys, outcome.revision, outcome.time,
+  SELECT entity.change_id, entity.path, entity.keys, outcome.incarnation, outcome.revision, outcome.time,
     intent.kind, intent.principal, intent.reverts
   FROM (
     (SELECT change_id, attempt, path, keys, ops FROM intent_entities
@@ -68,19 +71,21 @@ LEFT JOIN LATERAL (
       AND change_id = ANY(ARRAY(SELECT change_id FROM far))
   ) AS entity
   CROSS JOIN LATERAL (
-    SELECT revision, time FROM outcomes
+    SELECT incarnation, revision, time FROM outcomes
     WHERE change_id = entity.change_id AND attempt = entity.attempt AND committed OFFSET 0
   ) AS outcome
   CROSS JOIN LATERAL (
     SELECT kind, principal, reverts FROM intents
     WHERE change_id = entity.change_id AND attempt = entity.attempt OFFSET 0
   ) AS intent
-  WHERE outcome.revision > given.revision AND (given.keys IS NULL OR entity.keys && given.keys)
+  WHERE (outcome.incarnation, outcome.revision)
+      > (coalesce(given.incarnation, {CURRENT_INCARNATION}), given.revision)
+    AND (given.keys IS NULL OR entity.keys && given.keys)
     AND NOT EXISTS (
       SELECT FROM jsonb_array_elements(entity.ops) AS op WHERE op ->> 'op' IN ('MOVE', 'DISCARD', 'REENCODE')
     )
 ) AS found ON true
-ORDER BY given.number, found.revision DESC, found.change_id DESC
+ORDER BY given.number, found.incarnation DESC, found.revision DESC, found.change_id DESC
 """)  # noqa: S608 - a constant
 
 
@@ -101,6 +106,7 @@ async def _some(
             {
                 "number": number,
                 "entity_id": each.entity_id,
+                "incarnation": each.incarnation,
                 "revision": each.revision,
                 "floor": str(first_id_at(low)),
                 "keys": each.keys,
@@ -125,11 +131,13 @@ async def _low(connection: AsyncConnection, cluster: str, touched: TouchedKeys) 
     """Return a lower bound for the times in the ids of an entity's later changes."""
     if touched.time_ms is not None:
         return datetime.fromtimestamp(touched.time_ms / 1000, UTC) - NEAR
-    time: datetime | None = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": touched.revision})
+    time: datetime | None = await connection.scalar(
+        ANCHOR, {"cluster": cluster, "revision": touched.revision, "incarnation": touched.incarnation}
+    )
     return datetime.fromtimestamp(0, UTC) if time is None else time - NEAR
 
 
 def _later(row: Row[Any]) -> SubsequentChange:
     time_ms = int(row.time.timestamp() * 1000)
     change = ConflictingChange(row.change_id, row.kind, row.principal, row.revision, time_ms, tuple(row.keys))
-    return SubsequentChange(change, row.path, tuple(row.reverts or ()))
+    return SubsequentChange(change, row.path, tuple(row.reverts or ()), row.incarnation)

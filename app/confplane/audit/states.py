@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
 from confplane.audit.database import SERVER
+from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.trail_queries import TIME_SHIFT
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
@@ -70,10 +71,10 @@ WHERE cluster = :cluster AND tree = :tree AND entity_id > :after AND present ORD
 """)
 
 # Committed changes of this service, by the paths that they wrote.
-_OWN_OF: Final = """
+_OWN_OF: Final = f"""
 WITH given AS MATERIALIZED (
   SELECT change_id, attempt, revision, time, versions, remade FROM outcomes
-  WHERE cluster = :cluster AND committed AND {which}
+  WHERE cluster = :cluster AND committed AND incarnation = {CURRENT_INCARNATION} AND {{which}}
 )
 SELECT
   (SELECT count(*) FROM given) AS found,
@@ -85,15 +86,16 @@ FROM given LEFT JOIN LATERAL (
   WHERE change_id = given.change_id AND attempt = given.attempt AND facet <> :facet OFFSET 0
 ) AS entity ON true
 ORDER BY given.revision
-"""
+"""  # noqa: S608 - a constant
 _OWN: Final = text(_OWN_OF.format(which="revision > :above ORDER BY revision FETCH FIRST (:size) ROWS WITH TIES"))
 _OWN_AT: Final = text(_OWN_OF.format(which="revision = ANY(:revisions)"))
 
-_CONTENTS: Final = text("""
+_CONTENTS: Final = text(f"""
 SELECT outcomes.revision, entity.path, entity.entity_id, entity.before, entity.after
 FROM outcomes JOIN intent_entities AS entity USING (change_id, attempt)
 WHERE outcomes.cluster = :cluster AND committed AND revision = ANY(:revisions) AND facet <> :facet
-""")
+  AND incarnation = {CURRENT_INCARNATION}
+""")  # noqa: S608 - a constant
 
 # Changes of this service that may explain a version later: the recent changes that are still open, which are few. Read
 # in pages, because a watermark may be old.
@@ -186,8 +188,9 @@ WITH given AS MATERIALIZED (
   SELECT :cluster, unnest(keys), change_id FROM changes
   ON CONFLICT DO NOTHING
 ), new_outcomes AS (
-  INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions)
-  SELECT change_id, attempt, :cluster, true, revision, to_timestamp(time_ms / 1000.0), versions FROM changes
+  INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, incarnation)
+  SELECT change_id, attempt, :cluster, true, revision, to_timestamp(time_ms / 1000.0), versions, :incarnation
+  FROM changes
   ON CONFLICT DO NOTHING
 )
 SELECT tree, entity_id FROM moved
@@ -257,7 +260,7 @@ class PostgresEntityStates:
         """Forget entities that have been gone for a long time."""
         return await self._database.execute(_PRUNE, cluster=cluster, age=age_s, size=_PRUNED)
 
-    async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
+    async def move(self, cluster: str, moves: Sequence[Move], *, server: str, incarnation: int) -> set[Key]:
         """Move states and write the rows that explain the moves."""
         try:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
@@ -265,10 +268,11 @@ class PostgresEntityStates:
             raise RefusedError("it is no Unicode text") from None
         given = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET, "server": server}
         try:
-            return {(row.tree, row.entity_id) for row in await self._database.rows(_MOVE, **given)}
+            moved = await self._database.rows(_MOVE, **given, incarnation=incarnation)
         except DBAPIError as error:
             # The error's text may hold content of the row.
             raise RefusedError(type(error.orig).__name__) from None
+        return {(row.tree, row.entity_id) for row in moved}
 
 
 def _known(row: Row[Any]) -> tuple[Key, Point]:

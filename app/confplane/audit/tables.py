@@ -258,6 +258,19 @@ watermarks: Final = Table(
     comment="Up to which revision the trail of a cluster is complete; a position, which moves",
 )
 
+store_positions: Final = Table(
+    "store_positions",
+    metadata,
+    _name("cluster", primary_key=True),
+    Column("incarnation", Integer, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("cversion", Integer, nullable=False),
+    Column("pzxid", BigInteger, nullable=False),
+    Column("rejected", Text),
+    _recorded_at(),
+    comment="The incarnation of each cluster's ZooKeeper, and its last known position; a position, which moves",
+)
+
 TO_BE_SENT: Final = text("refused_code IS NULL AND (applied_mzxid IS DISTINCT FROM sent_mzxid OR reapply <> '[]')")
 """A state of an entity with a delivery that is due, or under way without an outcome yet."""
 LEFT_ALONE: Final = text("refused_code IS NOT NULL OR drift <> '{}'")
@@ -453,7 +466,7 @@ TRANSIENT: Final = (
 """Tables whose rows are removed after some time. Their content about changes is also in the trail, and remains there.
 So the service's role may update and delete their rows."""
 
-POSITIONS: Final = (entity_states, target_states, watermarks)
+POSITIONS: Final = (entity_states, store_positions, target_states, watermarks)
 """Tables whose rows the service's role may update and delete. To all tables except these, :data:`TRANSIENT` and
 :data:`CURRENT` it may only add rows."""
 

@@ -68,6 +68,7 @@ _PANELS: Final = (
             "confplane.cli.store_commands": (
                 "freeze",
                 "thaw",
+                "adopt-store",
                 "secrets",
                 "import",
                 "upgrade-keys",

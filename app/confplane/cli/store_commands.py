@@ -61,6 +61,32 @@ def thaw(
     raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason))
 
 
+@commands.command(
+    "adopt-store",
+    epilog='Example:\n\n    confplane adopt-store --cluster payments --reason "restored from Monday, INC-7"\n\n'
+    "Exit codes: 0 it is adopted, or was never restored; 1 not all was done, run it again; 2 the settings or the reason"
+    " are not valid; 3 the reply was lost, run it again.",
+)
+def adopt_store(
+    cluster: ClusterName,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
+    settings_file: SettingsFile = None,
+) -> None:
+    """Accept the state of a ZooKeeper that was restored to an earlier moment.
+
+    A ZooKeeper that goes back uses revisions again. The service notices it, refuses writes, and serves reads with
+    `Confplane-Store-Restored: true` until this command accepts the state as it is: a new incarnation begins, and each
+    entity that differs from its last content in the trail gets an external change. Content of points in time before
+    that is not available any more through `?at=`; the histories keep all earlier changes.
+
+    All processes must be of this release. The command works on ZooKeeper and Postgres directly, with the service's
+    settings; the service may run. See "Restore" in docs/operations.md.
+    """
+    from confplane.cli import adopt_store as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason))
+
+
 secrets = typer.Typer(
     name="secrets",
     help="Passwords of brokers: the secrets that they are encoded under.",

@@ -7,6 +7,7 @@
     └── ProblemError                            the service answered with a problem
         ├── UnknownServerError              -1
         │   ├── FrozenError                     a person froze the cluster's configs
+        │   ├── RestoredStoreError              ZooKeeper was restored, and nobody has accepted its state yet
         │   ├── ObservedError                   quotas and configs of this cluster are read-only here
         │   └── LayoutMovingError               the cluster's client configs are being moved
         ├── UnknownTopicOrPartitionError     3
@@ -115,6 +116,10 @@ class UnknownServerError(ProblemError):
 
 class FrozenError(UnknownServerError):
     """A person froze the cluster's configs; the text has the author, the time and the reason."""
+
+
+class RestoredStoreError(UnknownServerError):
+    """ZooKeeper was restored to an earlier state, and nobody has accepted that state yet; nothing can be written."""
 
 
 class ObservedError(UnknownServerError):
@@ -259,6 +264,7 @@ _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "precondition-failed": PreconditionFailedError,
     "result-gone": GoneError,
     "revert-conflict": RevertConflictError,
+    "store-restored": RestoredStoreError,
     "unauthenticated": UnauthenticatedError,
 }
 """Types of problems with their own class; all other types have the class of their Kafka code."""

@@ -27,6 +27,7 @@
     │   └── BeforeHistoryError         91  a time at which the trail did not yet contain external writes
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
+    ├── RestoredStoreError             -1  ZooKeeper was restored, and nobody has accepted its state yet
     ├── ObservedError                  -1  this cluster's quotas and configs are only observed
     ├── LayoutMovingError              -1  the cluster's client configs are being moved to the other layout
     ├── CorruptZnodeError              -1  stored data that can't be read, with its path
@@ -272,6 +273,13 @@ class StaleControllerError(ConfplaneError):
 
 class FrozenError(ConfplaneError):
     """A person froze the cluster's configs. The text has the person, the time, the reason, and the way to unfreeze.
+
+    Kafka has no code for this.
+    """
+
+
+class RestoredStoreError(ConfplaneError):
+    """ZooKeeper was restored to an earlier state, or another one answers. The text has the reason and the way out.
 
     Kafka has no code for this.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import (
     BadVersionError,
     NoAuthError,
+    NodeExistsError,
     NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
@@ -22,7 +23,8 @@ from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.pending_keys import pending_keys
-from confplane.services.ports.cluster_states import Freeze, Layout, StoredState, Target
+from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, StoredState, Target
+from confplane.services.ports.incarnation import StorePosition
 from confplane.services.ports.store import StoreStatus
 from confplane.services.ports.transactions import (
     Committed,
@@ -37,6 +39,7 @@ from confplane.store.mirror.follower import MirrorFollower
 from confplane.store.recording import StoreRecording
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.asyncio_adapter import Mailbox
+from confplane.store.session.incarnation import IncarnationGate
 from confplane.store.session.leadership import ZooKeeperLeadership
 from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
 from confplane.store.session.session_manager import (
@@ -56,7 +59,7 @@ from confplane.store.write.purge import Purger
 from confplane.store.write.unnotified import UnnotifiedWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from confplane.domain.access.ranges import NameRanges
@@ -66,11 +69,17 @@ if TYPE_CHECKING:
     from confplane.store.mirror.nodes import FacetIndex
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
-_PATHS: Final[Mapping[type, str]] = {Freeze: znodes.FREEZE, Layout: znodes.LAYOUT, Target: znodes.TARGET}
+_PATHS: Final[Mapping[type, str]] = {
+    Freeze: znodes.FREEZE,
+    Layout: znodes.LAYOUT,
+    Target: znodes.TARGET,
+    Incarnation: znodes.INCARNATION,
+}
 _DECODERS: Final[Mapping[type, Callable[[bytes | None, int], Any]]] = {
     Freeze: znodes.decode_freeze,
     Layout: lambda data, _: znodes.decode_layout(data),
     Target: lambda data, _: znodes.decode_target(data),
+    Incarnation: lambda data, _: znodes.decode_incarnation(data),
 }
 _REPLACED: Final = "the session that the attempt was begun under was replaced"
 
@@ -123,6 +132,7 @@ class ZooKeeperStore:
         self._chosen = layout
         self._size = SizeEstimate()
         self._applied = AppliedWatermarkNode()
+        self._gate = IncarnationGate(name)
 
     # -- life cycle
 
@@ -156,7 +166,7 @@ class ZooKeeperStore:
         )
         self._purger = Purger(self.name, self._session_manager, self._follower, self._guard, self._notifications_max)
         self.markers = CommitMarkers(self.name, self._session_manager)
-        self.leadership = ZooKeeperLeadership(self.name, self._session_manager)
+        self.leadership = ZooKeeperLeadership(self.name, self._session_manager, self._gate)
         unnotified = UnnotifiedWrites(
             self.name, self._session_manager, self._follower, self._guard, notifications_max=self._notifications_max
         )
@@ -175,12 +185,14 @@ class ZooKeeperStore:
         await self._session_manager.stop()
 
     def _on_ready(self, session: Session) -> None:
+        self._gate.next_connection()
         self._guard.begin(session)
         self._observation.begin(session)
         self._applied.begin(session)
         self._follower.begin(session)
 
     def _on_down(self) -> None:
+        self._gate.next_connection()
         self._guard.down()
         self._follower.down()
 
@@ -202,6 +214,7 @@ class ZooKeeperStore:
                 *self._session_manager.warnings(),
                 *self._layout.warnings(),
                 *self._guard.warnings(),
+                *self._gate.warnings(),
                 *warnings.mirror_warnings(follower),
                 *self._lists(),
             ),
@@ -223,6 +236,7 @@ class ZooKeeperStore:
         yield from self._session_manager.clock.metrics()
         yield from metrics.mirror_metrics(self._follower)
         yield Sample("leader", self.leadership.held)
+        yield Sample("store_restored", self.restored)
         yield Sample("frozen", self._guard.freeze is not None)
         yield Sample("brokers_registered", self._guard.brokers > 0)
         yield Sample("notifications_limit", self._notifications_max)
@@ -371,6 +385,7 @@ class ZooKeeperStore:
 
         The versions hold at the revision itself. An absence was observed right after it.
         """
+        await self._gate.enter(deadline)
         await self._admission.check_topics((entity for _, entity, _ in expectations), deadline)
         session = self._session_manager.current
         if session.writer != writer:
@@ -406,6 +421,8 @@ class ZooKeeperStore:
         self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
     ) -> None:
         """Refuse writes that are currently not permitted."""
+        if not _starts_incarnation(writes):
+            await self._gate.enter(deadline)
         await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
@@ -424,6 +441,9 @@ class ZooKeeperStore:
         if transaction.guarded is not Guarded.NONE and not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.prerequisites(session, transaction, deadline)
+        if not _starts_incarnation(transaction.writes):
+            # The connection may be another one than at the admission.
+            self._gate.verify()
         guard = self._guard.checks(transaction.guarded, transaction.writes)
         made = transactions.operations_of(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
@@ -583,6 +603,77 @@ class ZooKeeperStore:
     def new_change_id(self) -> UUID:
         """Return the id of a new change."""
         return self._session_manager.clock.new_id()
+
+    # -- the incarnation
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of the store."""
+        return self._gate.number
+
+    @property
+    def restored(self) -> bool:
+        """True if the store was restored, and its state was not accepted yet."""
+        return self._gate.rejected is not None
+
+    @property
+    def accepted(self) -> bool:
+        """True if the current connection leads to the store that the trail describes."""
+        return self._gate.open
+
+    def check_connections(self, check: Callable[[float], Awaitable[None]]) -> None:
+        """Refuse writes on each connection until it was accepted."""
+        self._gate.check_connections(check)
+
+    @property
+    def checked(self) -> bool:
+        """True if the current connection was accepted or rejected."""
+        return self._gate.checked
+
+    async def read_position(self, deadline: float) -> StorePosition:
+        """Read the position of the store."""
+        session, connection = self._session_manager.current, self._gate.connection
+        touched, node, commits = session.touch(), session.get(znodes.INCARNATION), session.exists(znodes.COMMITS)
+        stat = await self._answer(touched, deadline, session)
+        incarnation, version = None, None
+        try:
+            found = _stored(Incarnation, *await self._answer(node, deadline, None))
+            incarnation, version = found.value, found.version
+        except NoNodeError:
+            pass
+        parent = await self._answer(commits, deadline, None)
+        if parent is None:
+            await best_effort(session.ensure_roots(), deadline)
+            raise unavailable(f"Cluster {self.name}: the znode {znodes.COMMITS} was deleted, and is made again")
+        return StorePosition(incarnation, version, parent.cversion, parent.pzxid, stat.mzxid, stat.mtime, connection)
+
+    def accept(self, connection: int, number: int) -> None:
+        """Let writes through."""
+        self._gate.accept(connection, number)
+
+    def reject(self, connection: int, reason: str) -> None:
+        """Refuse writes and leadership."""
+        if not self.restored:
+            self._follower.reload()
+        self._gate.reject(connection, reason)
+
+    def begin_incarnation(self, number: int) -> None:
+        """Give outcomes written from now on another incarnation."""
+        self._gate.number = number
+
+    async def write_incarnation(self, incarnation: Incarnation | None, version: int | None, deadline: float) -> None:
+        """Write the node of the incarnation, unless it has changed."""
+        data = znodes.encode_state(incarnation)
+        operation = (
+            ("create", znodes.INCARNATION, data) if version is None else ("set", znodes.INCARNATION, data, version)
+        )
+        [result] = await self._answer(self._session_manager.current.multi([operation]), deadline, None)
+        if isinstance(result, Exception) and not isinstance(result, (BadVersionError, NodeExistsError, NoNodeError)):
+            raise unavailable(f"Cluster {self.name}: ZooKeeper refused with {type(result).__name__}")
+
+
+def _starts_incarnation(writes: Sequence[Write]) -> bool:
+    return any(isinstance(write, StateWrite) and isinstance(write.value, Incarnation) for write in writes)
 
 
 def _stored(kind: type[S], data: bytes | None, stat: Any) -> StoredState[S]:

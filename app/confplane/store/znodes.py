@@ -16,6 +16,7 @@ import json
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 import orjson
 
@@ -24,12 +25,11 @@ from confplane.domain.entities import DEFAULT_NODE, Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.facets import Tree
 from confplane.domain.topics import check_topic_name
-from confplane.services.ports.cluster_states import Freeze, Layout, Target, TargetMode
+from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, Target, TargetMode
 from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from uuid import UUID
 
 CHANGES: Final = "/config/changes"
 CHANGE_PREFIX: Final = "/config/changes/config_change_"
@@ -51,6 +51,8 @@ LEADER: Final = "/confplane/leader"
 TARGET: Final = "/confplane/target"
 OBSERVATION: Final = "/confplane/observation"
 APPLIED: Final = "/confplane/applied"
+INCARNATION: Final = "/confplane/incarnation"
+"""Not among the roots, which every session creates: its absence shows that another store answers."""
 PERSISTENT_ROOTS: Final = (
     "/config",
     *(f"/config/{kind.plural}" for kind in EntityType if kind not in KRAFT_TYPES),
@@ -420,7 +422,7 @@ def marker_path(change_id: UUID) -> str:
     return f"{COMMITS}/{change_id}"
 
 
-def encode_state(state: Freeze | Layout | Target | None) -> bytes:
+def encode_state(state: Freeze | Layout | Target | Incarnation | None) -> bytes:
     """Return the data of one of this service's own nodes; None empties it."""
     match state:
         case None:
@@ -429,6 +431,8 @@ def encode_state(state: Freeze | Layout | Target | None) -> bytes:
             return encode_layout(state)
         case Target():
             return encode_target(state)
+        case Incarnation():
+            return encode_incarnation(state)
     return encode_freeze(state)
 
 
@@ -520,6 +524,29 @@ def decode_target(data: bytes | None) -> Target | None:
             if isinstance(modes, dict):
                 by_entity_type = {KraftEntityType(entity_type): TargetMode(each) for entity_type, each in modes.items()}
                 return Target(cluster_id, TargetMode(mode), imported, paused, by_entity_type)
+    raise ValueError("it is not of a form that this version knows")
+
+
+def encode_incarnation(incarnation: Incarnation) -> bytes:
+    """Return the incarnation node's data."""
+    newest = None if incarnation.newest_change is None else str(incarnation.newest_change)
+    postgres = {"change": newest, "timeline": incarnation.timeline}
+    return orjson.dumps({"version": 1, "number": incarnation.number, "id": incarnation.id, "postgres": postgres})
+
+
+def decode_incarnation(data: bytes | None) -> Incarnation | None:
+    """Read the incarnation node's data. Returns None if they are empty.
+
+    Raises:
+        ValueError: The data can't be read.
+    """
+    if not data:
+        return None
+    match orjson.loads(data):
+        case {"number": int(number), "id": str(id_), "postgres": {"change": str() | None as change, **more}}:
+            timeline = more.get("timeline")
+            newest = None if change is None else UUID(change)
+            return Incarnation(number, id_, newest, timeline if isinstance(timeline, int) else None)
     raise ValueError("it is not of a form that this version knows")
 
 

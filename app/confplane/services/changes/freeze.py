@@ -58,7 +58,7 @@ class FreezeService:
             UnavailableError: ZooKeeper or Postgres is unavailable; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be frozen.
         """
-        reason = _checked(reason)
+        reason = checked_reason(reason)
         wanted = Freeze(reason, caller.principal, int(time.time() * 1000))
 
         def after(current: Freeze | None) -> Freeze | None:
@@ -85,7 +85,7 @@ class FreezeService:
             UnavailableError: ZooKeeper or Postgres is unavailable; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be thawed.
         """
-        caller = replace(caller, reason=_checked(reason))
+        caller = replace(caller, reason=checked_reason(reason))
         return await self._run(store, lambda _: None, caller, validate_only=validate_only)
 
     async def _run(
@@ -134,7 +134,12 @@ def _restored(change: KeyedChange, kept: Mapping[str, Any]) -> FreezeResult:
     return FreezeResult(before, after, str(change.change_id), revision)
 
 
-def _checked(reason: str) -> str:
+def checked_reason(reason: str) -> str:
+    """Return a reason without white space around it.
+
+    Raises:
+        InvalidRequestError: The trail can't keep it, or shows it badly.
+    """
     reason = reason.strip()
     if not reason:
         raise InvalidRequestError("The reason is empty; give one, which the trail keeps", pointer="/reason")

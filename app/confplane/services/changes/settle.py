@@ -51,6 +51,8 @@ async def settle(
         CorruptZnodeError: The marker can't be read; a person must check it.
     """
     while True:
+        if not store.accepted:
+            raise UnavailableError(f"Cluster {store.name}: the connection to ZooKeeper was not accepted yet")
         if time.monotonic() - open_at > _FRESH_S:
             open_at = time.monotonic()
             record = await audit.get(store.name, change_id)
@@ -60,7 +62,7 @@ async def settle(
         if marker is None:
             open_at = float("-inf")
             continue
-        outcome = _outcome(store.name, marker, attempt)
+        outcome = _outcome(store, marker, attempt)
         if await audit.conclude([outcome]) and marker.committed:
             store.markers.release(change_id)
         return outcome
@@ -129,12 +131,12 @@ def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
     return Committed(outcome.revision, outcome.time_ms, nodes, outcome.versions, outcome.remade)
 
 
-def _outcome(cluster: str, marker: Marker, attempt: int) -> Outcome:
+def _outcome(store: ClusterStore, marker: Marker, attempt: int) -> Outcome:
     if not marker.committed:
         return Outcome(
             marker.change_id,
             attempt,
-            cluster,
+            store.name,
             committed=False,
             error_code=int(UnavailableError.code),
             error=ABORTED,
@@ -142,9 +144,10 @@ def _outcome(cluster: str, marker: Marker, attempt: int) -> Outcome:
     return Outcome(
         marker.change_id,
         attempt if marker.attempt is None else marker.attempt,
-        cluster,
+        store.name,
         committed=True,
         revision=marker.revision,
         time_ms=marker.time_ms,
         versions=marker.versions,
+        incarnation=store.incarnation,
     )

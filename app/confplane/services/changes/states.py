@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.cluster_facet import LAYOUT_PATH
-from confplane.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Layout, S, Target
+from confplane.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Incarnation, Layout, S, Target
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import Guarded, StateWrite
 
@@ -28,6 +28,7 @@ _NODES: Final[Mapping[type, tuple[str, str]]] = {
     Freeze: (FREEZE_PATH, FREEZE_KEY),
     Layout: (LAYOUT_PATH, LAYOUT_KEY),
     Target: ("/confplane/target", "target"),
+    Incarnation: ("/confplane/incarnation", "incarnation"),
 }
 """The path of each state's znode, and its key in the trail."""
 
@@ -86,6 +87,6 @@ def decide_state(
     return decide
 
 
-def _shown(state: Freeze | Layout | Target | None) -> str | None:
+def _shown(state: Freeze | Layout | Target | Incarnation | None) -> str | None:
     """Return a state in the trail's form; None for an empty node."""
     return state.reason if isinstance(state, Freeze) else None if state is None else str(state)

@@ -210,6 +210,7 @@ class Submission:
                     time_ms=part.time_ms,
                     versions=part.versions,
                     remade=part.remade,
+                    incarnation=self.store.incarnation,
                 )
             )
         if await self.audit.conclude(outcomes):

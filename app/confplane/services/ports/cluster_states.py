@@ -11,6 +11,7 @@ from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from uuid import UUID
 
     from confplane.domain.facets import Tree
 
@@ -143,7 +144,28 @@ class Target:
         return f"{self.mode} cluster {self.cluster_id} ({state}{others})"
 
 
-S = TypeVar("S", Freeze, Layout, Target)
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """The incarnation of a store. A ZooKeeper that is restored goes back to an earlier state under the same number.
+
+    The node also has the last state of Postgres that the leader knew, at most a minute old, so that a Postgres that was
+    restored is noticed.
+    """
+
+    number: int
+    id: str
+    """A random text: two stores may have the same number."""
+    newest_change: UUID | None = None
+    """The newest change id of the cluster in Postgres."""
+    timeline: int | None = None
+    """The timeline of Postgres, which a promotion and a restore to a point in time raise."""
+
+    def __str__(self) -> str:
+        """Return the number, as the trail has it."""
+        return str(self.number)
+
+
+S = TypeVar("S", Freeze, Layout, Target, Incarnation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ class TouchedKeys(NamedTuple):
     revision: int
     time_ms: int | None
     """The time of the revision, milliseconds since the epoch; None: it is looked up."""
+    incarnation: int | None = None
+    """The incarnation of the revision; None: the current one."""
 
 
 class SubsequentChange(NamedTuple):
@@ -107,6 +109,8 @@ class SubsequentChange(NamedTuple):
     """The full path of the znode."""
     reverts: tuple[UUID, ...]
     """The changes that it reverts."""
+    incarnation: int
+    """The incarnation of the store at its revision."""
 
 
 class TrailHistory(Protocol):

@@ -261,6 +261,7 @@ class ClusterStore(Protocol):
 
         Raises:
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
+            RestoredStoreError: The store was restored, and nobody has accepted its state yet.
         """
 
     async def check_admission(
@@ -277,6 +278,7 @@ class ClusterStore(Protocol):
         Raises:
             BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``, or too large to share.
             ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
+            RestoredStoreError: The store was restored, and nobody has accepted its state yet.
             FrozenError: The cluster is frozen. Like the next two, only where the transaction is ``guarded`` so.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
             ObservedError: A caller's write of quotas or configs that only others write; or nothing is observed now, and
@@ -292,6 +294,7 @@ class ClusterStore(Protocol):
 
         Raises:
             UnavailableError: Nothing was submitted, for certain.
+            RestoredStoreError: The same; the store was restored.
             FrozenError: The same; the cluster was frozen after the admission.
             StaleControllerError: The same; the controller changed after the admission.
             ObservedError: The same; the target changed after the admission.
@@ -346,6 +349,18 @@ class ClusterStore(Protocol):
         Raises:
             UnavailableError: ZooKeeper did not answer, or refused.
         """
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of the store, which outcomes name: a restored store uses revisions again."""
+
+    @property
+    def restored(self) -> bool:
+        """True if the store was restored, and nobody has accepted its state yet: it is read, and not written."""
+
+    @property
+    def accepted(self) -> bool:
+        """True if the current connection is known to lead to the store that the trail describes."""
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
         """Read any znode, by its absolute path below the chroot, after all writes committed before the call.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Tree
-    from confplane.services.ports.cluster_states import Freeze, Layout, LayoutCheck, Target
+    from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, LayoutCheck, Target
 
 
 class Guarded(StrEnum):
@@ -62,7 +62,7 @@ class StateWrite:
 
     path: str
     expected: int
-    value: Freeze | Layout | Target | None
+    value: Freeze | Layout | Target | Incarnation | None
     """The new state; None empties the node."""
     czxid: int | None = None
     """The czxid of the node that was read."""

@@ -403,7 +403,7 @@ def _item(cluster_facet: ClusterFacet, entity: Entity, record: AuditRecord, layo
     rows = [row for row in record.intent.entities if row.entity_id == entity.id and row.facet in {facet, *_OF_SEVERAL}]
     if any(op.get("op") in WHOLE_OPS for row in rows for op in row.ops):
         return HistoryEntry(record, *when, (), moved=True)
-    trees = layouts.at(outcome.revision)
+    trees = layouts.at(outcome.revision, outcome.incarnation)
     read = {full_path(tree, entity) for tree in trees}
     changes = tuple(change for row in rows if row.path in read for change in _key_changes(cluster_facet, entity, row))
     return HistoryEntry(record, *when, changes) if changes else None

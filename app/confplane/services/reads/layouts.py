@@ -22,16 +22,21 @@ class Layouts:
 
     Args:
         now: The trees of today, the one that is read first before the other.
-        changes: The changes of the layout: their revisions, and the trees before each, ordered by revision.
+        changes: The changes of the layout: their incarnations and revisions, and the trees before each, in this order.
+        incarnation: The current incarnation of the store.
     """
 
-    def __init__(self, now: tuple[Tree, ...], changes: list[tuple[int, tuple[Tree, ...]]]) -> None:
+    def __init__(
+        self, now: tuple[Tree, ...], changes: list[tuple[tuple[int, int], tuple[Tree, ...]]], incarnation: int
+    ) -> None:
         self._now = now
         self._changes = changes
+        self._incarnation = incarnation
 
-    def at(self, revision: int) -> tuple[Tree, ...]:
-        """Return the trees at a revision, the one that is read first before the other."""
-        return next((before for changed, before in self._changes if changed > revision), self._now)
+    def at(self, revision: int, incarnation: int | None = None) -> tuple[Tree, ...]:
+        """Return the trees at a revision of an incarnation (None: the current one), in the order of reads."""
+        place = (self._incarnation if incarnation is None else incarnation), revision
+        return next((before for changed, before in self._changes if changed > place), self._now)
 
 
 async def layouts_of(audit: AuditLog, cluster_facet: ClusterFacet) -> Layouts:
@@ -41,10 +46,10 @@ async def layouts_of(audit: AuditLog, cluster_facet: ClusterFacet) -> Layouts:
         UnavailableError: Postgres is unavailable.
     """
     if not cluster_facet.laid_out:
-        return Layouts((cluster_facet.root,), [])
+        return Layouts((cluster_facet.root,), [], cluster_facet.store.incarnation)
     place = cluster_facet.store.place()
     now = (place.tree,) if place.source is None else (place.tree, place.source)
-    changes: list[tuple[int, tuple[Tree, ...]]] = []
+    changes: list[tuple[tuple[int, int], tuple[Tree, ...]]] = []
     cursor: UUID | None = None
     while True:
         query = AuditQuery(
@@ -57,9 +62,9 @@ async def layouts_of(audit: AuditLog, cluster_facet: ClusterFacet) -> Layouts:
             for entity in record.intent.entities:
                 if LAYOUT_KEY in entity.keys:
                     before = _trees(entity.before.get(LAYOUT_KEY), entity.after.get(LAYOUT_KEY))
-                    changes.append((record.outcome.revision, before))
+                    changes.append(((record.outcome.incarnation, record.outcome.revision), before))
         if cursor is None:
-            return Layouts(now, sorted(changes))
+            return Layouts(now, sorted(changes), cluster_facet.store.incarnation)
 
 
 def _trees(before: str | None, after: str | None) -> tuple[Tree, ...]:

@@ -266,7 +266,9 @@ class Explainer:
             while parts:
                 part = parts.pop()
                 try:
-                    written = await self._states.move(self._store.name, part, server=server)
+                    written = await self._states.move(
+                        self._store.name, part, server=server, incarnation=self._store.incarnation
+                    )
                 except RefusedError as error:
                     if len(part) > 1:
                         middle = len(part) // 2

@@ -156,13 +156,14 @@ class EntityStates(Protocol):
     async def prune(self, cluster: str, age_s: float) -> int:
         """Forget some of the states of entities that have been gone for so many seconds; return the number."""
 
-    async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
+    async def move(self, cluster: str, moves: Sequence[Move], *, server: str, incarnation: int) -> set[Key]:
         """Move states that still are as given, with the rows that explain the moves; return the entities moved.
 
         Args:
             cluster: The cluster.
             moves: The moves.
             server: The run of Postgres that the moves were decided on. With another run nothing is moved.
+            incarnation: The incarnation of the store.
 
         Raises:
             RefusedError: Postgres refuses a move; none was made.

@@ -60,7 +60,7 @@ class ExpectedKey:
             each
             for each in later
             if key in each.change.keys
-            and (each.change.revision or 0) > span.revision
+            and (each.incarnation, each.change.revision or 0) > (span.incarnation, span.revision)
             and each.change.change_id not in reverted
         ]
         return cls(span.before, span.after, *(_changes(key, each) for each in (others, unreverted(others))))

@@ -55,6 +55,8 @@ class Span:
     after: Value
     revision: int
     """The revision of the first."""
+    incarnation: int
+    """The incarnation of the store at that revision."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +67,8 @@ class RevertPart:
     entity: Entity
     revision: int
     """The revision of the first change."""
+    incarnation: int
+    """The incarnation of the store at that revision."""
     time_ms: int
     spans: dict[str, Span] = field(default_factory=dict)
     changes: list[UUID] = field(default_factory=list)
@@ -141,10 +145,10 @@ class RevertParts:
                 cluster_facet = self._owner(entity, key)
                 if cluster_facet is None:
                     foreign.append(key)
-                elif row.path in self._paths(cluster_facet, entity, outcome.revision):
-                    part = self._part(cluster_facet, entity, outcome.revision, outcome.time_ms)
+                elif row.path in self._paths(cluster_facet, entity, outcome):
+                    part = self._part(cluster_facet, entity, outcome)
                     mine[part.key] = part
-                    _extend(part, key, row, outcome.revision)
+                    _extend(part, key, row, outcome)
             if foreign:
                 error = _of_no_facet(entity, foreign)
                 reason = error.detail
@@ -167,15 +171,19 @@ class RevertParts:
                 return cluster_facet
         return None
 
-    def _paths(self, cluster_facet: ClusterFacet, entity: Entity, revision: int) -> set[str]:
-        """Return the znodes from which a facet's keys were read at a revision."""
-        trees = self._layouts.at(revision) if cluster_facet.name is FacetName.CLIENT_CONFIGS else (Tree.CONFIG,)
+    def _paths(self, cluster_facet: ClusterFacet, entity: Entity, outcome: Outcome) -> set[str]:
+        """Return the znodes from which a facet's keys were read when a change was committed."""
+        trees: tuple[Tree, ...] = (Tree.CONFIG,)
+        if cluster_facet.name is FacetName.CLIENT_CONFIGS:
+            trees = self._layouts.at(outcome.revision or 0, outcome.incarnation)
         return {full_path(tree, entity) for tree in trees}
 
-    def _part(self, cluster_facet: ClusterFacet, entity: Entity, revision: int, time_ms: int) -> RevertPart:
+    def _part(self, cluster_facet: ClusterFacet, entity: Entity, outcome: Outcome) -> RevertPart:
         key = cluster_facet.name, entity.id
         if key not in self._found:
-            part = self._found[key] = RevertPart(cluster_facet, entity, revision, time_ms)
+            part = self._found[key] = RevertPart(
+                cluster_facet, entity, outcome.revision or 0, outcome.incarnation, outcome.time_ms or 0
+            )
             self._groups[key] = [part]
         return self._found[key]
 
@@ -217,9 +225,10 @@ def _named(keys: Sequence[str]) -> str:
     return shown if len(keys) <= _SHOWN else f"{shown} and {len(keys) - _SHOWN} more keys"
 
 
-def _order(record: AuditRecord) -> tuple[int, UUID]:
+def _order(record: AuditRecord) -> tuple[int, int, UUID]:
     """Changes of one revision are in the order of their ids."""
-    return (record.outcome and record.outcome.revision) or 0, record.intent.change_id
+    outcome = record.outcome
+    return (outcome and outcome.incarnation) or 0, (outcome and outcome.revision) or 0, record.intent.change_id
 
 
 def _no_alter(record: AuditRecord) -> str | None:
@@ -240,10 +249,12 @@ def _no_alter(record: AuditRecord) -> str | None:
     return None
 
 
-def _extend(part: RevertPart, key: str, row: IntentEntity, revision: int) -> None:
+def _extend(part: RevertPart, key: str, row: IntentEntity, outcome: Outcome) -> None:
     span = part.spans.get(key)
     if span is None:
-        part.spans[key] = Span(value_of(row.before, key), value_of(row.after, key), revision)
+        part.spans[key] = Span(
+            value_of(row.before, key), value_of(row.after, key), outcome.revision or 0, outcome.incarnation
+        )
     else:
         span.after = value_of(row.after, key)
 

@@ -223,7 +223,7 @@ class RevertService:
         """Return the contents that the edits of parts rest on; parts with too many later changes are refused."""
         # The mirror before the trail: the trail then has all later changes up to the explained one.
         explained = {part.key: await self._explained(part) for part in parts}
-        touched = [TouchedKeys(part.entity.id, tuple(part.spans), part.revision, part.time_ms) for part in parts]
+        touched = [_touched(part) for part in parts]
         found = await self._trail.later(parts[0].cluster_facet.store.name, touched) if parts else []
         expected: dict[_Key, ExpectedKeys] = {}
         for part, later in zip(parts, found, strict=True):
@@ -256,8 +256,7 @@ class RevertService:
         return replace(result, error=conflict(part.entity, [each.change for each in later])) if later else result
 
     async def _since(self, part: RevertPart, reverted: Names[UUID]) -> list[SubsequentChange]:
-        touched = TouchedKeys(part.entity.id, tuple(part.spans), part.revision, part.time_ms)
-        [later] = await self._trail.later(part.cluster_facet.store.name, [touched])
+        [later] = await self._trail.later(part.cluster_facet.store.name, [_touched(part)])
         return [each for each in later or () if each.change.change_id not in reverted]
 
     # ------------------------------------------------------------ an entity
@@ -351,6 +350,10 @@ class RevertService:
         if later is None:
             return None
         return [each for each in later if any(owns(entity, key) for key in each.change.keys)]
+
+
+def _touched(part: RevertPart) -> TouchedKeys:
+    return TouchedKeys(part.entity.id, tuple(part.spans), part.revision, part.time_ms, part.incarnation)
 
 
 def _edit(part: RevertPart, expected: ExpectedKeys | None) -> Edit | EditResult:

@@ -60,5 +60,8 @@ class Dropper(BackgroundService):
         return await self._store.markers.drop_released(now, self._lasting)
 
     async def _lasting(self, change_ids: Sequence[UUID]) -> set[UUID]:
+        if not self._store.accepted:
+            # Another count of removals would hide that the store was restored.
+            raise UnavailableError(f"Cluster {self._store.name}: the store is not accepted")
         marked = await self._changes.marked(change_ids)
         return {change.change_id for change in marked if change.committed and change.lasts}

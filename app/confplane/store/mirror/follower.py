@@ -172,6 +172,11 @@ class MirrorFollower(BackgroundService):
             waiting, self._waiting = self._waiting, []
             _fail([future for _, _, future in waiting], f"Cluster {self._name}: ZooKeeper is not connected")
 
+    def reload(self) -> None:
+        """Load the copy again, in the place of a copy of a store that was restored since."""
+        self._reload = True
+        self._wake.set()
+
     def loaded(self) -> Mirror:
         """Return the copy.
 

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
+from confplane.domain.errors import RestoredStoreError
 from confplane.store import znodes
 from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from confplane.store.session.incarnation import IncarnationGate
     from confplane.store.session.session_manager import Session, SessionManager
 
 UNREADABLE: Final = "an unreadable node"
@@ -43,11 +45,17 @@ class ZooKeeperLeadership:
     """
 
     def __init__(
-        self, name: str, session_manager: SessionManager, *, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        session_manager: SessionManager,
+        gate: IncarnationGate,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.leader: str | None = None
         self._name = name
         self._session_manager = session_manager
+        self._gate = gate
         self._clock = clock
         self._self = f"{socket.gethostname()}:{os.getpid()}"
         self._session: Session | None = None
@@ -57,7 +65,7 @@ class ZooKeeperLeadership:
     def held(self) -> bool:
         """True while this process leads, by its own clock and connection."""
         session = self._session
-        return session is not None and session.connected and self._clock() < self._until
+        return self._gate.open and session is not None and session.connected and self._clock() < self._until
 
     async def seek(self, deadline: float) -> bool:
         """Become or stay the leader if possible, and return whether this process leads.
@@ -75,6 +83,11 @@ class ZooKeeperLeadership:
         return led
 
     async def _seek(self, deadline: float) -> bool:
+        # A leader of a restored store would record its earlier state as external changes.
+        try:
+            await self._gate.enter(deadline)
+        except RestoredStoreError:
+            return False
         # Until the reply the earlier term continues, as far as it lasts.
         session = self._session_manager.current
         async with zookeeper_calls(self._name, deadline):

@@ -1,0 +1,162 @@
+"""Adoption: an operator accepts the state of a restored ZooKeeper as it is.
+
+Each entity whose content differs from the last one that the trail explains gets an external change, at the revision and
+the time of the adoption. The trail covers the past of the new incarnation from that revision on. The adoption itself is
+a change of the cluster, with its principal and its reason.
+
+An interrupted adoption is run again: differences that are recorded are none any more, and the store stays rejected
+until the last step, which writes the new incarnation into ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from confplane.domain.entities import Entity
+from confplane.domain.facets import full_path
+from confplane.services.changes.freeze import checked_reason
+from confplane.services.changes.states import decide_state
+from confplane.services.cooperative_yielding import TimeSlice
+from confplane.services.ports.cluster_states import Incarnation
+from confplane.services.ports.incarnation import IncarnationStore
+from confplane.services.recorder.explain import Explainer
+from confplane.services.recorder.external import row_of
+from confplane.services.recorder.ports import Move, RecordedStore
+from confplane.services.recorder.versions import ABSENT, Gap, Point
+from confplane.services.upkeep.incarnation import restored
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from uuid import UUID
+
+    from confplane.domain.facets import Tree
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.ports.incarnation import StorePosition, StorePositions
+    from confplane.services.recorder.ports import EntityStates, Key
+    from confplane.services.redaction import Redact
+
+_PAGE: Final = 500
+_CALL_S: Final = 30.0
+
+
+class RestoredStore(RecordedStore, IncarnationStore, Protocol):
+    """A cluster's store with both of these ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A completed adoption."""
+
+    incarnation: int
+    differing: int
+    """Entities whose content differs from the last one in the trail."""
+    change_id: UUID | None
+    revision: int | None
+
+
+class AdoptionService:
+    """Adopts the store of one cluster.
+
+    Args:
+        runner: Runs the change of the incarnation.
+        store: The cluster, its mirror loaded.
+        positions: The positions of stores in Postgres.
+        states: The recorder's states.
+        redact: The redaction of znodes for the trail.
+    """
+
+    def __init__(
+        self,
+        runner: ChangeRunner,
+        store: RestoredStore,
+        positions: StorePositions,
+        states: EntityStates,
+        redact: Redact,
+    ) -> None:
+        self._runner = runner
+        self._store = store
+        self._positions = positions
+        self._states = states
+        self._explainer = Explainer(store, states, redact, margin_s=0)
+
+    async def adopt(self, caller: Caller) -> Adoption | None:
+        """Accept the state of the store; None if the store was not restored.
+
+        Raises:
+            InvalidRequestError: The reason can't be stored.
+            UnavailableError: ZooKeeper or Postgres is unavailable. The adoption may be run again.
+            ConcurrentChangeError: Another adoption is running.
+            OutcomeUnknownError: The reply was lost; the store may be adopted.
+        """
+        caller = replace(caller, reason=checked_reason(caller.reason or ""))
+        store, name = self._store, self._store.name
+        trail = await self._positions.read(name)
+        found = await store.read_position(caller.deadline)
+        if restored(trail, found) is None:
+            return None
+        known = (0 if trail.store is None else trail.store.number, found.incarnation.number if found.incarnation else 0)
+        new = Incarnation(max(known) + 1, uuid.uuid4().hex, trail.newest_change, trail.timeline)
+        store.begin_incarnation(new.number)
+        # The mirror of this moment or a later one: later external writes are recorded as usual.
+        await store.wait_for(found.revision, caller.deadline)
+        differing = await self._record(found)
+        await self._positions.adopt(name, new, found)
+        # A large store takes longer than the deadline of one call.
+        caller = replace(caller, deadline=time.monotonic() + _CALL_S)
+        if found.version is None:
+            await store.write_incarnation(None, None, caller.deadline)
+        decide = decide_state(store, Incarnation, lambda _: new, caller.deadline)
+        ended = await self._runner.run(store, decide, caller)
+        return Adoption(new.number, differing, ended.change_id, ended.revision)
+
+    async def _record(self, found: StorePosition) -> int:
+        """Explain the state of every entity; return the number of the external changes."""
+        watermark = await self._states.watermark(self._store.name)
+        if watermark is None:
+            return 0  # external changes were never recorded
+        time_slice = TimeSlice()
+        async for moves in self._moves(found):
+            await self._explainer.move(moves, watermark.server)
+            if time_slice.due:
+                await time_slice.pause()
+        return self._explainer.recorded
+
+    async def _moves(self, found: StorePosition) -> AsyncIterator[list[Move]]:
+        store, name = self._store.recording, self._store.name
+        for tree in store.trees:
+            after = ""
+            while nodes := store.nodes(tree, after, _PAGE):
+                after = nodes[-1].id
+                known = await self._states.known(name, [(tree.value, node.id) for node in nodes], whole=True)
+                moves = []
+                for node in nodes:
+                    key, now = (tree.value, node.id), self._explainer.point(tree, node)
+                    before = known.get(key)
+                    if before != now:
+                        moves.append(self._move(key, tree, before, now, found))
+                yield moves
+            after = ""
+            while ids := await self._states.present(name, tree.value, after, _PAGE):
+                after = ids[-1]
+                gone = [
+                    (tree.value, entity_id)
+                    for entity_id in ids
+                    if self._store.get(tree, entity_id) is None
+                    and not store.unreadable(tree, Entity.from_id(entity_id))
+                ]
+                known = await self._states.known(name, gone, whole=True) if gone else {}
+                yield [
+                    self._move(key, tree, before, replace(ABSENT, czxid=before.czxid, mzxid=found.revision), found)
+                    for key, before in known.items()
+                ]
+
+    def _move(self, key: Key, tree: Tree, before: Point | None, now: Point, found: StorePosition) -> Move:
+        path = full_path(tree, Entity.from_id(key[1]))
+        gap = Gap(before or ABSENT, now, found.revision, found.time_ms, found.time_ms)
+        row = row_of(self._store.name, path, gap, self._store.get(tree, key[1]), None)
+        # Versions went back, so their difference counts nothing.
+        return Move(key, before, now, () if row is None else ({**row, "writes": 1},))

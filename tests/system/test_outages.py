@@ -91,6 +91,29 @@ async def test_postgres_away_and_back(tmp_path: Path, chroot: str, own_postgres:
             assert (await asyncio.to_thread(scrape, service))("postgres_up") == 1
 
 
+async def test_a_revert_without_a_key_is_answered_with_its_outcome_while_postgres_is_away(
+    tmp_path: Path, chroot: str, own_postgres: Postgres
+) -> None:
+    with Service(tmp_path, connect=chroot, dsn=own_postgres.dsn(SERVICE, "trail")) as service:
+        async with service.client() as client:
+            first = await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+            second = await client.put("client-quotas", ALICE, {"producer_byte_rate": 2})
+            own_postgres.stop()
+            bodies = {
+                "audit:revert": {"changeId": second.change_id},
+                f"client-quotas/{ALICE.id}:revert": {"to": str(first.revision)},
+            }
+            for path, body in bodies.items():
+                with pytest.raises(ProblemError) as caught:
+                    await client.request("POST", path, json=body)
+                assert (caught.value.status, caught.value.outcome) == (503, "not_applied")
+                assert caught.value.retry_after_s
+                # An earlier request with the key may have been done.
+                with pytest.raises(ProblemError) as caught:
+                    await client.request("POST", path, json=body, headers={"Idempotency-Key": "k"})
+                assert (caught.value.status, caught.value.outcome) == (503, "unknown")
+
+
 async def test_a_service_that_starts_before_its_stores(tmp_path: Path) -> None:
     zookeeper = ZooKeeper(tmp_path / "zookeeper")
     postgres = Postgres(tmp_path / "postgres", durable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.services.access import of_operator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confplane.domain.access.operations import Operation
     from confplane.services.access import Access
     from confplane.services.changes.idempotency import RequestRun
@@ -72,6 +75,19 @@ class Caller:
         self.access.require(cluster, operation, spelling, pointer=pointer)
         if self.run is not None:
             self.run.needs(operation, spelling)
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Give the errors of unavailable stores in a block of reads the outcome that nothing was written.
+
+        Under an Idempotency-Key an earlier run may have written: then the outcome is unknown.
+        """
+        try:
+            yield
+        except UnavailableError as error:
+            if error.outcome is None:
+                error.outcome = WriteOutcome.NOT_APPLIED if self.run is None else WriteOutcome.UNKNOWN
+            raise
 
     def check_in_time(self) -> None:
         """Refuse to begin after the deadline.

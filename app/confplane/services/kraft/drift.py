@@ -154,7 +154,11 @@ class DriftService:
         """
         for index, each in enumerate(chosen):
             access.require(self._store.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=f"/entities/{index}/id")
-        known = await self._states.load(self._store.name, [each.entity.id for each in chosen])
+        try:
+            known = await self._states.load(self._store.name, [each.entity.id for each in chosen])
+        except UnavailableError as error:
+            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+            raise
         keys = {each.entity.id: some for each in chosen if (some := self._reapplied(each, known.get(each.entity.id)))}
         if keys and not validate_only:
             await self._states.reapply(self._store.name, keys)

@@ -18,6 +18,7 @@ from confplane.domain.errors import (
     NotFoundError,
     NotRevertibleError,
     RevertConflictError,
+    UnavailableError,
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
@@ -145,8 +146,9 @@ class RevertService:
         Each result has its own error; besides those of an alter RevertConflictError, and NotRevertibleError where an
         earlier value is not kept.
         """
-        records = await self._selected(cluster.name, selection, caller.access)
-        layouts = await layouts_of(self._audit, cluster.facets[FacetName.CLIENT_CONFIGS])
+        with caller.preparing():
+            records = await self._selected(cluster.name, selection, caller.access)
+            layouts = await layouts_of(self._audit, cluster.facets[FacetName.CLIENT_CONFIGS])
         parts = RevertParts(cluster.facets, layouts, keys)
         parts.add(records)
         groups = parts.groups()
@@ -155,7 +157,8 @@ class RevertService:
             raise NotRevertibleError(f"Change {first.change_id} can't be reverted. {first.reason}")
         reverted = {record.intent.change_id for record in records}
         sound = [part for part in of_parts(groups) if part.error is None]
-        expected = {} if force else await self._expected(sound, reverted)
+        with caller.preparing():
+            expected = {} if force else await self._expected(sound, reverted)
         edits = {part.key: _edit(part, expected.get(part.key)) for part in of_parts(groups)}
         results: list[Reversal] = []
         for some, together in _loads(groups):
@@ -252,7 +255,10 @@ class RevertService:
         error = result.error
         if not isinstance(error, RevertConflictError) or all(each.change_id is not None for each in error.later):
             return result
-        later = await self._since(part, reverted)
+        try:
+            later = await self._since(part, reverted)
+        except UnavailableError:
+            return result  # other parts may be written: the caller must get their results
         return replace(result, error=conflict(part.entity, [each.change for each in later])) if later else result
 
     async def _since(self, part: RevertPart, reverted: Names[UUID]) -> list[SubsequentChange]:
@@ -309,6 +315,20 @@ class RevertService:
         *,
         validate_only: bool,
     ) -> Reversal:
+        with caller.preparing():
+            edit, changes = await self._edit_to(cluster_facet, entity, to, caller, precondition)
+        [result] = await self._alter.alter(cluster_facet, [edit], caller, validate_only=validate_only)
+        return Reversal.of(cluster_facet, result, changes)
+
+    async def _edit_to(
+        self,
+        cluster_facet: ClusterFacet,
+        entity: Entity,
+        to: int | datetime,
+        caller: Caller,
+        precondition: Precondition,
+    ) -> tuple[Edit, tuple[UUID, ...]]:
+        """Return the edit that gives an entity the keys of a moment, and the changes that it reverts."""
         seen = cluster_facet.visible_to(caller.access)
         past = await self._history.entity(seen, entity, to, caller.deadline, name="/to")
         if not past.exact:
@@ -338,8 +358,7 @@ class RevertService:
         edit = Edit(
             entity, ops, precondition=precondition, expected=ExpectedWhole(own, wanted), reverts=changes[-MOST_REVERTS:]
         )
-        [result] = await self._alter.alter(cluster_facet, [edit], caller, validate_only=validate_only)
-        return Reversal.of(cluster_facet, result, changes)
+        return edit, changes
 
     async def _undone(
         self, cluster_facet: ClusterFacet, entity: Entity, revision: int

@@ -15,6 +15,7 @@ from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import Committed, Conflict, Guarded, StateWrite
 from confplane.services.upkeep import reconcile
 from confplane.services.upkeep.reconcile import Reconciler
+from tests.audit import rows
 from tests.audit.rows import entity, fetch, intent
 from tests.support.replicas import HOUR_MS
 from tests.support.stores import ALICE, commit, committed, soon, until, write
@@ -232,6 +233,30 @@ async def test_markers_of_changes_that_the_trail_does_not_know_are_left_and_repo
     [warning] = one.reconciler.warnings()
     assert str(lost) in str(warning)
     assert "by-hand" in str(warning)
+
+
+async def test_a_marker_is_reported_no_longer_once_its_change_is_known_or_it_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "STRAYS_INTERVAL_S", 0.0)
+    one = await world.replica(leads=False)
+    recovered, removed = uuid7(), uuid7()
+    for number, change_id in enumerate((recovered, removed)):
+        await committed(one.store, write(Entity.of(user=f"lost{number}"), {"acks": "1"}), change_id=change_id)
+    await one.reconcile()
+    [warning] = one.reconciler.warnings()
+    assert {str(recovered), str(removed)} <= set(str(warning).replace(",", " ").replace(".", " ").split())
+    # The recorder writes such a change again, and an operator removes the marker of the other.
+    intent_of_it = intent(recovered, cluster="default")
+    await one.audit.intend([intent_of_it])
+    await one.audit.conclude([rows.committed(intent_of_it)])
+    await one.reconcile()
+    [warning] = one.reconciler.warnings()
+    assert str(recovered) not in str(warning)
+    assert str(removed) in str(warning)
+    world.zk.delete(f"{COMMITS}/{removed}")
+    await one.reconcile()
+    assert one.reconciler.warnings() == []
 
 
 async def test_many_markers_are_swept_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(
     zk_proxy: Proxy, chroot: str, open_store: Opener
 ) -> None:
     store, now = await open_store(zk_proxy.connect(chroot), session_timeout_ms=LONG_MS), 0.0
-    leadership = ZooKeeperLeadership("default", store._session_manager, clock=lambda: now)
+    leadership = ZooKeeperLeadership("default", store._session_manager, store._gate, clock=lambda: now)
     assert await leadership.seek(soon())
     for now, led in ((LONG_MS / 1000 - 0.1, True), (LONG_MS / 1000, False)):  # noqa: B007 - the clock reads it
         assert leadership.held is led

@@ -42,6 +42,8 @@ SWEEP_AGE_S = 60.0
 """The least age of an outcome in seconds when its marker is dropped."""
 SWEEP_INTERVAL_S = 600.0
 """Seconds between two regular sweeps."""
+STRAYS_INTERVAL_S = 10.0
+"""Seconds between two checks of the stray markers: the recorder recovers changes that Postgres lost."""
 _SLACK_S: Final = 15.0
 """Seconds after the end of a writer: its own process may have dropped its markers until then, a minute late at most."""
 _CALL_S: Final = 10.0
@@ -149,6 +151,7 @@ class Reconciler(BackgroundService):
         self._writers: frozenset[str] = frozenset()
         self._search_all()
         self._strays: tuple[str, ...] = ()
+        self._strays_at = 0.0
 
     def _search_all(self) -> None:
         """Start a scan of all changes, and a comparison of all markers with the trail."""
@@ -228,6 +231,8 @@ class Reconciler(BackgroundService):
         await self._settle(writers)
         if self.clock() >= self._sweep_at:
             await self._sweep(writers)
+        elif self._strays and self.clock() >= self._strays_at:
+            await self._check_strays()
         return True
 
     # -- settling
@@ -305,7 +310,7 @@ class Reconciler(BackgroundService):
             if not self._store.leadership.held:
                 return
             marked = await self._changes.marked(change_ids[start : start + PIECE])
-            strays += [str(change.change_id) for change in marked if change.committed is None and not change.writers]
+            strays += [str(change.change_id) for change in marked if _stray(change)]
             self._decided.update(change.change_id for change in marked if change.committed is None and change.writers)
             going = [change.change_id for change in marked if _done(change, writers)]
             if going:
@@ -316,9 +321,32 @@ class Reconciler(BackgroundService):
             ):
                 pause = SWEEP_AGE_S
         self._sweep_at = self.clock() + pause
-        self._strays = tuple(strays)
+        self._note_strays(strays)
         if dropped:
             logger.info("Cluster %s: swept %d markers", self._store.name, dropped)
+
+    async def _check_strays(self) -> None:
+        """Forget the stray markers that the trail knows by now, and those that are gone.
+
+        Raises:
+            UnavailableError: A store is unavailable.
+        """
+        change_ids, others = await self._store.markers.found(_soon())
+        strays = set(self._strays)
+        left = [change_id for change_id in change_ids if str(change_id) in strays]
+        for start in range(0, len(left), PIECE):
+            marked = await self._changes.marked(left[start : start + PIECE])
+            others += [str(change.change_id) for change in marked if _stray(change)]
+        self._note_strays(others)
+
+    def _note_strays(self, strays: Iterable[str]) -> None:
+        self._strays = tuple(strays)
+        self._strays_at = self.clock() + STRAYS_INTERVAL_S
+
+
+def _stray(change: MarkedChange) -> bool:
+    """Return True if the trail does not know a change."""
+    return change.committed is None and not change.writers
 
 
 def _done(change: MarkedChange, writers: frozenset[str]) -> bool:

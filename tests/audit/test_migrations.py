@@ -12,6 +12,7 @@ from sqlalchemy import NullPool, create_engine, make_url
 
 from confplane.audit import migrate, revisions
 from confplane.audit.tables import FUNCTIONS, metadata
+from confplane.cli.migrate import upgrade_database
 from tests.audit.rows import CURRENT, POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
 
 if TYPE_CHECKING:
@@ -169,3 +170,40 @@ def test_a_string_that_is_no_dsn_is_refused_without_repeating_it() -> None:
         migrate.upgrade("postgresql://user:s3cret@host/db?nonsense=1", "confplane")
     assert "s3cret" not in str(refused.value)
     assert refused.value.__suppress_context__
+
+
+def newer(database: servers.Database, oldest: str | None) -> None:
+    """Make the schema look like that of a later release."""
+    migrate.upgrade(database.owner_dsn, "confplane")
+    run(database.owner_dsn, "UPDATE alembic_version SET version_num = '9999'")
+    if oldest is None:
+        run(database.owner_dsn, "COMMENT ON TABLE alembic_version IS NULL")
+    else:
+        sql = "SELECT replace(obj_description('alembic_version'::regclass), %s, %s)"
+        [[stated]] = fetch(database.owner_dsn, sql, revisions.OLDEST_RELEASE, oldest)
+        assert oldest in stated
+        run(database.owner_dsn, f"COMMENT ON TABLE alembic_version IS '{stated}'")
+
+
+@pytest.mark.parametrize("oldest", [revisions.OLDEST_RELEASE, revisions.head_revision()])
+def test_a_schema_of_a_later_release_is_left_as_it_is_if_it_states_so(
+    database: servers.Database, oldest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer(database, oldest)
+    assert upgrade_database(database.owner_dsn, "confplane") == 0
+    assert "at revision 9999, of a later release" in capsys.readouterr().out
+    assert fetch(database.owner_dsn, "SELECT version_num FROM alembic_version") == [("9999",)]
+
+
+@pytest.mark.parametrize(
+    ("oldest", "reason"), [(None, "does not state that this release"), ("9998", "only releases from revision 9998")]
+)
+def test_a_schema_of_a_later_release_is_refused_otherwise(
+    database: servers.Database, oldest: str | None, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer(database, oldest)
+    assert upgrade_database(database.owner_dsn, "confplane") == 1
+    told = capsys.readouterr().err
+    assert reason in told
+    assert "Run the later release" in told
+    assert fetch(database.owner_dsn, "SELECT version_num FROM alembic_version") == [("9999",)]

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
 from confplane.audit.dsn import parse_dsn
-from confplane.audit.revisions import location
+from confplane.audit.revisions import OLDEST_RELEASE, head_revision, known_revisions, location
 from confplane.audit.tables import CURRENT, FUNCTIONS, POSITIONS, TRANSIENT, metadata
 from confplane.domain.errors import UnavailableError
 
@@ -34,6 +34,13 @@ _CONNECT_TIMEOUT_S: Final = 10
 _LOCK_TIMEOUT: Final = "5s"
 
 
+_STATEMENT: Final = "The schema of a release of Confplane. Older releases can run on it from revision "
+"""The beginning of the comment of the table of the revision. The oldest release's head revision follows."""
+
+
+_REMEDY: Final = "Run the later release: there is no way back from a migration"
+
+
 def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | None = None) -> None:
     """Create or upgrade the schema and grant the service its rights. May run at any time, repeatedly and concurrently.
 
@@ -45,7 +52,8 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
-        UnavailableError: Another migration held the lock for two minutes.
+        UnavailableError: Another migration held the lock for two minutes; or the schema is of a later release, and this
+            release can't run on it.
         sqlalchemy.exc.DBAPIError: Postgres is unavailable, or refused a statement.
     """
     tell = progress or _ignore
@@ -62,8 +70,12 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
             _lock(connection, tell)
             before = current_revision(connection)
             connection.commit()
+            if before is not None and before not in known_revisions():
+                tell(_of_later_release(connection, before))
+                return
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_STATEMENT}{OLDEST_RELEASE}'"))
             connection.commit()
             after = current_revision(connection)
             grants = _grant(connection, service_role)
@@ -80,6 +92,23 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
 def current_revision(connection: Connection) -> str | None:
     """Return the schema revision of the database, or None if it was never migrated."""
     return MigrationContext.configure(connection).get_current_revision()
+
+
+def _of_later_release(connection: Connection, revision: str) -> str:
+    """Return the statement of a schema that this release can run on.
+
+    Raises:
+        UnavailableError: It does not state so.
+    """
+    comment = connection.scalar(text("SELECT obj_description(CAST('alembic_version' AS regclass))")) or ""
+    oldest = comment.removeprefix(_STATEMENT) if comment.startswith(_STATEMENT) else None
+    head = head_revision()
+    found = f"The schema is at revision {revision}, of a later release; this release knows revision {head}"
+    if oldest is None:
+        raise UnavailableError(f"{found}, and the schema does not state that this release can run on it. {_REMEDY}")
+    if head < oldest:
+        raise UnavailableError(f"{found}, and only releases from revision {oldest} can run on it. {_REMEDY}")
+    return f"{found}. The later release states that this one can run on it. Nothing is changed."
 
 
 def _config() -> Config:

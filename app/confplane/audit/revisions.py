@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Final
+
+OLDEST_RELEASE: Final = "0019"
+"""The head revision of the oldest release whose processes can run on this release's schema. Raise it with a migration
+that they can't run on. ``confplane migrate`` stores it, and an older release's reads it."""
 
 
 def location() -> Path:

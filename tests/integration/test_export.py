@@ -238,23 +238,26 @@ def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy
     assert said.code == 1
     assert said.out == "Entities changed: 2; equal already: 0\n"
     refusal, advice = said.err.splitlines()
-    assert refusal.startswith(f"{file}, line 5, user=load2: ")
+    assert refusal.startswith(f"{file}, line 5, column 3, user=load2: ")
     assert "acks" in refusal
     assert advice == "Not all is loaded. Correct the file and load it again: what is set already stays."
     assert odd_configs.stored(copy)["users/load1"] == {"producer_byte_rate": "5"}
     assert "users/load2" not in odd_configs.stored(copy)
     alone = "- id: user=load2\n  client-configs:\n    acks: sometimes\n"
-    assert run("load", "-", "--cluster", COPY, given=alone).err.startswith("-, line 1, user=load2: ")
+    assert run("load", "-", "--cluster", COPY, given=alone).err.startswith("-, line 1, column 3, user=load2: ")
 
 
 def test_a_defect_at_the_end_of_a_file_leaves_the_cluster_as_it_is(
     run: Callable[..., Said], copy: KazooClient, tmp_path: Path
 ) -> None:
     file, before = tmp_path / "defect.yaml", odd_configs.stored(copy)
-    file.write_text("- id: user=load3\n  client-quotas: {producer_byte_rate: 5}\n" * 600 + "- id: nothing=1\n")
+    entities = "".join(
+        f"- id: user=load3-{number}\n  client-quotas: {{producer_byte_rate: 5}}\n" for number in range(600)
+    )
+    file.write_text(f"{entities}- id: nothing=1\n")
     said = run("load", str(file), "--cluster", COPY)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"Nothing is loaded. {file}, line 1201: 'nothing=1' is not an entity id")
+    assert said.err.startswith(f"Nothing is loaded. {file}, line 1201, column 3: 'nothing=1' is not an entity id")
     assert odd_configs.stored(copy) == before
 
 

@@ -3,72 +3,155 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from confplane.cli.remote.load_file import pieces
+from confplane.cli.commands import cli
+from confplane.cli.remote.load_file import check, pieces
+from confplane.cli.remote.strict_yaml import Dumper
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.answers import Recorded
 
 
 def test_entities_have_their_lines_values_and_secrets() -> None:
     text = (
         b"---\n# A comment.\n\n- id: user=alice\n  client-quotas: {producer_byte_rate: 1, request_percentage: 0.5}\n"
-        b"  # Another.\n\n# One more.\n-\n  id: broker\n  configs:\n    a: ''\n    b: null\n\r\n- id: topic=t\n"
+        b"  # Another.\n\n# One more.\n-\n  id: broker\n  configs:\n    a: ''\n    ssl.key.password: null\n\r\n- id: topic=t\n"
     )
-    [piece] = pieces(io.BytesIO(text))
-    assert [(each.line, each.entity.id, each.values, each.secrets) for each in piece] == [
-        (4, "user=alice", {FacetName.CLIENT_QUOTAS: {"producer_byte_rate": 1, "request_percentage": 0.5}}, 0),
-        (9, "broker", {FacetName.CONFIGS: {"a": ""}}, 1),
-        (15, "topic=t", {}, 0),
+    [piece] = pieces(io.BytesIO(text), "FILE")
+    assert [(each.place, each.entity.id, each.values, each.secrets) for each in piece] == [
+        (
+            "FILE, line 4, column 3",
+            "user=alice",
+            {FacetName.CLIENT_QUOTAS: {"producer_byte_rate": 1, "request_percentage": 0.5}},
+            0,
+        ),
+        ("FILE, line 10, column 3", "broker", {FacetName.CONFIGS: {"a": ""}}, 1),
+        ("FILE, line 15, column 3", "topic=t", {}, 0),
     ]
 
 
-@pytest.mark.parametrize("text", [b"", b"[]\n", b"# Nothing.\n---\n"])
+@pytest.mark.parametrize("text", [b"", b"[]\n", b"# Nothing.\n---\n", b"--- []"])
 def test_a_file_may_have_no_entity(text: bytes) -> None:
-    assert list(pieces(io.BytesIO(text))) == []
+    assert list(pieces(io.BytesIO(text), "FILE")) == []
 
 
 def test_a_piece_has_a_bounded_number_of_entities_and_bytes() -> None:
     stream = io.BytesIO(b"".join(b"- id: user=u%d\n" % number for number in range(1_201)))
-    assert [len(piece) for piece in pieces(stream)] == [500, 500, 201]
-    assert [len(piece) for piece in pieces(stream, most_bytes=40)][:2] == [3, 3]
+    assert [len(piece) for piece in pieces(stream, "FILE")] == [500, 500, 201]
+    value = b"x" * 300_000
+    stream = io.BytesIO(b"".join(b"- {id: topic=t%d, configs: {a: %s}}\n" % (number, value) for number in range(7)))
+    assert [len(piece) for piece in pieces(stream, "FILE")] == [3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("a: b", (1, 1), "the file is not a list"),
+        ("- id: user=a\nb: c", (2, 1), "did not find expected '-' indicator"),
+        ("- user=a", (1, 3), "an entity has an id"),
+        ("- id: 5", (1, 3), "an entity has an id"),
+        ("- id: user=a b", (1, 3), "'user=a b' is not an entity id"),
+        ("- id: user=a\n  configs: {a: b}", (2, 3), "user=a has client-quotas and client-configs"),
+        ("- id: topic=a\n  client-quotas: {a: 1}", (2, 3), "topic=a has configs, each with keys and values"),
+        ("- id: topic=a\n  configs: [a]", (2, 3), "topic=a has configs"),
+        ("- id: topic=a\n  configs: {1: a}", (2, 13), "a key must be text"),
+        ("\n- id: topic=a\n  configs: {a: 5}", (3, 13), "the value of a is not text; put it in quotes"),
+        ("- id: topic=a\n  configs: {a: 1e6}", (2, 13), "the value of a is not text; put it in quotes"),
+        ("- id: topic=a\n  configs: {a: true}", (2, 13), "the value of a is not text; put it in quotes"),
+        ("- id: topic=a\n  configs: {a: [b]}", (2, 13), "the value of a is not text; put it in quotes"),
+        ("- id: user=a\n  client-quotas: {a: '1'}", (2, 19), "the value of a is not a number"),
+        ("- id: user=a\n  client-quotas: {a: true}", (2, 19), "the value of a is not a number"),
+        ("- id: user=a\n  client-quotas: {a: null}", (2, 19), "the value of a is not a number"),
+        ("- id: user=a\n  client-quotas: {a: .nan}", (2, 22), "the value is not null, true, false or a number"),
+        ("\n- id: user=a\n  client-quotas: {a", (4, 1), "a value is missing"),
+        ("- id: topic=a\n  configs: {a: !!python/name:os.system x}", (2, 16), "tags are not supported"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_the_place(text: str, place: tuple[int, int], reason: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        list(pieces(io.BytesIO(text.encode()), "FILE"))
+    assert str(refused.value).startswith(f"FILE, line {place[0]}, column {place[1]}: {reason}")
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a: b", "line 1: an entity begins with '- '"),
-        ("- id: user=a\nb: c", "line 2: an entity begins with '- '"),
-        ("[{id: user=a}]", "line 1: an entity begins with '- '"),
-        ("- user=a", "line 1: an entity has an id"),
-        ("- id: 5", "line 1: an entity has an id"),
-        ("- id: user=a b", "line 1: 'user=a b' is not an entity id"),
-        ("- id: user=a\n  configs: {a: b}", "line 1: user=a has client-quotas and client-configs"),
-        ("- id: topic=a\n  client-quotas: {a: 1}", "line 1: topic=a has configs, each with keys and values"),
-        ("- id: topic=a\n  configs: [a]", "line 1: topic=a has configs"),
-        ("- id: topic=a\n  configs: {1: a}", "line 1: the key 1 is not text"),
-        ("\n- id: topic=a\n  configs: {a: 5}", "line 2: the value of a is not text; put it in quotes"),
-        ("- id: user=a\n  client-quotas: {a: '1'}", "line 1: the value of a is not a number"),
-        ("- id: user=a\n  client-quotas: {a: null}", "line 1: the value of a is not a number"),
-        ("- id: user=a\n  client-quotas: {a: .nan}", "line 1: the value of a is not a number"),
-        ("- id: user=a\n  client-quotas: {a: yes}", "line 1: the value of a is not a number"),
-        ("\n- id: user=a\n  client-quotas: {a", "line 4: did not find"),
-        ("- id: topic=a\n  configs: {a: !!python/name:os.system x}", "line 2: could not determine a constructor"),
+        # A repeated key, a repeated block, and an entity twice.
+        (
+            "- id: user=a\n  client-quotas:\n    producer_byte_rate: 1\n    producer_byte_rate: 2\n",
+            "line 4, column 5: the key 'producer_byte_rate' occurs twice: here and in line 3",
+        ),
+        (
+            "- id: topic=a\n  configs: {retention.ms: '1'}\n  configs: {cleanup.policy: compact}\n",
+            "line 3, column 3: the key 'configs' occurs twice: here and in line 2",
+        ),
+        ("- id: user=a\n  id: user=b\n", "line 2, column 3: the key 'id' occurs twice: here and in line 1"),
+        (
+            "- id: user=a\n  client-quotas: {producer_byte_rate: 1}\n"
+            + "".join(f"- id: user=u{number}\n" for number in range(500))
+            + "- id: user=a\n  client-quotas: {producer_byte_rate: 2}\n",
+            "line 503, column 3: user=a occurs twice: here and in line 1",
+        ),
+        ("- id: topic=a\n- id: topic=a\n", "line 2, column 3: topic=a occurs twice: here and in line 1"),
+        ("[{id: topic=a}, {id: topic=a}]", "line 1, column 17: topic=a occurs twice: here and in line 1"),
+        ("- id: user=a\n- id: user%3Da\n", "line 2, column 3: user=a occurs twice: here and in line 1"),
+        # Integers of YAML 1.1.
+        (
+            "- id: user=a\n  client-quotas: {producer_byte_rate: 010}\n",
+            "line 2, column 39: the value is not null, true",
+        ),
+        ("- id: user=a\n  client-quotas: {producer_byte_rate: 0x10}\n", "line 2, column 39: the value is not null"),
+        ("- id: user=a\n  client-quotas: {producer_byte_rate: 1:30}\n", "line 2, column 39: the value is not null"),
+        # Null for a key that is not a secret.
+        ("- id: topic=a\n  configs: {retention.ms: null}\n", "line 2, column 13: retention.ms is not a secret"),
+        ("- id: broker=1\n  configs: {background.threads: null}\n", "line 2, column 13: background.threads is not a"),
+        ("- id: user=a\n  client-configs: {acks: null}\n", "line 2, column 20: acks is not a secret"),
+        ("- id: topic=a\n  configs:\n    retention.ms:\n", "line 3, column 18: a value is missing"),
+        # References.
+        ("- &a {id: user=a}\n- *a\n", "line 1, column 3: anchors are not supported"),
+        ("- id: user=a\n  client-quotas: {<<: {a: 1}}\n", "line 2, column 19: a key must be text"),
+        ("- id: !!str user=a\n", "line 1, column 7: tags are not supported"),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_the_line(text: str, reason: str) -> None:
-    with pytest.raises(InvalidRequestError) as refused:
-        list(pieces(io.BytesIO(text.encode())))
-    assert str(refused.value).startswith(reason)
+def test_a_file_that_would_lose_or_change_data_is_refused_before_any_request(
+    answered: Recorded, tmp_path: Path, text: str, reason: str
+) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    said = CliRunner().invoke(cli, ["load", str(file)])
+    assert (said.exit_code, said.stdout, answered.requests) == (2, "", [])
+    assert said.stderr.startswith(f"Nothing is loaded. {file}, {reason}")
 
 
-def test_a_file_that_is_not_utf_8_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="line 2: it is not UTF-8"):
-        list(pieces(io.BytesIO(b"\n- \xff")))
+@pytest.mark.parametrize(
+    "entity",
+    [
+        "broker=1\n  configs: {ssl.keystore.password: null}",
+        "broker\n  configs: {my.plugin.setting: null}",
+        "topic=a\n  configs: {only.in.a.later.release: null}",
+    ],
+)
+def test_null_is_the_place_of_a_secret(entity: str) -> None:
+    assert check(io.BytesIO(f"- id: {entity}\n".encode()), "FILE") == 1
+
+
+@pytest.mark.parametrize("text", ["1e6", "0o17", "1_0", "010", "yes", "~", ""])
+def test_an_export_is_loaded_with_the_same_text(text: str) -> None:
+    exported = yaml.dump([{"id": "broker", "configs": {"a": text}}], Dumper=Dumper)
+    [[found]] = pieces(io.BytesIO(exported.encode()), "FILE")
+    assert found.values == {FacetName.CONFIGS: {"a": text}}
 
 
 def test_a_reason_shows_no_value() -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        list(pieces(io.BytesIO(b"- id: broker=1\n  configs: {password: 's3cret\n")))
+        list(pieces(io.BytesIO(b"- id: broker=1\n  configs: {password: 's3cret\n"), "FILE"))
     assert "s3cret" not in str(refused.value)

@@ -14,7 +14,7 @@ import typer
 
 from confplane.cli.remote import apply_results
 from confplane.cli.remote.changes import differences
-from confplane.cli.remote.load_file import pieces
+from confplane.cli.remote.load_file import check, pieces
 from confplane.cli.remote.progress import show_count
 from confplane.cli.remote.session import FAILED, UNKNOWN
 from confplane.client import Change, ClientChange, ClientError, ProblemError
@@ -47,7 +47,7 @@ async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> in
     done: list[tuple[str, _Result]] = []
     with _opened(path) as stream:
         secrets = _checked(path, stream)
-        results = _EntityLoader(client, options).results(stream)
+        results = _EntityLoader(client, options).results(stream, str(path))
         try:
             async for item, result in show_count(results, "entities"):
                 if result["errorCode"]:
@@ -62,7 +62,7 @@ async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> in
             typer.echo(f"Not all is loaded. Entities changed before: {changed}", err=True)
             raise
     for item, result in refused:
-        typer.echo(f"{path}, line {item.line}, {item.entity.id}: {result['errorMessage']}", err=True)
+        typer.echo(f"{item.place}, {item.entity.id}: {result['errorMessage']}", err=True)
     left_out = f"; secrets left out: {secrets}" if secrets else ""
     what = "to change" if options.validate_only else "changed"
     typer.echo(f"Entities {what}: {changed}; equal already: {equal}{left_out}")
@@ -96,12 +96,12 @@ def _checked(path: Path, stream: BinaryIO) -> int:
     """Read the whole file, and return the number of its secrets.
 
     Raises:
-        InvalidRequestError: The file does not have the expected form.
+        InvalidRequestError: The file does not have the expected form, or names an entity twice.
     """
     try:
-        return sum(item.secrets for piece in pieces(stream) for item in piece)
+        return check(stream, str(path))
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"Nothing is loaded. {path}, {error}") from None
+        raise InvalidRequestError(f"Nothing is loaded. {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class _EntityLoader:
     client: AsyncConfplane
     options: ChangeOptions
 
-    async def results(self, stream: BinaryIO) -> AsyncIterator[tuple[LoadedEntity, _Result]]:
+    async def results(self, stream: BinaryIO, file: str) -> AsyncIterator[tuple[LoadedEntity, _Result]]:
         """Set the entities of a file up to the first request with a refusal, and yield each entity with its result."""
-        for piece in pieces(stream):
+        for piece in pieces(stream, file):
             resources = [item for item in piece if item.values.get(FacetName.CONFIGS)]
             clients = [item for item in piece if item.values and FacetName.CONFIGS not in item.values]
             for items, send in ((resources, self._resources), (clients, self._clients)):

@@ -1,131 +1,137 @@
 """The file of ``confplane load``: a YAML list of entities, as written by ``confplane export``, read piece by piece.
 
-The list is in block style, with ``- `` at the beginning of a line before each entity, so that a million entities need
-the memory of a few hundred.
+A million entities need the memory of a few hundred, and of all ids while the file is checked.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from confplane.cli.remote.entities import facets_of
+from confplane.cli.remote.strict_yaml import read_items
+from confplane.domain.configs import ConfigsFacet
+from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+from confplane.domain.releases import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
+    from confplane.cli.remote.strict_yaml import YamlNode
+
 MOST_ENTITIES: Final = 500
 _MOST_BYTES: Final = 1 << 20
-"""Maximum bytes of a piece, unless one entity has more: the service accepts 8 MiB."""
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Maximum size of a piece, unless one entity has more: the service accepts 8 MiB."""
 _ID: Final = "id"
-_INSIDE: Final = " \t\r\n#"
-"""First characters of an entity's other lines, and of comments."""
+_BYTES_OF_A_KEY: Final = 80
+"""Maximum of what a key takes in a request besides its name and value."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntity:
     """The keys of one entity that a file sets."""
 
+    place: str
+    """The file, line and column."""
     line: int
-    """The line of the file, from 1."""
     entity: Entity
     values: dict[FacetName, dict[str, Any]]
     secrets: int
     """Keys whose value is null, which are not in ``values``."""
 
+    @property
+    def size(self) -> int:
+        """An estimate of the bytes in a request."""
+        keys = [each for values in self.values.values() for each in values.items()]
+        return len(self.entity.id) + sum(_BYTES_OF_A_KEY + len(key) + len(str(value)) for key, value in keys)
 
-def pieces(stream: BinaryIO, *, most_bytes: int = _MOST_BYTES) -> Iterator[list[LoadedEntity]]:
+
+def check(stream: BinaryIO, file: str) -> int:
+    """Read the whole file, and return the number of its secrets.
+
+    Raises:
+        InvalidRequestError: The file does not have the expected form, or names an entity twice; the text has the place.
+    """
+    secrets = 0
+    lines: dict[str, int] = {}
+    for each in _entities(stream, file):
+        entity_id = each.entity.id
+        if entity_id in lines:
+            raise InvalidRequestError(
+                f"{each.place}: {entity_id} occurs twice: here and in line {lines[entity_id]}. Join both items."
+            )
+        lines[entity_id] = each.line
+        secrets += each.secrets
+    return secrets
+
+
+def pieces(stream: BinaryIO, file: str) -> Iterator[list[LoadedEntity]]:
     """Read a file from its beginning, several hundred entities at a time.
 
     Raises:
-        InvalidRequestError: The file does not have the expected form; the text has the line, and never a value.
+        InvalidRequestError: The file does not have the expected form; the text has the place, and never a value.
     """
-    stream.seek(0)
-    lines: list[str] = []
-    starts: list[int] = []
+    piece: list[LoadedEntity] = []
     size = 0
-    for number, line in enumerate(_texts(stream), 1):
-        begins = line.startswith("- ") or line.rstrip() == "-"
-        if not begins and (line[0] not in _INSIDE if starts else not _blank(line)):
-            raise InvalidRequestError(
-                f"line {number}: an entity begins with '- ' at the beginning of a line, and its other lines with blanks"
-            )
-        if begins:
-            if len(starts) == MOST_ENTITIES or (starts and size > most_bytes):
-                yield _entities(lines, starts)
-                lines, starts, size = [], [], 0
-            starts.append(number)
-        if starts:
-            lines.append(line)
-            size += len(line)
-    if starts:
-        yield _entities(lines, starts)
+    for each in _entities(stream, file):
+        if piece and (len(piece) == MOST_ENTITIES or size + each.size > _MOST_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(each)
+        size += each.size
+    if piece:
+        yield piece
 
 
-def _texts(stream: BinaryIO) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError:
-            raise InvalidRequestError(f"line {number}: it is not UTF-8") from None
+def _entities(stream: BinaryIO, file: str) -> Iterator[LoadedEntity]:
+    return map(_loaded, read_items(stream, file))
 
 
-def _blank(line: str) -> bool:
-    """Return True if a line before the first entity has no content; ``[]`` is the empty list."""
-    return not line.strip() or line.startswith("#") or line.strip() in {"---", "[]"}
-
-
-def _entities(lines: list[str], starts: list[int]) -> list[LoadedEntity]:
+def _loaded(item: YamlNode) -> LoadedEntity:
+    members = item.value if isinstance(item.value, dict) else {}
+    named = members.get(_ID)
+    if named is None or not isinstance(named.value, str):
+        raise item.error("an entity has an id, such as `id: user=alice`")
     try:
-        items = yaml.load("".join(lines), Loader=_LOADER)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = starts[0] + (0 if mark is None else mark.line)
-        # The mark's own text has an excerpt of the file, which may include a value.
-        raise InvalidRequestError(f"line {line}: {getattr(error, 'problem', None) or 'this is not YAML'}") from None
-    if len(items) != len(starts):
-        raise InvalidRequestError(f"line {starts[0]}: a text in one of the entities from here on is not indented")
-    return [_loaded(line, item) for line, item in zip(starts, items, strict=True)]
-
-
-def _loaded(line: int, item: Any) -> LoadedEntity:
-    if not isinstance(item, dict) or not isinstance(item.get(_ID), str):
-        raise InvalidRequestError(f"line {line}: an entity has an id, such as `id: user=alice`")
-    try:
-        entity = Entity.from_id(item[_ID])
+        entity = Entity.from_id(named.value)
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"line {line}: {error}") from None
+        raise named.error(str(error)) from None
     facets = {facet.value: facet for facet in facets_of(entity)}
     values: dict[FacetName, dict[str, Any]] = {}
     secrets = 0
-    for member, keys in item.items():
+    for member, keys in members.items():
         if member == _ID:
             continue
-        if member not in facets or not isinstance(keys, dict):
-            raise InvalidRequestError(
-                f"line {line}: {entity.id} has {' and '.join(facets)}, each with keys and values; not {member!r}"
-            )
-        for key, value in keys.items():
-            _check(line, facets[member], key, value)
-        values[facets[member]] = {key: value for key, value in keys.items() if value is not None}
-        secrets += sum(value is None for value in keys.values())
-    return LoadedEntity(line, entity, values, secrets)
+        if member not in facets or not isinstance(keys.value, dict):
+            raise keys.error(f"{entity.id} has {' and '.join(facets)}, each with keys and values; not {member!r}")
+        facet = facets[member]
+        for key, node in keys.value.items():
+            _check(entity, facet, key, node)
+        values[facet] = {key: node.value for key, node in keys.value.items() if node.value is not None}
+        secrets += len(keys.value) - len(values[facet])
+    return LoadedEntity(item.place, item.line, entity, values, secrets)
 
 
-def _check(line: int, facet: FacetName, key: Any, value: Any) -> None:
-    if not isinstance(key, str):
-        raise InvalidRequestError(f"line {line}: the key {key!r} is not text")
+def _check(entity: Entity, facet: FacetName, key: str, node: YamlNode) -> None:
+    value = node.value
     if facet is FacetName.CLIENT_QUOTAS:
-        # JSON has no NaN. The service checks the ranges.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InvalidRequestError(f"line {line}: the value of {key} is not a number")
-    elif value is not None and not isinstance(value, str):
-        raise InvalidRequestError(f"line {line}: the value of {key} is not text; put it in quotes")
+        # The service checks the ranges.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise node.error(f"the value of {key} is not a number")
+    elif value is None:
+        if facet is not FacetName.CONFIGS or not _may_be_secret(entity, key):
+            raise node.error(
+                f"{key} is not a secret, so its value can't be null; `confplane delete` removes a key from an entity"
+            )
+    elif not isinstance(value, str):
+        raise node.error(f"the value of {key} is not text; put it in quotes")
+
+
+def _may_be_secret(entity: Entity, key: str) -> bool:
+    """Return True if a cluster of some release hides the values of a key, so that its exports have null."""
+    return any(ConfigsFacet(partial(catalog_of, release)).is_secret(entity, key) for release in releases())

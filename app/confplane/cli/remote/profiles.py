@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from confplane.domain.errors import InvalidRequestError
 from confplane.files import atomic_write
 
 _FILE_VARIABLE: Final = "CONFPLANE_PROFILES"
@@ -121,22 +122,24 @@ class Profiles:
         path = file()
         if not path.exists():
             return cls(None, {})
-        import yaml  # noqa: PLC0415 - most commands of pipelines have no file
+        from confplane.cli.remote.strict_yaml import read_document  # noqa: PLC0415 - pipelines often have no file
 
         try:
-            content = yaml.safe_load(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ProfileError(f"{path} can't be read: {' '.join(str(error).split())}") from None
-        if content is None:
+            with path.open("rb") as stream:
+                document = read_document(stream, str(path))
+        except OSError as error:
+            raise ProfileError(f"{path} can't be read: {error.strerror}") from None
+        except InvalidRequestError as error:
+            raise ProfileError(str(error)) from None
+        if document is None:
             return cls(None, {})
+        content = document.plain()
         if not isinstance(content, dict) or content.keys() - {"current", "profiles"}:
             raise ProfileError(f"{path} has other members than `current` and `profiles`")
         members = content.get("profiles") or {}
         if not isinstance(members, dict):
             raise ProfileError(f"{path}: profiles is not a map of names to profiles")
-        return cls(
-            content.get("current"), {str(name): _profile(path, str(name), each) for name, each in members.items()}
-        )
+        return cls(content.get("current"), {name: _profile(path, name, each) for name, each in members.items()})
 
     def named_or_raise(self, name: str) -> Profile:
         """Return a profile.
@@ -157,12 +160,14 @@ class Profiles:
         """
         import yaml  # noqa: PLC0415 - as above
 
+        from confplane.cli.remote.strict_yaml import Dumper  # noqa: PLC0415 - as above
+
         path = file()
         content = {"current": self.current, "profiles": {name: each.to_json() for name, each in self.named.items()}}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as stream:
-                yaml.safe_dump(content, stream, sort_keys=False, allow_unicode=True)
+                yaml.dump(content, stream, Dumper=Dumper, sort_keys=False, allow_unicode=True)
         except OSError as error:
             raise ProfileError(f"{path} can't be written: {error.strerror}") from None
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from confplane.cli.remote.strict_yaml import Dumper
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from confplane.cli.remote.selection import EntityReader
 
-_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The dumper in C, which is many times as fast, if PyYAML is built with it."""
 _UNFOLDED: Final = 2**31 - 1
 """Maximum line length, large enough to avoid folding: a folded value is hard to search for."""
 
@@ -26,6 +25,6 @@ async def render(reader: EntityReader) -> AsyncIterator[str]:
     async for each in reader.read(*FacetName):
         empty = False
         item = {"id": each.id} | {facet.value: values for facet, values in each.facets.items()}
-        yield yaml.dump([item], Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_UNFOLDED)
+        yield yaml.dump([item], Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_UNFOLDED)
     if empty:
         yield "[]\n"

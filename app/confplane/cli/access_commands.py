@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import ClusterName, SettingsFile, load_settings
 from confplane.domain.access.operations import Operation, Permission, Role
 
@@ -19,14 +20,14 @@ _CODES = (
     " not valid, or there is no such {}."
 )
 
-commands = typer.Typer(add_completion=False)
-tokens = typer.Typer(
+commands = CommandGroup(add_completion=False)
+tokens = CommandGroup(
     name="tokens",
     help="API tokens: credentials of users, portals, pipelines and applications (docs/access.md).",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-grants = typer.Typer(
+grants = CommandGroup(
     name="grants",
     help="Grants: who may do what (docs/access.md).",
     no_args_is_help=True,

@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import SettingsFile
 from confplane.cli.remote.options import At, ClusterName, ProfileName
 from confplane.domain.enums import StrEnum
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 
 class ExportFormat(StrEnum):

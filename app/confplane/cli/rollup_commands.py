@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import ClusterName, SettingsFile, load_settings
 from confplane.cli.rollup_options import (
     ClassArchive,
@@ -27,8 +28,8 @@ from confplane.domain.teams import teams as team_names
 
 _FAILED = 1
 
-commands = typer.Typer(add_completion=False)
-rollups = typer.Typer(
+commands = CommandGroup(add_completion=False)
+rollups = CommandGroup(
     name="rollups",
     help="Questions about a whole cluster and all of its history, answered by Spark.",
     no_args_is_help=True,

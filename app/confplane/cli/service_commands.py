@@ -8,9 +8,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from confplane.cli import termination
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import SettingsFile, load_settings
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 _SETTINGS_HELP = """\
 Settings come from environment variables over a YAML file. The smallest file:

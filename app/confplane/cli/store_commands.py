@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 
 _ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
@@ -87,7 +88,7 @@ def adopt_store(
     raise typer.Exit(command.run(load_settings(settings_file), cluster, reason))
 
 
-secrets = typer.Typer(
+secrets = CommandGroup(
     name="secrets",
     help="Passwords of brokers: the secrets that they are encoded under.",
     no_args_is_help=True,
@@ -155,7 +156,7 @@ def rotate(
     raise typer.Exit(command.rotate(load_settings(settings_file), cluster, broker, old_secret_file))
 
 
-imports = typer.Typer(
+imports = CommandGroup(
     name="import",
     help="Import configs from an older store into the znodes that brokers read.",
     no_args_is_help=True,
@@ -253,7 +254,7 @@ def compact(
     raise typer.Exit(command.run(load_settings(settings_file), cluster, older_than_s=older_than_s, apply=apply))
 
 
-layout = typer.Typer(
+layout = CommandGroup(
     name="layout",
     help="Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
     no_args_is_help=True,

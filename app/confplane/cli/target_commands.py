@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
 from confplane.services.ports.kafka import KraftEntityType
 
-commands = typer.Typer(add_completion=False)
-target = typer.Typer(
+commands = CommandGroup(add_completion=False)
+target = CommandGroup(
     name="target",
     help="Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas and configs, and each change of them.",
     no_args_is_help=True,

@@ -126,6 +126,7 @@ READ: Final = (
         Read(_ENTITY, f"--entity-type {kind} --entity-name '{name}' {action}", (kind,), (name,), added)
         for kind, name in (("clients", "client-1"), ("clients", ""), ("users", _CN), ("users", ""))
         for action, added in (("--describe", {}), ("--alter --add-config a=b,c=d", _AB))
+        if name or not added  # refused, see configs_lines_refused
     ),
     Read(_ENTITY, "--entity-type clients --describe", ("clients",), ()),
     *(
@@ -138,6 +139,7 @@ READ: Final = (
         )
         for user, client in ((_CN, "client-1"), (_CN, ""), ("", "client-1"), ("", ""))
         for action, added in (("--describe", {}), ("--alter --add-config a=b,c=d", _AB))
+        if (user and client) or not added
     ),
     Read(
         _ENTITY,
@@ -274,6 +276,6 @@ READ: Final = (
         {},
         ("a", "b", "c"),
     ),
-    Read("joptsimple", "--alter --topic a --add-config 'a = [ b ] ,c=[d'", ("topics",), ("a",), {"a": "b", "c": "d"}),
+    Read("joptsimple", "--alter --topic a --add-config 'a = [ b ] ,c=[d]'", ("topics",), ("a",), {"a": "b", "c": "d"}),
     Read("joptsimple", "--alter --topic a --add-config a=b,,", ("topics",), ("a",), {"a": "b"}),
 )

@@ -188,6 +188,42 @@ REFUSED: Final = (
     # ------------------------------------------------------------ refused here alone
     Refused("a word of no option", "--alter --topic a --add-config a=1, b=hidden", "A word behind --add-config"),
     Refused("an ip that is no address of four numbers", "--describe --ip 1", "not an IPv4 address"),
+    *(
+        Refused("an empty name, as of an unset variable", f"{entity} --alter --add-config a=b", reason)
+        for entity, reason in (
+            ("--user ''", "--user has an empty name; --user-defaults names the default entity"),
+            ("--user=", "--user has an empty name; --user-defaults names the default entity"),
+            ("--broker ''", "--broker has an empty name; --broker-defaults names the default entity"),
+            ("--client '' --user a", "--client has an empty name; --client-defaults names the default entity"),
+            ("--ip ''", "--ip has an empty name; --ip-defaults names the default entity"),
+            ("--topic ''", "--topic has an empty name\n"),
+            ("--group ''", "--group has an empty name\n"),
+            ("--entity-type users --entity-name ''", "--entity-name has an empty name; --entity-default names"),
+            ("--entity-type clients --entity-name ''", "--entity-name has an empty name; --entity-default names"),
+            (
+                "--entity-type users --entity-name '' --entity-type clients --entity-name client-1",
+                "--entity-name has an empty name; --entity-default names",
+            ),
+            (
+                "--entity-type users --entity-name a --entity-type clients --entity-name ''",
+                "--entity-name has an empty name; --entity-default names",
+            ),
+        )
+    ),
+    *(
+        Refused("a key that is added and deleted", f"{line} --alter", "a key is either added or deleted in one command")
+        for line in (
+            "--topic a --add-config retention.ms=1 --delete-config retention.ms",
+            "--user a --add-config acks=1,producer_byte_rate=5 --delete-config producer_byte_rate",
+            "--broker-defaults --add-config-file {file} --delete-config json",
+        )
+    ),
+    Refused(
+        "brackets that may belong to a value", "--alter --broker 1 --add-config a=[hidden", "--add-config-file FILE"
+    ),
+    Refused(
+        "a key that is added twice", "--alter --topic a --add-config a=1,a=2", "config 2 has the key of an earlier"
+    ),
     Refused("a file of an action that reads none", "--describe --topic a --add-config-file {file}", "changes nothing"),
 )
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 
 @commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{READ_CODES}")

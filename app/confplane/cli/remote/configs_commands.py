@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote.options import ClusterName, ProfileName
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 
 @commands.command(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote import completion
 from confplane.cli.remote.options import (
     READ_CODES,
@@ -19,8 +20,8 @@ from confplane.cli.remote.options import (
     ValidateOnly,
 )
 
-commands = typer.Typer(add_completion=False)
-drift = typer.Typer(
+commands = CommandGroup(add_completion=False)
+drift = CommandGroup(
     name="drift",
     help="Differences between a Kafka cluster without ZooKeeper (Kafka 4) and what callers wrote here.",
     no_args_is_help=True,

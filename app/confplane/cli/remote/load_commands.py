@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote.options import ClusterName, ProfileName, Reason, WaitApplied
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 
 @commands.command(

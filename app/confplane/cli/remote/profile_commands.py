@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote import completion
 
-commands = typer.Typer(add_completion=False)
-profiles = typer.Typer(
+commands = CommandGroup(add_completion=False)
+profiles = CommandGroup(
     name="profiles",
     help="Profiles: services by name, each with a cluster and the place of a token.",
     no_args_is_help=True,

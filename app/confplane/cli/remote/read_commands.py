@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote.options import (
     READ_CODES,
     AsJson,
@@ -19,7 +20,7 @@ from confplane.cli.remote.options import (
     ProfileName,
 )
 
-commands = typer.Typer(add_completion=False)
+commands = CommandGroup(add_completion=False)
 
 
 @commands.command(

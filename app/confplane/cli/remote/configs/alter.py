@@ -11,6 +11,7 @@ from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, refuse_uns
 from confplane.cli.remote.configs import lines
 from confplane.cli.remote.configs.describe import of_clients, of_resources, own
 from confplane.domain.client_configs import SUPPORTED_CONFIGS
+from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ def altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any,
     """Return a function that makes a change, prints its success message, and returns the exit code.
 
     Raises:
-        InvalidRequestError: A key is not valid for the entity, or a value is not a number. The returned function raises
-        it if a key to delete is not set.
+        InvalidRequestError: A key is not valid for the entity, is both added and deleted, or a value is not a number.
+        The returned function raises it if a key to delete is not set.
     """
+    if both := [key for key in command.added if key in command.deleted]:
+        raise InvalidRequestError(f"{', '.join(both)}: a key is either added or deleted in one command, not both")
     change = EntityUpdate.of(command.entity, {**command.added, **dict.fromkeys(command.deleted)})
 
     async def alter(client: AsyncConfplane) -> int:

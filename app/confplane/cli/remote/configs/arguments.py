@@ -188,6 +188,7 @@ def _wait_applied(parsed: ParsedOptions) -> int | None:
 
 
 def _check_alter(parsed: ParsedOptions, command: Command) -> None:
+    _check_names_given(parsed)
     if not parsed.has("add-config", "add-config-file", "delete-config"):
         raise InvalidRequestError("--alter needs --add-config, --add-config-file or --delete-config")
     if command.types[0] not in _WITH_DEFAULT and not any(command.names):
@@ -199,6 +200,17 @@ def _check_alter(parsed: ParsedOptions, command: Command) -> None:
             f"{', '.join(sorted(scram))}: credentials are no configs, and are neither shown nor changed here: use"
             " `kafka-configs.sh --bootstrap-server BROKER --alter --user NAME`"
         )
+
+
+def _check_names_given(parsed: ParsedOptions) -> None:
+    """Refuse empty names, which an unset variable of a script leaves; Kafka's tool takes them as the default entity."""
+    for name in _NAMED:
+        if "" in parsed.values(name):
+            default = f"{name}-defaults"
+            advice = f"; --{default} names the default entity" if default in _DEFAULTS else ""
+            raise InvalidRequestError(f"--{name} has an empty name{advice}")
+    if "" in parsed.values("entity-name"):
+        raise InvalidRequestError("--entity-name has an empty name; --entity-default names the default entity")
 
 
 def _check_describe(parsed: ParsedOptions, command: Command) -> None:

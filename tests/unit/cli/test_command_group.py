@@ -1,0 +1,75 @@
+"""Options that are given twice: refused by every command, except where an option takes a list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from confplane.cli.command_group import SingleValueCommand
+from confplane.cli.commands import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.cli.answers import Recorded
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("set user=a acks=1 --reason one --reason=two", "--reason"),
+        ("set user=a acks=1 --configs-etag one --validate-only --configs-etag two", "--configs-etag"),
+        ("get user=a --at 1 --at 2", "--at"),
+        ("get --type user --type topic", "--type"),
+        ("load FILE --cluster a --cluster b", "--cluster"),
+        ("revert --request-id a --request-id b", "--request-id"),
+        ("profiles set a --url http://a --url http://b", "--url"),
+        ("tokens create --principal User:a --principal User:b", "--principal"),
+        ("layout move --cluster a --to shared --to separate", "--to"),
+        ("rollups run quotas --class-archive --no-class-archive", "--class-archive"),
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(answered: Recorded, line: str, option: str) -> None:
+    said = CliRunner().invoke(cli, line.split(), env={"COLUMNS": "200"})
+    assert (said.exit_code, answered.requests) == (2, []), said.output
+    assert f"Invalid value for '{option}'" in said.stderr
+    assert "It is given 2 times, but takes one value." in said.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--validate-only", "--validate-only"],  # no value is lost
+        ["--reason", "--ticket", "--ticket", "--reason"],  # values that look like options
+    ],
+)
+def test_other_repetitions_are_no_options_that_are_given_twice(answered: Recorded, words: list[str]) -> None:
+    result: dict[str, Any] = {"warnings": [], "diff": {"quotas": [], "configs": []}}
+    answered.answers["alter"] = {"entries": [result]}
+    said = CliRunner().invoke(cli, ["set", "user=a", "acks=1", *words])
+    assert (said.exit_code, len(answered.requests)) == (0, 1), said.output
+
+
+def test_an_option_with_a_list_may_be_repeated(answered: Recorded) -> None:
+    answered.answers["revert"] = {"failed": 0, "skipped": [], "results": []}
+    words = ["revert", "--request-id", "a", "--key", "b", "--key", "c", "--yes"]
+    said = CliRunner().invoke(cli, words)
+    assert said.exit_code == 0, said.output
+    assert answered.sent[-1][1]["keys"] == ["b", "c"]
+
+
+def test_every_command_has_the_check() -> None:
+    assert {
+        name for name, command in _commands("", get_command(cli)) if not isinstance(command, SingleValueCommand)
+    } == set()
+
+
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for each in command.list_commands(None):
+        yield from _commands(f"{name} {each}", command.get_command(None, each))

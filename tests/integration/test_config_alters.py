@@ -159,3 +159,61 @@ async def test_a_resource_that_is_named_twice(client: ConfplaneClient, zk: Kazoo
     assert [item["errorCode"] for item in answer["responses"]] == [42, 0, 42]
     assert answer["responses"][2]["errors"][0]["pointer"] == "/resources/2/resourceName"
     assert zk.exists("/config/topics/twice") is None
+
+
+async def test_what_is_rarely_meant_is_stored_with_a_warning(client: ConfplaneClient, zk: KazooClient) -> None:
+    answer = await alter(
+        client,
+        resource("BROKER", "7", ("num.io.thread", "SET", "8"), ("retention.ms", "SET", "1")),
+        resource("BROKER", "", ("my.plugin.setting", "SET", "1")),
+        resource("TOPIC", "warned", ("cleanup.policy", "SET", "delete, delete,compact")),
+        resource("BROKER", "8", ("listener.name.x.ssl.cipher.suites", "SET", "a,b,a")),
+    )
+    assert [each["errorCode"] for each in answer["responses"]] == [0, 0, 0, 0], answer
+    first, second, third, fourth = answer["responses"]
+    assert [each.partition(" It is stored")[0] for each in first["warnings"]] == [
+        "No broker config of Kafka 3.9 has the name num.io.thread; did you mean num.io.threads?",
+        (
+            "No broker config of Kafka 3.9 has the name retention.ms; it is a topic config, and that of brokers is"
+            " log.retention.ms."
+        ),
+    ]
+    assert second["warnings"][0].startswith(
+        "No broker config of Kafka 3.9 has the name my.plugin.setting. It is stored"
+    )
+    assert third["warnings"] == ["cleanup.policy is stored without repeated elements: delete"]
+    assert fourth["warnings"] == ["listener.name.x.ssl.cipher.suites is stored without repeated elements: a"]
+    assert json.loads(zk.get("/config/topics/warned")[0])["config"] == {"cleanup.policy": "delete,compact"}
+    # The same again is no change, although the request repeats the element.
+    again = await alter(client, resource("TOPIC", "warned", ("cleanup.policy", "SET", "delete, delete,compact")))
+    assert again["responses"][0]["diff"] == []
+
+
+@pytest.mark.parametrize(
+    ("collection", "entity", "before", "after", "gone"),
+    [
+        ("configs", "topic=removed", {"retention.ms": "1", "flush.ms": "2"}, {"retention.ms": "1"}, "flush.ms"),
+        ("client-quotas", "user=removed", {"producer_byte_rate": 1, "request_percentage": 2}, {"producer_byte_rate": 1},
+         "request_percentage"),
+        ("client-configs", "user=removed", {"acks": "1", "session.timeout.ms": "20000"}, {"acks": "all"},
+         "session.timeout.ms"),
+    ],
+)  # fmt: skip
+async def test_a_put_that_removes_keys_names_them_unless_it_is_conditional(
+    client: ConfplaneClient, collection: str, entity: str, before: dict[str, Any], after: dict[str, Any], gone: str
+) -> None:
+    member = "quotas" if collection == "client-quotas" else "configs"
+
+    async def warnings(values: dict[str, Any], **headers: str) -> list[str]:
+        answer = await client.request(
+            "PUT", f"{collection}/{entity}", json={member: values}, params={"view": "full"}, headers=headers
+        )
+        return [each for each in answer.body["status"]["warnings"] if each.startswith("Removed")]
+
+    etag = (await client.put(collection, entity, before)).etag
+    assert etag is not None
+    assert await warnings(after, **{"If-Match": etag}) == []
+    assert await warnings(before) == []
+    assert await warnings(after) == [
+        f"Removed, because the request does not name them: {gone}. If-Match protects keys that others have added"
+    ]

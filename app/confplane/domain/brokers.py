@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.broker_consistency import check_merged
 from confplane.domain.broker_keys import JAAS, definition_of, is_password, listener_key
 from confplane.domain.broker_levels import PROVIDERS, ConfigLevels, DynamicLevel, is_per_broker, left_out, read_level
-from confplane.domain.definitions import ConfigType, ConfigValueError, Prefix, parse
+from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, Prefix, parse
 from confplane.domain.errors import InvalidConfigError, InvalidRequestError
 from confplane.domain.jaas import JaasError, check_jaas
+from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from confplane.domain.broker_keys import ListenerKey
     from confplane.domain.definitions import Catalog
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -181,12 +183,21 @@ def _check_jaas(catalog: Catalog, name: str, value: str, pointer: str | None) ->
         raise InvalidRequestError(str(error), pointer=pointer) from None
 
 
+def _unknown(catalog: Catalog, name: str, parts: ListenerKey | None) -> str:
+    """Return the warning about a key that brokers accept as a custom config, which is rarely what is meant."""
+    end = suggestion(catalog, ConfigKind.BROKER, name if parts is None else parts.base)
+    return (
+        f"No broker config of Kafka {catalog.release} has the name {clipped(name)}{end.removesuffix('?')}"
+        f"{'?' if end.endswith('?') else '.'} It is stored as a custom config, and its value is hidden"
+    )
+
+
 def _remarks(catalog: Catalog, name: str) -> list[str]:
     """Return remarks on a config that is accepted but does not have the effect that it appears to have."""
     definition = definition_of(catalog, name)
     parts = listener_key(catalog, name)
     if definition is None:
-        return []
+        return [] if name == PROVIDERS or name.startswith(f"{PROVIDERS}.") else [_unknown(catalog, name, parts)]
     if parts is None:
         if name == JAAS:
             return [f"{JAAS} without a listener and mechanism before it is not read by any listener"]

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.definitions import ConfigValueError, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName, Rank
+from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
@@ -220,8 +221,9 @@ class ClientConfigsFacet:
         try:
             _check_extra(self._catalog, key)
         except ValueError as error:
+            end = suggestion(self._catalog, ConfigKind.PRODUCER, key)
             raise InvalidRequestError(
-                f"Invalid configuration key {clipped(key)}: {error}; {dynamic}", pointer=pointer
+                f"Invalid configuration key {clipped(key)}: {error}{end}; {dynamic}", pointer=pointer
             ) from None
         raise InvalidRequestError(
             f"Invalid configuration key {key}: it is a client config that is not dynamic in this cluster; "

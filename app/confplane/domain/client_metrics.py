@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed
-from confplane.domain.definitions import ConfigValueError, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.errors import InvalidConfigError, InvalidRequestError
 from confplane.domain.numbers import java_trim
+from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def check_client_metrics(
 def _check_value(catalog: Catalog, name: str, value: str) -> list[str]:
     definition = catalog.client_metrics.get(name)
     if definition is None:
-        raise InvalidRequestError(f"Unknown client metrics configuration: {clipped(name)}")
+        raise InvalidRequestError(
+            f"Unknown client metrics configuration: {clipped(name)}"
+            f"{suggestion(catalog, ConfigKind.CLIENT_METRICS, name)}"
+        )
     try:
         parsed = parse(definition, value)
     except ConfigValueError as error:

@@ -332,6 +332,12 @@ def parse(definition: ConfigDef, value: str) -> ConfigValue:
     return parsed
 
 
+def list_elements(value: str) -> list[str]:
+    """Return the elements of a LIST as Kafka parses it; blanks around an element do not belong to it."""
+    trimmed = java_trim(value)
+    return _LIST_SEPARATOR.split(trimmed) if trimmed else []
+
+
 def canonical(definition: ConfigDef, value: str) -> str:
     """Return a value as Kafka's describe prints it: parsed, then written in the one form of its type.
 
@@ -367,7 +373,7 @@ def _of_type(definition: ConfigDef, text: str) -> ConfigValue:
             except ValueError:
                 raise ConfigValueError(f"{definition.name} must be a number (DOUBLE)") from None
         case ConfigType.LIST:
-            return _LIST_SEPARATOR.split(text) if text else []
+            return list_elements(text)
         case ConfigType.CLASS:
             if not all(part.replace("$", "_").isidentifier() for part in text.split(".")):
                 raise ConfigValueError(f"{definition.name} must be the name of a Java class")

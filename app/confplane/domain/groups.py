@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
-from confplane.domain.definitions import ConfigType, ConfigValueError, parse
+from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, parse
 from confplane.domain.errors import InvalidConfigError
+from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def check_group(
 def _parsed(catalog: Catalog, name: str, value: str) -> ConfigValue:
     definition = catalog.group.get(name)
     if definition is None:
-        raise ConfigValueError(f"Unknown group config name: {clipped(name)}")
+        raise ConfigValueError(
+            f"Unknown group config name: {clipped(name)}{suggestion(catalog, ConfigKind.GROUP, name)}"
+        )
     parsed = parse(definition, value)
     if name == _TAGS and isinstance(parsed, list) and value.strip() and len(_COMMA.split(value.strip())) != len(parsed):
         # Repetitions in other lists do not matter, but this list is also parsed in another way.

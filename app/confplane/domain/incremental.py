@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from confplane.domain.definitions import ConfigType
+from confplane.domain.definitions import ConfigType, list_elements
 from confplane.domain.errors import InvalidConfigError, InvalidRequestError
 from confplane.domain.ops import OpType
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confplane.domain.definitions import ConfigDef
     from confplane.domain.ops import Op
@@ -89,6 +89,35 @@ def apply_incremental(
             given = _elements(_text(op))
             after[op.key] = ",".join(_append(old, given) if op.type is OpType.APPEND else _subtract(old, given))
     return after
+
+
+def without_repetitions(
+    after: Mapping[str, str], ops: Sequence[Op], definition_of: Callable[[str], ConfigDef | None]
+) -> tuple[dict[str, str], list[str]]:
+    """Return a map in which lists that ops set have each element once, with a warning for each shortened list.
+
+    Kafka before 4.0 accepts repeated elements, and brokers of 4.2 do not start with them (KIP-1161).
+
+    Args:
+        after: The map after the ops, secrets in plain text.
+        ops: The ops.
+        definition_of: Returns the definition of a key; None for an unknown key.
+    """
+    found = dict(after)
+    warnings = []
+    for op in ops:
+        if op.type is OpType.DELETE or "${" in (value := after[op.key]):  # a reference may contain commas
+            continue
+        definition = definition_of(op.key)
+        if definition is None or definition.type is not ConfigType.LIST:
+            continue
+        elements = list_elements(value)
+        distinct = list(dict.fromkeys(elements))
+        if len(distinct) != len(elements):
+            found[op.key] = ",".join(distinct)
+            repeated = [element for element, times in Counter(elements).items() if times > 1]
+            warnings.append(f"{clipped(op.key)} is stored without repeated elements: {clipped(', '.join(repeated))}")
+    return found, warnings
 
 
 def _text(op: Op) -> str:

@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
-from confplane.domain.definitions import ConfigType, ConfigValueError, parse
+from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, parse
 from confplane.domain.errors import InvalidConfigError, InvalidTopicError
 from confplane.domain.releases import ON_ZOOKEEPER
+from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ def check_topic(
 def _check_value(catalog: Catalog, name: str, value: str) -> None:
     definition = catalog.topic.get(name)
     if definition is None:
-        raise ConfigValueError(f"Unknown topic config name: {clipped(name)}")
+        raise ConfigValueError(
+            f"Unknown topic config name: {clipped(name)}{suggestion(catalog, ConfigKind.TOPIC, name)}"
+        )
     parse(definition, value)
 
 

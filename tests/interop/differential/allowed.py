@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.broker_keys import is_password
+from confplane.domain.definitions import list_elements
 from tests.interop.differential import vocabulary as words
 from tests.interop.differential.steps import Method
 from tests.interop.differential.stored import config_of
@@ -364,11 +365,21 @@ def _foreign_removed(altered: AlterPair) -> bool:
     return bool(gone) and gone <= altered.removes - known and all(ours[key] == value for key, value in theirs.items())
 
 
+def _repeated(altered: AlterPair) -> bool:
+    """Kafka has stored elements of a list as often as they were given, and nothing else differs."""
+    theirs, ours = config_of(altered.their_data), config_of(altered.our_data)
+    if altered.quotas or theirs is None or ours is None or theirs.keys() != ours.keys():
+        return False
+    other = {key for key, value in theirs.items() if ours[key] != value}
+    return bool(other) and all(ours[key] == ",".join(dict.fromkeys(list_elements(theirs[key]))) for key in other)
+
+
 _PLANTED_ON_BROKERS: Final = {"log.retention.ms", "broker.id", "log.cleaner.min.cleanable.ratio"}
 
 STORED: Final = (
     Difference("foreign or bad entries stored on a broker", _dropped),
     Difference("alter without effect", _rewritten),
+    Difference("repeated elements of lists, such as `cleanup.policy=delete,delete`", _repeated),
     Difference("foreign content next to what is altered", _members_lost),
     Difference("remove of a key of another facet, or of none", _foreign_removed),
     Difference("LONG quotas above 2^53", _above_2_53),

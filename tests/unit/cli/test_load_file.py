@@ -132,6 +132,16 @@ def test_a_file_that_would_lose_or_change_data_is_refused_before_any_request(
     assert said.stderr.startswith(f"Nothing is loaded. {file}, {reason}")
 
 
+def test_warnings_of_the_service_are_printed_with_their_place(answered: Recorded, tmp_path: Path) -> None:
+    result = {"errorCode": 0, "warnings": ["No broker config has the name a"], "diff": [], "outcome": None}
+    answered.answers["incrementalAlter"] = {"responses": [{**result, "warnings": []}, result]}
+    file = tmp_path / "file.yaml"
+    file.write_text("- {id: broker=1, configs: {b: c}}\n- {id: broker=2, configs: {a: b}}\n")
+    said = CliRunner().invoke(cli, ["load", str(file)])
+    assert said.exit_code == 0
+    assert said.stderr == f"Warning: {file}, line 2, column 3, broker=2: No broker config has the name a\n"
+
+
 @pytest.mark.parametrize(
     "entity",
     [

@@ -50,9 +50,34 @@ def test_all_offenders_are_named() -> None:
     assert caught.value.detail == "Cannot update these configs dynamically: Set(broker.id, zookeeper.connect)"
 
 
-def test_custom_keys_are_taken_as_they_are() -> None:
-    assert broker({"com.example.plugin": "\u00fc any=;", "ssl.provider.extra": ""}, static={}) == []
-    assert default({"com.example.plugin": "x"}, static={}) == []
+CUSTOM = " It is stored as a custom config, and its value is hidden"
+
+
+def test_custom_keys_are_taken_as_they_are_with_a_warning() -> None:
+    none = "No broker config of Kafka 3.9 has the name com.example.plugin."
+    assert broker({"com.example.plugin": "\u00fc any=;"}, static={}) == [none + CUSTOM]
+    assert default({"com.example.plugin": "x"}, static={}) == [none + CUSTOM]
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("num.io.thread", "; did you mean num.io.threads?"),
+        ("log.retention.m", "; did you mean log.retention.ms?"),
+        ("listener.name.x.ssl.keystore.locaton", "; did you mean ssl.keystore.location?"),
+        ("retention.ms", "; it is a topic config, and that of brokers is log.retention.ms."),
+        ("cleanup.policy", "; it is a topic config, and that of brokers is log.cleanup.policy."),
+        ("producer_byte_rate", "; it is a quota."),
+        ("linger.ms", "; it is a client config."),
+        ("producer_byte_rat", "; did you mean the quota producer_byte_rate?"),
+    ],
+)
+def test_a_key_that_is_rarely_meant_is_named_with_the_one_that_is(name: str, end: str) -> None:
+    assert broker({name: "1"}, static={}) == [f"No broker config of Kafka 3.9 has the name {name}{end}{CUSTOM}"]
+
+
+def test_a_stored_custom_key_is_no_new_warning() -> None:
+    assert check_level(ZOOKEEPER, {"my.key": "1"}, level=DynamicLevel.BROKER, stored={"my.key": "1"}) == []
 
 
 def test_custom_secrets_are_a_broker_s_own() -> None:

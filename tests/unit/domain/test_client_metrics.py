@@ -43,7 +43,9 @@ def test_values_of_another_form(key: str, value: str, rule: str) -> None:
 
 
 def test_unknown_keys() -> None:
-    with pytest.raises(InvalidRequestError, match=r"^Unknown client metrics configuration: interval$"):
+    with pytest.raises(
+        InvalidRequestError, match=r"^Unknown client metrics configuration: interval; did you mean interval\.ms\?$"
+    ):
         check_client_metrics(NEWEST, {"interval": "100"})
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confplane.domain.errors import InvalidConfigError, InvalidRequestError, KafkaCode
-from confplane.domain.incremental import apply_incremental, check_ops
+from confplane.domain.incremental import apply_incremental, check_ops, without_repetitions
 from confplane.domain.ops import Op, OpType
 from tests.support.catalogs import ZOOKEEPER
 
@@ -125,3 +125,29 @@ def test_append_then_subtract(old: list[str], added: list[str]) -> None:
     new = [element for element in added if element not in old]
     back = alter(once, Op(POLICY, OpType.SUBTRACT, ",".join(new))) if new else once
     assert sorted(back[POLICY].split(",")) == sorted(old)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "stored", "repeated"),
+    [
+        (POLICY, "delete,delete", "delete", "delete"),
+        (POLICY, " delete , compact,delete ", "delete,compact", "delete"),
+        (LEADER, "0:1,1:1,0:1,1:1,2:1", "0:1,1:1,2:1", "0:1, 1:1"),
+    ],
+)
+def test_repeated_elements_of_a_list_are_left_out_with_a_warning(
+    key: str, value: str, stored: str, repeated: str
+) -> None:
+    ops = [Op(key, OpType.SET, value), Op("segment.ms", OpType.SET, "1,1"), Op("gone", OpType.DELETE)]
+    after = {key: value, "segment.ms": "1,1", "untouched": "a,a"}
+    found, warnings = without_repetitions(after, ops, ZOOKEEPER.topic.get)
+    assert found == {**after, key: stored}
+    assert warnings == [f"{key} is stored without repeated elements: {repeated}"]
+
+
+@pytest.mark.parametrize("value", ["", "delete", "delete , compact", "*", "${file:/a,a:b}"])
+def test_other_lists_stay_as_they_are_written(value: str) -> None:
+    assert without_repetitions({POLICY: value}, [Op(POLICY, OpType.SET, value)], ZOOKEEPER.topic.get) == (
+        {POLICY: value},
+        [],
+    )

@@ -45,11 +45,13 @@ async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> in
     changed = equal = 0
     refused: list[tuple[LoadedEntity, _Result]] = []
     done: list[tuple[str, _Result]] = []
+    warnings: list[str] = []
     with _opened(path) as stream:
         secrets = _checked(path, stream)
         results = _EntityLoader(client, options).results(stream, str(path))
         try:
             async for item, result in show_count(results, "entities"):
+                warnings += [f"{item.place}, {item.entity.id}: {each}" for each in result.get("warnings", ())]
                 if result["errorCode"]:
                     refused.append((item, result))
                 elif differences(result):
@@ -61,6 +63,8 @@ async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> in
         except ClientError:
             typer.echo(f"Not all is loaded. Entities changed before: {changed}", err=True)
             raise
+    for warning in warnings:
+        typer.echo(f"Warning: {warning}", err=True)
     for item, result in refused:
         typer.echo(f"{item.place}, {item.entity.id}: {result['errorMessage']}", err=True)
     left_out = f"; secrets left out: {secrets}" if secrets else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain import brokers, topics
-from confplane.domain.broker_keys import is_password
+from confplane.domain.broker_keys import definition_of, is_password
 from confplane.domain.broker_levels import ConfigLevels, DynamicLevel
 from confplane.domain.changes import stored
 from confplane.domain.client_metrics import check_client_metrics
@@ -21,7 +22,7 @@ from confplane.domain.errors import (
     UnknownTopicError,
 )
 from confplane.domain.groups import check_group
-from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops
+from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops, without_repetitions
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import clipped
 from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
@@ -107,7 +108,8 @@ class ConfigDrafter:
             lacking = f"/{cluster_facet.facet.member}" if named else None
             ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         [(kind, _)] = entity.components
-        after = apply_incremental(before, ops, _definitions(cluster_facet, entity))
+        asked = apply_incremental(before, ops, _definitions(cluster_facet, entity))
+        after, repetitions = without_repetitions(asked, ops, partial(_definition_of, cluster_facet, entity))
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
         passwords = [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
         if kind is not EntityType.BROKER:
@@ -118,7 +120,7 @@ class ConfigDrafter:
             and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
         ):
             raise already_exists(cluster_facet, entity)
-        warnings = await self._check(entity, before, after, pointers, planned)
+        warnings = [*repetitions, *await self._check(entity, before, asked, pointers, planned)]
         if passwords:
             broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
             try:
@@ -195,6 +197,12 @@ class ConfigDrafter:
             return self._cipher.matches(broker_id, key, encoded, plain)
         except UndecodablePasswordError:
             return False
+
+
+def _definition_of(cluster_facet: ClusterFacet, entity: Entity, key: str) -> ConfigDef | None:
+    if entity.types == (EntityType.BROKER,):
+        return definition_of(cluster_facet.catalog, key)
+    return _definitions(cluster_facet, entity).get(key)
 
 
 def _definitions(cluster_facet: ClusterFacet, entity: Entity) -> Mapping[str, ConfigDef]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from confplane.domain.changes import Difference, Node, difference, stored
 from confplane.domain.errors import (
@@ -19,6 +19,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName, full_path
+from confplane.domain.texts import clipped
 from confplane.services.etags import Precondition
 from confplane.services.pending_keys import with_pending_keys
 from confplane.services.ports.trail import IntentEntity
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from confplane.services.cluster_facet import ClusterFacet
 
 E = TypeVar("E")
+
+_MOST_LISTED: Final = 20
+"""Keys that a warning names."""
 
 
 class Mode(StrEnum):
@@ -161,6 +165,9 @@ class EntityDraft:
                 for item in diff
             ]
         owns = cluster_facet.facet.owns
+        removed = [key for key in before if key not in after]
+        if removed and edit.mode is Mode.REPLACE and edit.ops and not edit.is_conditional:
+            warnings = [*warnings, _removal(removed)]
         created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
         return cls(edit, node, after, tuple(diff), tuple(warnings), created)
 
@@ -260,6 +267,13 @@ def check_node(cluster_facet: ClusterFacet, edit: Edit, node: Node | None) -> No
         edit.precondition.check(_etag(cluster_facet, edit.entity, node))
     if edit.expected is not None:
         edit.expected.check(cluster_facet, edit.entity, node)
+
+
+def _removal(keys: list[str]) -> str:
+    """Return the warning about keys that a replacement removes although its client may not have read them."""
+    more = len(keys) - _MOST_LISTED
+    listed = f"{', '.join(map(clipped, keys[:_MOST_LISTED]))}{f' and {more} more' if more > 0 else ''}"
+    return f"Removed, because the request does not name them: {listed}. If-Match protects keys that others have added"
 
 
 def already_exists(cluster_facet: ClusterFacet, entity: Entity) -> AlreadyExistsError:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import socket
+import string
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -324,7 +327,31 @@ def test_a_name_that_would_fill_the_transaction_is_refused_for_its_length(servic
     body = json.dumps({"entries": [{"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1}]}]}).encode()
     answer = _request(service, "POST", f"{BASE}/client-quotas:alter", body=body)
     assert _refused(answer) == 400
-    assert "4096 at most" in json.loads(answer[2])["detail"]
+    assert "2000 at most" in json.loads(answer[2])["detail"]
+
+
+LONG = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=4_000))  # noqa: S311 - no secret
+
+
+@pytest.mark.parametrize(
+    "names", [{"user": LONG}, {"user": "\u00e9" * 340}, {"user": LONG[:1_500], "client-id": LONG[1_500:2_000]}]
+)
+def test_an_id_that_no_index_takes_is_refused_before_any_write(service: Service, names: dict[str, str]) -> None:
+    entity = [{"entityType": kind, "entityName": name} for kind, name in names.items()]
+    body = json.dumps({"entries": [{"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1}]}]}).encode()
+    answer = _request(service, "POST", f"{BASE}/client-quotas:alter", body=body)
+    assert _refused(answer) == 400
+    assert "2000 at most" in json.loads(answer[2])["detail"]
+    entity_id = ",".join(f"{kind}={quote(name).replace('%', '~')}" for kind, name in names.items())
+    report = b'{"softwareName":"a","softwareVersion":"1","appliedRevision":"1","refused":[]}'
+    for target, content in (
+        (f"client-quotas/{entity_id}", b'{"quotas":{"producer_byte_rate":1}}'),
+        (f"client-configs/{entity_id}", b'{"configs":{"acks":"1"}}'),
+        (f"client-configs/{entity_id}/instances/i-1", report),
+    ):
+        answer = _request(service, "PUT", f"{BASE}/{target}", body=content)
+        assert _refused(answer) == 400, target
+        assert "2000 at most" in json.loads(answer[2])["detail"], target
 
 
 @pytest.mark.parametrize(

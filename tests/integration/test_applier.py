@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,23 @@ async def test_a_callers_change_is_committed_here_and_then_applied(
     assert len(kafka.requests) == 1
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
     assert one.applier.report().pending == 0
+
+
+async def test_a_znode_that_no_index_takes_holds_up_no_other_entity(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    one = await opened()
+    name = secrets.token_hex(2_000)
+    kafka_writes(
+        raw_zk, f"users/{name}", b'{"version":1,"config":{"%s":"5"},"altered":["%s"]}' % ((RATE.encode(),) * 2)
+    )
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "2048"
+    report = one.applier.report()
+    assert "Postgres can't index its id" in str(report.held)
+    assert report.problem == ""
+    await until(lambda: (one.store.applied_revision() or 0) >= node_of(one).mzxid)
 
 
 async def test_only_the_difference_to_what_was_applied_is_sent(opened: Opener, kafka: KafkaDouble) -> None:

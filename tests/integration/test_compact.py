@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -141,3 +142,13 @@ def test_no_age(age: str) -> None:
 
 def test_ages() -> None:
     assert [seconds(age) for age in ("0s", "90m", "1h", "7d")] == [0, 5_400, 3_600, 604_800]
+
+
+async def test_a_znode_that_no_index_takes_stops_no_compaction(zk: KazooClient, compact: Any) -> None:
+    user, long = name(), f"{name()}{secrets.token_hex(2_000)}"
+    for each in (long, user):
+        kafka_writes(zk, f"users/{each}", EMPTY)
+    said = await compact("--older-than", "0s", "--apply")
+    assert "Postgres can't index one of its names" in said.err + said.out
+    assert zk.exists(f"/config/users/{long}")
+    assert not zk.exists(f"/config/users/{user}")

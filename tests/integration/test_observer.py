@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -521,3 +522,17 @@ async def test_timeouts_of_clients_name_the_groups_keys_that_work_under_the_new_
     removal = (Op("session.timeout.ms", OpType.DELETE),)
     [result] = await one.replica.edit(ALICE, FacetName.CLIENT_CONFIGS, removal)
     assert (result.error, result.warnings) == (None, ())
+
+
+async def test_an_external_znode_that_no_index_takes_holds_up_no_other_entity(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    filled(kafka)
+    one = await opened()
+    kafka_writes(raw_zk, f"users/{secrets.token_hex(2_000)}", b'{"version":1,"config":{"producer_byte_rate":"5"}}')
+    kafka.alter(BOB, {RATE: "7"})
+    await one.poll()
+    assert one.config(BOB) == {RATE: "7"}
+    kafka.alter(BOB, {RATE: "8"})
+    await one.poll()
+    assert one.config(BOB) == {RATE: "8"}

@@ -15,10 +15,11 @@ import kazoo.exceptions
 import pytest
 
 from confplane.domain.entities import Entity
-from confplane.domain.errors import UnavailableError
-from confplane.domain.facets import FacetName, Tree
+from confplane.domain.errors import InvalidRequestError, UnavailableError
+from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
+from confplane.services.changes.edits import Edit
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.trail import AuditQuery
 from confplane.services.recorder import explain, record
@@ -424,11 +425,12 @@ async def test_a_content_that_postgres_can_not_take_as_it_is(world: World) -> No
     await one.record()
     kafka_writes(world.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"\\u0000"}}')
     kafka_writes(world.zk, "users/long", content(**{secrets.token_hex(2500): "1", RATE: "2"}))
+    kafka_writes(world.zk, "users/wide", content(**{"\U0001f418" * 900 + secrets.token_hex(50): "1", RATE: "2"}))
     kafka_writes(world.zk, "users/broken", b"no json")
     kafka_writes(world.zk, "users/fine", rate(1))
     await one.record()
     found = {record.intent.entities[0].entity_id: record for record in await one.external()}
-    assert set(found) == {"user=nul", "user=long", "user=broken", "user=fine"}
+    assert set(found) == {"user=nul", "user=long", "user=wide", "user=broken", "user=fine"}
     # A name that is too long for an index: it can't be recorded, which is told, and the others are.
     long = secrets.token_hex(4500)
     kafka_writes(world.zk, f"users/{long}", rate(1))
@@ -446,6 +448,44 @@ async def test_a_content_that_postgres_can_not_take_as_it_is(world: World) -> No
     await one.alter(Entity.of(user="nul"), producer_byte_rate=7)
     assert world.zk.get("/config/users/nul")[0] == b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"7"}}'
     assert (await one.trail())[-1].intent.entities[0].after == {"a�b": None, RATE: "7"}
+
+
+@pytest.mark.parametrize("layout", ["shared", "separate"])
+async def test_an_entity_that_no_index_takes_holds_up_nothing_and_is_not_altered(world: World, layout: str) -> None:
+    one = await world.replica(client_configs_layout=layout)
+    await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="1")
+    await one.record()
+    tree = Tree.CONFIG if layout == "shared" else Tree.CLIENT_CONFIGS
+    name = secrets.token_hex(2_000)
+    long = Entity.of(user=name)
+    world.zk.create(full_path(tree, long), content(acks="all"), makepath=True)
+    notify(world.zk, f"users/{name}")
+    before = one.recorder.watermark
+    assert before is not None
+    kafka_writes(world.zk, "users/other", rate(1))
+    await one.record()
+    after = one.recorder.watermark
+    assert after is not None
+    assert after.revision > before.revision
+    assert "user=other" in states(world.database.owner_dsn)
+    [warning] = one.recorder.warnings()
+    assert "Postgres refuses the states of 1 entities" in str(warning)
+    refused = (await one.alter(long, FacetName.CLIENT_CONFIGS, acks="1")).error
+    assert isinstance(refused, InvalidRequestError)
+    assert "an entity id takes 2000 bytes at most" in refused.detail
+    # Others in the same load of a bulk are altered.
+    facet = one.parts.clusters.get("default").facets[FacetName.CLIENT_CONFIGS]
+    ops = (Op("acks", OpType.SET, "1"),)
+    edits = [Edit(each, ops) for each in (long, Entity.of(user="beside"), BILLING)]
+    results = await one.parts.alter.alter(facet, edits, Caller.operator("User:admin", "127.0.0.1", "r", soon(30)))
+    assert [type(each.error) for each in results] == [InvalidRequestError, type(None), type(None)]
+    # A deletion has no state either, and holds up nothing.
+    world.zk.delete(full_path(tree, long))
+    notify(world.zk, f"users/{name}")
+    kafka_writes(world.zk, "users/other", rate(2))
+    await one.record()
+    assert one.recorder.watermark is not None
+    assert one.recorder.watermark.revision > after.revision
 
 
 async def test_a_write_without_a_notification_is_found_and_notified(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
@@ -132,6 +133,14 @@ def test_where_a_run_begins(spark: SparkSession, dsn: SecretStr, migrated: serve
     assert (past.run.previous, since, past.is_current) == (None, None, False)
     assert RollupRuns(dsn.get_secret_value(), CLUSTER).current("activity") == fourth.run
     assert count(migrated.owner_dsn, "rollup_runs") == 5
+
+
+def test_a_row_whose_entity_no_index_takes_has_none() -> None:
+    ids = pa.array(["user=" + "x" * 3_000, "user=alice", None])
+    batch = pa.RecordBatch.from_pydict({"entity_id": ids, "item": pa.array(["1", "2", "3"])})
+    assert b"".join(lines for lines, _ in sink.encode_copy("0", [batch])).decode().splitlines() == [
+        "0\t0\t\\N\t1", "0\t1\tuser=alice\t2", "0\t2\t\\N\t3"
+    ]  # fmt: skip
 
 
 async def test_registrations_are_built_on_too(spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr) -> None:

@@ -6,6 +6,8 @@ from typing import Final
 
 from sqlalchemy import text
 
+from confplane.domain.texts import LONGEST_INDEXED
+
 WRITES: Final = """
 (SELECT pg_logical_emit_message(true, 'confplane', '') WHERE NOT pg_is_in_recovery()) IS NOT NULL
 """
@@ -46,12 +48,13 @@ INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
 """
 """The rows of the trail for the intents in ``given``, the last part left open."""
 
-KEYS: Final = """
+KEYS: Final = f"""
 INSERT INTO change_keys (cluster, key, change_id)
-SELECT cluster, unnest(keys), change_id FROM entities
+SELECT entities.cluster, named.key, entities.change_id FROM entities CROSS JOIN LATERAL unnest(keys) AS named(key)
+WHERE octet_length(named.key) <= {LONGEST_INDEXED}
 ON CONFLICT DO NOTHING
-"""
-"""The last part: the keys that the intents name."""
+"""  # noqa: S608 - a constant
+"""The last part: the keys that the intents name. A search by a key that no index takes finds nothing."""
 
 # The statements of intents write even if all rows exist: a crash of Postgres may have interrupted a first try, whose
 # rows are visible afterwards although the standbys may not have them.

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from confplane.audit.database import SERVER
 from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.trail_queries import TIME_SHIFT
+from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
 from confplane.services.recorder.versions import OwnWrite, Point
@@ -185,7 +186,8 @@ WITH given AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 ), new_keys AS (
   INSERT INTO change_keys (cluster, key, change_id)
-  SELECT :cluster, unnest(keys), change_id FROM changes
+  SELECT :cluster, named.key, changes.change_id FROM changes CROSS JOIN LATERAL unnest(changes.keys) AS named(key)
+  WHERE octet_length(named.key) <= {LONGEST_INDEXED}
   ON CONFLICT DO NOTHING
 ), new_outcomes AS (
   INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, incarnation)

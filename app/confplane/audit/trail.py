@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import orjson
+import psycopg
 from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -15,7 +16,8 @@ from confplane.audit import checks, entity_history, trail_queries
 from confplane.audit.group_commit import GroupCommitOptions, GroupWriter, RowRefusedError, WritePartition
 from confplane.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from confplane.audit.tables import outcomes as outcomes_table
-from confplane.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
+from confplane.domain.errors import IdempotencyKeyBusyError, InvalidRequestError, UnavailableError, WriteOutcome
+from confplane.domain.texts import LONGEST_INDEXED, LONGEST_PRINCIPAL
 from confplane.services.metrics import Sample
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.trail import FEW
@@ -136,6 +138,14 @@ class PostgresAuditLog:
                 "Another request with this Idempotency-Key is under way; nothing was changed by this one",
                 outcome=WriteOutcome.NOT_APPLIED,
                 retry_after_s=1,
+            ) from None
+        except psycopg.errors.ProgramLimitExceeded:
+            # An entity that was created outside Confplane, or a principal of an earlier release.
+            raise InvalidRequestError(
+                "The change can't be recorded, because Postgres can't index one of its names: an entity id takes"
+                f" {LONGEST_INDEXED} bytes at most, a principal {LONGEST_PRINCIPAL}. Nothing was changed. Alter this"
+                " entity with Kafka's tools, or use a credential with a shorter principal",
+                outcome=WriteOutcome.NOT_APPLIED,
             ) from None
         except UnavailableError as error:
             raise UnavailableError(

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from confplane.domain.enums import StrEnum
 from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
-from confplane.domain.texts import clipped, shown, step
+from confplane.domain.texts import LONGEST_INDEXED, clipped, shown, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,9 +69,6 @@ _ESCAPED_LOOSELY: Final = re.compile(r"(?:[A-Za-z0-9._-]|~[0-9A-Fa-f]{2})+")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ALL_ENCODED: Final = re.compile(r"%3D|%2C")
 _RAW_NAMES: Final = {"topic": re.compile(r"[A-Za-z0-9._-]{1,249}"), "broker": re.compile(r"0|[1-9][0-9]{0,9}")}
-LONGEST_NAME: Final = 4096
-"""Bytes that the name of a new entity may take in its path, percent-encoded. Kafka has no such limit, but brokers list
-all names of a kind in one response of ``jute.maxbuffer`` bytes. Principals of SASL and X.509 need far less."""
 CACHED_LENGTH: Final = 512
 """Characters of the longest id whose parsed form is cached, so that a flood of long ids can't fill the memory."""
 
@@ -237,21 +234,21 @@ class Entity:
         )
 
     def check_new(self, *, pointer: str | None = None) -> None:
-        """Refuse names that are too long for a new entity.
+        """Refuse an entity whose id is too long for the indexes of Postgres.
+
+        Kafka has no such limit. Principals of SASL and X.509 need far less, and brokers list all names of a type in one
+        response of ``jute.maxbuffer`` bytes.
 
         Raises:
-            InvalidRequestError: A name takes more than :data:`LONGEST_NAME` bytes.
+            InvalidRequestError: The id takes more than :data:`LONGEST_INDEXED` bytes.
         """
-        for kind, name in self.components:
-            # A character is at most four bytes, each encoded as three characters.
-            if name is None or len(name) <= LONGEST_NAME // 12:
-                continue
-            if (size := len(_element(kind, name))) > LONGEST_NAME:
-                raise InvalidRequestError(
-                    f"The {kind} name takes {size} bytes, percent-encoded as in ZooKeeper; the name of a new entity may"
-                    f" take {LONGEST_NAME} at most",
-                    pointer=pointer,
-                )
+        # An id is ASCII.
+        if (size := len(self.id)) > LONGEST_INDEXED:
+            raise InvalidRequestError(
+                f"The entity id takes {size} bytes, where a byte of a name other than A-Z a-z 0-9 . _ - counts as"
+                f" three; it may take {LONGEST_INDEXED} at most. Use shorter names",
+                pointer=pointer,
+            )
 
     def get(self, kind: EntityType) -> str | None:
         """Return the name for a type; ``None`` for the default entity and for an absent type."""

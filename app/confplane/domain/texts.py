@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from datetime import timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+LONGEST_INDEXED: Final = 2_000
+"""Bytes of the longest text that an index of Postgres has to take. An entry of a B-tree has 2,704 bytes at most; the
+other columns of an index, such as the cluster's name and an id, take up to 300. Postgres compresses long texts, so it
+may take a longer one, which depends on the text."""
+LONGEST_PRINCIPAL: Final = 1_024
+"""Bytes of the longest principal, and of the longest name in a grant: one index has both."""
 
 
 def shown(text: str, limit: int = 60) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.identities import ADMIN, EVERYBODY, USER, Authentication, Identity
 from confplane.domain.errors import UnauthenticatedError
+from confplane.domain.texts import LONGEST_PRINCIPAL
 from confplane.security.mapping import UnmappedError
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Certificates:
                 f"No principal is made of the client certificate: {error}; see http.ssl_principal_mapping_rules"
             ) from None
         principal = USER + name
+        if len(principal.encode()) > LONGEST_PRINCIPAL:
+            raise UnauthenticatedError(
+                f"The principal of the client certificate takes more than {LONGEST_PRINCIPAL} bytes; see"
+                " http.ssl_principal_mapping_rules"
+            )
         if not name or not name.isprintable() or principal in _RESERVED or name.startswith(self._reserved_prefixes):
             raise UnauthenticatedError("The client certificate names a principal that no certificate can have")
         return Identity(principal, Authentication.CERTIFICATE)

@@ -112,7 +112,8 @@ def test_a_certificate_makes_kafkas_user() -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", ["", "CN=admin", "CN=*", "CN=ci:acme", "CN=", "CN=a\tb", "CN=" + "x" * 1024, "O=other"]
+    "subject",
+    ["", "CN=admin", "CN=*", "CN=ci:acme", "CN=", "CN=a\tb", "CN=" + "x" * 1024, "CN=" + "\u00e9" * 600, "O=other"],
 )
 def test_no_certificate_makes_a_reserved_name(subject: str) -> None:
     certificates = Certificates(PrincipalMapper("RULE:^CN=(.*)$/$1/"), ["ci:"])

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import DoubleType, StringType
 
 from confplane.audit.rollup_parts import RunAttempt, check_parts, fold_id, read_part, write_part
+from confplane.domain.texts import LONGEST_INDEXED
 from confplane.rollups.source_binding import register
 from confplane.rollups.sources.part_groups import group_parts
 
@@ -201,7 +202,10 @@ def encode_copy(place: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple
         if not batch.num_rows:
             continue
         numbers = pc.cast(pa.array(range(start, start + batch.num_rows), pa.int64()), pa.string())
-        entities = pc.coalesce(_escaped(batch.column(_ENTITY)), _NULL)
+        entities = batch.column(_ENTITY)
+        # A row whose entity no index takes is in the result, and not found by its entity.
+        indexed = pc.if_else(pc.less_equal(pc.binary_length(entities), LONGEST_INDEXED), entities, None)
+        entities = pc.coalesce(_escaped(indexed), _NULL)
         lines = pc.binary_join_element_wise(place, numbers, entities, _escaped(batch.column(_ITEM)), "\t")
         whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
         yield pc.binary_join(whole, "\n")[0].as_buffer().to_pybytes() + b"\n", batch.num_rows

@@ -15,10 +15,10 @@ from confplane.domain.access.operations import (
     ResourceType,
     Role,
 )
-from confplane.domain.entities import LONGEST_NAME, Entity, check_name, sanitize
+from confplane.domain.entities import Entity, check_name
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.quotas import ClientQuotasFacet
-from confplane.domain.texts import shown, storable
+from confplane.domain.texts import LONGEST_PRINCIPAL, shown, storable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -57,10 +57,10 @@ def check_principal(principal: str, pointer: str) -> None:
         )
     name = principal.removeprefix(kind)
     check_name("principal", name, pointer=pointer)
-    if not _is_plain(name) or len(sanitize(principal)) > LONGEST_NAME:
+    if not _is_plain(name) or len(principal.encode()) > LONGEST_PRINCIPAL:
         raise InvalidRequestError(
-            f"{shown(principal)} is no principal: a name has no control characters, and takes {LONGEST_NAME} bytes at"
-            " most, percent-encoded",
+            f"{shown(principal)} is no principal: it has no control characters, and takes {LONGEST_PRINCIPAL} bytes at"
+            " most",
             pointer=pointer,
         )
 
@@ -218,8 +218,11 @@ def _check_prefix(resource: ResourceType, prefix: str, pointer: str) -> None:
 
 
 def _check_length(name: str, pointer: str) -> None:
-    if len(sanitize(name)) > LONGEST_NAME:
-        raise InvalidRequestError(f"The name takes more than {LONGEST_NAME} bytes, percent-encoded", pointer=pointer)
+    if len(name.encode()) > LONGEST_PRINCIPAL:
+        raise InvalidRequestError(
+            f"The name takes more than {LONGEST_PRINCIPAL} bytes; a grant on a prefix covers longer names",
+            pointer=pointer,
+        )
 
 
 def _is_plain(text: str) -> bool:

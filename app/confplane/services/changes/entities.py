@@ -187,7 +187,7 @@ class EntitiesChange:
             raise node
         draft = await item.decide(cluster_facet, node, planned)
         if draft.diff and node is None:
-            _check_new(cluster_facet, item.edit)
+            item.edit.entity.check_new(pointer=item.edit.pointer)
         if draft.diff and item.policies:
             self._check_policies(item.policies, cluster_facet, draft)
         return draft
@@ -263,14 +263,6 @@ def _reverts(drafts: Iterable[PlacedDraft]) -> tuple[UUID, ...]:
     """Return the changes that drafts revert, each once, the latest :data:`MOST_REVERTS` of them."""
     # The ids begin with the time of their changes.
     return tuple(sorted({each for drafted in drafts for each in drafted.draft.edit.reverts})[-MOST_REVERTS:])
-
-
-def _check_new(cluster_facet: ClusterFacet, edit: Edit) -> None:
-    """Refuse names that are too long for new znodes: the entity's, and its user's if that is absent too."""
-    entity = edit.entity
-    user = Entity(entity.components[:1])
-    known = len(entity.components) > 1 and cluster_facet.store.get(cluster_facet.tree, user.id) is not None
-    (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
 
 
 # ---------------------------------------------------------------- facets that share a znode

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from confplane.domain.entities import EntityType
-from confplane.domain.errors import BodyTooLargeError, ConfplaneError, ListFullError, ThrottledError, UnknownTopicError
+from confplane.domain.errors import (
+    BodyTooLargeError,
+    ConfplaneError,
+    InvalidRequestError,
+    ListFullError,
+    ThrottledError,
+    UnknownTopicError,
+)
 from confplane.services.changes.draft import D
 from confplane.services.ports.trail import Intent, Outcome
 from confplane.services.ports.transactions import (
@@ -131,10 +138,9 @@ class Submission:
         try:
             # After a failure nothing is submitted. Rows may have been written, and are then settled as aborted.
             await self.audit.intend(intents, claims)
-        except ConfplaneError as error:
-            _end(attempts, error)
         except Exception as error:  # noqa: BLE001 - the result of the change concerned
-            if len(attempts) == 1:
+            is_refused = isinstance(error, InvalidRequestError) or not isinstance(error, ConfplaneError)
+            if len(attempts) == 1 or not is_refused:
                 _end(attempts, error)
                 return
             # Postgres refuses the content of one intent. The rows of the others are written, and are ignored when

@@ -16,6 +16,7 @@ from confplane.domain.changes import Node
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
+from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.kraft import topics
 from confplane.services.kraft.deliveries import PendingEntity
 from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown, DeliveryOutcome
@@ -266,6 +267,8 @@ class ApplyQueue:
                 self._wait_for_mirror(entity_id)
             elif node is not None and node.defect is not None:
                 self._hold(entity_id, f"The znode can't be read: it {node.defect}")
+            elif node is not None and state is None and len(entity_id) > LONGEST_INDEXED:
+                self._hold(entity_id, f"Postgres can't index its id, which takes more than {LONGEST_INDEXED} bytes")
             elif node is None or not self._pending_entity(node, state).is_due:
                 self._complete(entity_id, None if state is None else state.refused)
             else:

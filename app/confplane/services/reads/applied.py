@@ -79,6 +79,7 @@ def report(
     _check_client(cluster_facet, entity)
     if cluster_facet.access is not None:
         cluster_facet.access.require(cluster_facet.store.name, Operation.REPORT, entity.id)
+    entity.check_new(pointer="id")
     if given.applied_revision > _MAX_REVISION:
         raise InvalidRequestError(f"A revision is {_MAX_REVISION} at most", pointer="/appliedRevision")
     _check_text(given.software_name, "/softwareName")

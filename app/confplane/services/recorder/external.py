@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from confplane.services.ports.trail import EXTERNAL
@@ -12,18 +12,8 @@ from confplane.services.recorder.versions import changed_keys
 from confplane.services.redaction import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from confplane.domain.changes import Node
     from confplane.services.recorder.versions import Gap
-
-_LONGEST_KEY: Final = 1_000
-"""Characters of the longest key in a row; an index has no room for much longer ones."""
-
-
-def indexed(keys: Sequence[str]) -> list[str]:
-    """Return the keys that a row can name."""
-    return [key for key in keys if len(key) <= _LONGEST_KEY]
 
 
 def row_of(
@@ -57,7 +47,7 @@ def row_of(
         "version_read": before.version if before.present else None,
         "czxid_read": before.czxid if before.present else None,
         "versions": {path: after.version} if after.present else {},
-        "keys": indexed(keys),
+        "keys": keys,
         "before": before.content,
         "after": after.content,
         "reason": None if defect is None else f"The znode {storable(defect)}",

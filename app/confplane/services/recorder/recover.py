@@ -12,7 +12,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.services.recorder.external import indexed
 from confplane.services.recorder.ports import RECOVERED
 from confplane.services.recorder.versions import OwnWrite, changed_keys
 
@@ -199,7 +198,7 @@ def row_of(path: str, marker: Marker, write: OwnWrite) -> dict[str, Any]:
         "version_read": write.version_read,
         "czxid_read": write.czxid,
         "versions": marker.versions,
-        "keys": indexed(changed_keys(write.before, write.after)),
+        "keys": changed_keys(write.before, write.after),
         "before": write.before,
         "after": write.after,
         "reason": "Found by its marker in ZooKeeper: Postgres had lost it, and with it what was asked for",

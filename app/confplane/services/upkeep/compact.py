@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, ThrottledError
+from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, InvalidRequestError, ThrottledError
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity
@@ -115,7 +115,7 @@ class CompactService:
                 ended = await self._runner.run(self._store, decide, replace(caller, deadline=deadline))
             except ThrottledError:
                 await asyncio.sleep(_PAUSE_S)
-            except ConcurrentChangeError as error:
+            except (ConcurrentChangeError, InvalidRequestError) as error:
                 return CompactResult((entity_id,), error=error)
             else:
                 return None if ended.change_id is None else CompactResult(_ids(ended.decided), str(ended.change_id))

@@ -24,6 +24,7 @@ from confplane.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
     CorruptZnodeError,
+    InvalidRequestError,
     ThrottledError,
     UnavailableError,
     WriteOutcome,
@@ -52,7 +53,7 @@ _PAUSE_S: Final = 5.0
 """Seconds between two checks of whether the brokers have processed enough notifications."""
 _CONTENDED: Final = "Other writers kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
-_OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
+_OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError, InvalidRequestError)
 """Errors that concern only one entity."""
 
 

@@ -81,7 +81,7 @@ async def test_the_longest_id_and_key_have_a_state_and_an_external_change(
     }  # fmt: skip
     key = tree.value, ENTITY
     move = Move(key, None, Point(present=True, czxid=5, version=0, mzxid=5), (row,))
-    assert await states.move(CLUSTER, [move], server=watermark.server) == {key}
+    assert await states.move(CLUSTER, [move], server=watermark.server, incarnation=1) == {key}
     assert fetch(migrated.owner_dsn, "SELECT key FROM change_keys") == [("acks",)]
 
 

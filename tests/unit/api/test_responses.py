@@ -25,10 +25,10 @@ from confplane.api.responses import consistency_headers
 def test_an_answer_has_the_revision_of_its_write_regardless_of_the_mirror(
     freshness: tuple[int, int | None] | None, revision: int | None, headers: list[tuple[bytes, bytes]]
 ) -> None:
-    store: Any = SimpleNamespace(freshness=lambda: freshness, applied_revision=lambda: None)
+    store: Any = SimpleNamespace(freshness=lambda: freshness, applied_revision=lambda: None, restored=False)
     assert consistency_headers(store, revision) == headers
 
 
 def test_an_answer_of_a_written_cluster_reports_what_is_applied() -> None:
-    store: Any = SimpleNamespace(freshness=lambda: (7, None), applied_revision=lambda: 5)
+    store: Any = SimpleNamespace(freshness=lambda: (7, None), applied_revision=lambda: 5, restored=False)
     assert consistency_headers(store) == [(b"confplane-revision", b"7"), (b"confplane-applied-revision", b"5")]

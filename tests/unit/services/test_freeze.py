@@ -55,6 +55,7 @@ class World:
     """A store and a trail in one, and what happened on them in order."""
 
     name = "c"
+    accepted, incarnation = True, 1
 
     def __init__(self, *results: CommitResult, freeze: Freeze | None = None) -> None:
         self.results = list(results)

@@ -41,6 +41,7 @@ class World:
     """A store and a trail in one."""
 
     name = "c"
+    accepted, incarnation = True, 1
 
     def __init__(self, *markers: Marker | Exception | None, record: Record | None = None) -> None:
         self.markers = self

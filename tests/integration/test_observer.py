@@ -435,7 +435,7 @@ async def test_a_strong_read_polls_after_what_any_process_acknowledged(opened: O
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "1"})
         with pytest.raises(UnavailableError, match="behind the metadata offset"):
-            await other.refresher.refresh_entities([ALICE], soon(0.2))
+            await other.refresher.refresh_entities([ALICE], soon(1))
     await one.targets.pause(caller())
     await other.aware()
     assert await other.refresher.refresh_entities([ALICE], soon()) is None

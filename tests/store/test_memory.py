@@ -127,7 +127,7 @@ async def test_a_replaced_copy_is_freed_by_its_last_reference(store: ZooKeeperSt
         skip_notification(raw_zk)
         await until(lambda: store._follower.loads > len(copies))
         copies.append(weakref.ref(store._follower.loaded()))
-    await until(lambda: [each() is None for each in copies] == [True, True, False], seconds=20)
+    await until(lambda: [each() is None for each in copies] == [True, True, False])
     assert list(store._follower.loaded().trees[Tree.CONFIG].nodes) == ["user=alice"]
 
 
@@ -149,7 +149,7 @@ async def test_a_copy_whose_load_fails_is_freed_by_its_last_reference(
     monkeypatch.setattr(loader, "apply_nodes", fails)
     skip_notification(raw_zk)
     await until(lambda: store._follower.loads == 2)
-    await until(lambda: copies[0]() is None, seconds=20)
+    await until(lambda: copies[0]() is None)
 
 
 async def test_a_copy_is_freed_in_slices_and_not_under_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ async def test_deadline_before_the_reply_is_unknown_and_the_reply_still_counts(
     distant: ZooKeeperStore, zk_proxy: Proxy
 ) -> None:
     zk_proxy.replies.clear()
-    result = await distant.commit(transaction(distant, write(ALICE, {"acks": "1"})), soon(0.2))
+    result = await distant.commit(transaction(distant, write(ALICE, {"acks": "1"})), soon(1))
     assert result == TransactionUnknown()
     assert distant.get(Tree.CONFIG, ALICE.id) is None
     zk_proxy.replies.set()
@@ -322,7 +322,7 @@ async def test_zookeeper_that_comes_late(chroot: str, zk_proxy: Proxy, open_stor
             call()
     with pytest.raises(UnavailableError):
         await store.check_admission([], soon())
-    waiting = asyncio.create_task(store.wait_for(1, soon(10)))
+    waiting = asyncio.create_task(store.wait_for(1, soon()))
     zk_proxy.accepting = True
     await until(lambda: healthy(store))
     await waiting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from confplane.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from confplane.services.changes import settle
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import RequestKey, RequestRun
@@ -92,6 +94,9 @@ class World:
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
         self.happened += outcomes
         return True
+
+    async def get(self, _cluster: str, _change_id: UUID) -> None:
+        """The trail has no outcome."""
 
     async def settle(self, change_id: UUID, _deadline: float) -> Marker | None:
         if self.marker is None:
@@ -194,10 +199,12 @@ async def test_all_attempts_are_made_under_one_session() -> None:
     assert not world.happened[-1].committed
 
 
-async def test_a_lost_reply_leaves_the_intent_open() -> None:
+async def test_a_lost_reply_leaves_the_intent_open(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(TransactionUnknown())
+    # The deadline passes while the change is settled.
+    monkeypatch.setattr(settle, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
     with pytest.raises(OutcomeUnknownError) as caught:
-        await world.run(seconds=0.1)
+        await world.run()
     assert world.kinds() == ["Intent", "Transaction"]
     assert caught.value.change_id == str(world.happened[0].change_id)
 

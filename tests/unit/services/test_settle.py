@@ -137,7 +137,7 @@ async def test_the_own_change_is_tried_until_it_is_settled() -> None:
 async def test_the_own_change_that_can_not_be_settled_is_unknown(error: Exception) -> None:
     world = World(*[error] * 100)
     with pytest.raises(OutcomeUnknownError) as caught:
-        await world.run_own(seconds=0.2)
+        await world.run_own(seconds=0)
     assert caught.value.change_id == str(ID)
     assert caught.value.outcome == "unknown"
 

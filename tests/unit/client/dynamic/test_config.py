@@ -19,7 +19,7 @@ from confplane.client.dynamic import (
 from confplane.client.dynamic import config as module
 from confplane.client.dynamic.last_known_good import LastKnownGoodFile
 from confplane.client.dynamic.source import DynamicValues, SourceUnavailable, SourceUnsupported, UnchangedValues
-from tests.support.waiting import run_ready_tasks, until, wait_for
+from tests.support.waiting import PATIENCE_S, run_ready_tasks, until, wait_for
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def test_neither_start_nor_stop_waits_for_a_swap(
     dynamic.add(taken)
     dynamic.start()
     assert dynamic.settings["acks"] == "all"
-    assert taken.begun.wait(10)
+    assert taken.begun.wait(PATIENCE_S)
     dynamic.stop()
     assert "stopped while a swap, or a request, is under way" in caplog.text
     assert taken.acks == []

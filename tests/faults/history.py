@@ -339,7 +339,7 @@ class InjectedFault:
     began: float
     """From then on it was effective, for all of its targets."""
     ended: float
-    """It lasted at least until then."""
+    """The earliest end of its effect."""
 
 
 @dataclass(frozen=True, slots=True)

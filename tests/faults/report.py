@@ -67,7 +67,7 @@ class Report:
 
     @property
     def never(self) -> list[str]:
-        """What the run tried and never had: kinds of faults, steps of the protocol, and habits."""
+        """Kinds of faults, steps of the protocol and habits that the run tried and never had."""
         return [
             *(kind for kind, count in self.faults.items() if not count and self.missed.get(kind)),
             *(f"the step {step}" for step, count in self.steps.items() if not count),

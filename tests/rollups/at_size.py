@@ -26,7 +26,7 @@ from tests.bench.sample.trail import Trail
 from tests.rollups import samples
 from tests.rollups.limited import limited
 from tests.rollups.loaded import load
-from tests.rollups.references import compare, drift, integrity, usage
+from tests.rollups.references import compare, integrity, usage
 from tests.support import zookeeper_files
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class AtSize:
         if name in BY_SQL:
             wanted = self.directory / f"{name}.parquet"
             if not wanted.exists():
-                samples.write_reference(name, self.directory, CAPACITY, wanted, fill=drift.fill)
+                samples.write_reference(name, self.directory, CAPACITY, wanted)
             return samples.compare_files(name, files, wanted)
         expected = self.expected(name)
         columns = [field.name for field in JOBS[name].output.fields]

@@ -22,7 +22,7 @@ from tests.rollups import effective
 from tests.rollups.limited import limited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
@@ -119,14 +119,7 @@ def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity
     return compare_files(name, f"{ours}/*.parquet", wanted)
 
 
-def write_reference(
-    name: str,
-    directory: Path,
-    capacity: Mapping[str, float],
-    file: Path,
-    *,
-    fill: Callable[[duckdb.DuckDBPyConnection], None] = effective.fill,
-) -> None:
+def write_reference(name: str, directory: Path, capacity: Mapping[str, float], file: Path) -> None:
     """Write the rows of a job's reference on the saved frames into a Parquet file.
 
     Args:
@@ -134,12 +127,11 @@ def write_reference(
         directory: The directory of the frames.
         capacity: Quota key -> the capacity of one broker.
         file: The file, which may be there.
-        fill: Makes the effective values that the reference of ``drift`` counts.
     """
     with limited() as database:
         query = prepare(database, name, directory, capacity)
         if name == "drift":
-            fill(database)
+            effective.fill(database)
         database.execute(f"COPY (SELECT {_columns(name)} FROM ({query})) TO '{file}' (FORMAT parquet)")  # noqa: S608
 
 

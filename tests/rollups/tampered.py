@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.rollups import schemas
@@ -12,10 +12,10 @@ from confplane.services.ports.trail import EXTERNAL
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples
+from tests.rollups.references import integrity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -155,14 +155,32 @@ class Cluster:
 
     def mismatches(self, spark: SparkSession, directory: Path, **options: int | None) -> list[Any]:
         """Save it and run the job; of options those that are not as of a run after the last change."""
-        end = self.trail.zxid + 1
         given = samples.frames(spark, self.save(directory))
-        usual = {
+        return samples.run("integrity", given, **{**self._usual, "newest_version": 0, **options}).collect()
+
+    def expected(self, **options: int | None) -> set[tuple[Any, ...]]:
+        """The rows of the reference, which knows nothing of what was planted."""
+
+        def place(row: Row) -> tuple[str, str]:
+            return integrity.tree_of(row["path"]), row["entity_id"]
+
+        znodes = ({**row, "mtime": datetime.fromtimestamp(row["mtime"] / 1e6, UTC)} for row in self.znodes.values())
+        return set(
+            integrity.integrity(
+                sorted(self.changes, key=place),
+                {(row["tree"], row["entity_id"]): row for row in znodes},
+                {(row["tree"], row["entity_id"]): row for row in self.states},
+                integrity.Options(**{**self._usual, **options}),
+            )
+        )
+
+    @property
+    def _usual(self) -> dict[str, Any]:
+        end, is_recorded = self.trail.zxid + 1, self.trail.plan.recorded
+        return {
             "as_of": self.as_of, "begin": self.trail.begin, "ceiling": end, "floor": end, "horizon": end,
-            "recorded_since": self.trail.since if self.trail.plan.recorded else None,
-            "watermark": end if self.trail.plan.recorded else None, "newest_version": 0,
+            "recorded_since": self.trail.since if is_recorded else None, "watermark": end if is_recorded else None,
         }  # fmt: skip
-        return samples.run("integrity", given, **{**usual, **options}).collect()
 
 
 def named(names: list[str], rows: Any) -> list[Row]:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from confplane.rollups import folding, schemas
@@ -16,8 +15,6 @@ from confplane.rollups.jobs.integrity import JOB
 from confplane.rollups.schemas import COMMITTED, OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
 BITS: Final = 7
@@ -116,14 +113,6 @@ def by_entity(folded: DataFrame) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.fixture
-def many_tasks(spark: SparkSession) -> Iterator[int]:
-    before, tasks = spark.conf.get("spark.sql.shuffle.partitions"), 16
-    spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    yield tasks
-    spark.conf.set("spark.sql.shuffle.partitions", before or "2")
-
-
 @pytest.mark.usefixtures("small_ranges")
 def test_in_ranges_the_fold_is_that_of_the_history_at_once(spark: SparkSession) -> None:
     made = history()
@@ -147,28 +136,6 @@ def test_in_ranges_the_fold_is_that_of_the_history_at_once(spark: SparkSession) 
     # What is handed on continues in the range of the changes behind it.
     carried = CarriedFold(folding.next_fold(in_ranges, SETTLED), SETTLED, datetime(2026, 1, 1, tzinfo=UTC))
     assert by_entity(fold(newest_version=None, carried=carried)) == found
-
-
-@pytest.mark.usefixtures("small_ranges")
-def test_no_task_has_more_than_some_ranges_of_the_history(spark: SparkSession, many_tasks: int) -> None:
-    made = history()
-    rows = [row for row in made.changes() if row["outcome"] == COMMITTED]
-    changes = frame(spark, rows).withColumns(
-        {"tree": F.lit("/config"), "carried": F.lit(None), "czxid": F.col("czxid_read")}
-    )
-
-    def largest(*by: Any) -> int:
-        """The rows of the largest task."""
-        linked = folding._linked(changes, 1, *by).groupBy(F.spark_partition_id())
-        counts = linked.agg(F.count("is_gap").alias("rows")).collect()
-        assert sum(row.rows for row in counts) == len(rows)
-        return int(max(row.rows for row in counts))
-
-    assert largest(*folding.ENTITY) >= HOT - 4
-    # Of a range there are twice as many changes at most, and more ranges than tasks.
-    assert largest(*folding.ENTITY, *folding._range()) <= HOT / many_tasks * 3
-    of_range = changes.groupBy(*folding.ENTITY, *folding._range()).count()
-    assert max(row["count"] for row in of_range.collect()) <= 2 * 2**BITS
 
 
 @pytest.mark.usefixtures("small_ranges")

@@ -66,11 +66,6 @@ def aware(local: datetime) -> datetime:
     return local.astimezone(UTC)
 
 
-def test_registrations_are_the_events_folded_up(spark: SparkSession) -> None:
-    events = made(120)
-    assert rows(current_registrations(spark.createDataFrame(events, schemas.REGISTRATION_EVENTS))) == folded(events)
-
-
 @dataclass
 class Counted:
     """Frames of events that count each row as it is read."""
@@ -110,7 +105,7 @@ def test_each_event_is_read_once(spark: SparkSession, jobs: list[Job]) -> None:
     assert read.value == len(events)
 
 
-def test_in_pieces_they_are_the_same(spark: SparkSession) -> None:
+def test_registrations_are_the_events_folded_up_at_once_and_in_pieces(spark: SparkSession) -> None:
     events = made(120)
     first = current_registrations(spark.createDataFrame(events[:70], schemas.REGISTRATION_EVENTS))
     both = current_registrations(spark.createDataFrame(events[70:], schemas.REGISTRATION_EVENTS), first)

@@ -60,6 +60,12 @@ class Recorder:
             if header in response.headers and status < 400:
                 assert header in documented, f"{operation_id} does not document {header}"
                 self.facts.add((operation_id, header))
+        assert response.headers["x-content-type-options"] == "nosniff"
+        if "Authorization" in request.headers:
+            stored = "no-store" if operation_id in {"createToken", "rotateToken"} and status == 201 else "private"
+            assert response.headers["cache-control"] == stored, operation_id
+        if operation.definition.raw["security"] or (operation_id == "readyz" and status == 200):
+            assert "Authorization" in response.headers["vary"]
         if status >= 400 and operation_id != "readyz":
             assert response.headers["content-type"] == "application/problem+json"
             assert response.json().keys() >= PROBLEM_MEMBERS

@@ -34,6 +34,8 @@ SETTINGS = {
     "CONFPLANE_OIDC": json.dumps([ISSUER]),
 }
 
+BY_TOKEN = "Authorization, Confplane-On-Behalf-Of, Origin"
+
 
 @pytest.fixture(scope="module")
 def browsed(
@@ -116,18 +118,24 @@ def test_preflights_are_answered_without_a_token_and_the_same_for_every_path(bro
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", ALICE, 401), ("GET", "/nothing", 401), ("GET", "/livez", 200), ("GET", "/metrics", 200)],
+    ("method", "path", "status", "vary"),
+    [
+        ("GET", ALICE, 401, BY_TOKEN),
+        ("GET", "/nothing", 401, BY_TOKEN),
+        ("GET", "/livez", 200, "Origin"),
+        ("GET", "/readyz", 200, "Authorization, Origin"),
+        ("GET", "/metrics", 200, "Origin"),
+    ],
 )
 def test_every_answer_may_be_read_by_the_origin_and_varies(
-    browsed: Service, method: str, path: str, status: int
+    browsed: Service, method: str, path: str, status: int, vary: str
 ) -> None:
     answer = ask(browsed, method, path)
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, PORTAL)
-    assert answer.headers["vary"] == "Origin"
+    assert answer.headers["vary"] == vary
     for origin in (None, "https://evil.example"):
         other = ask(browsed, method, path, origin)
-        assert (other.status_code, other.headers["vary"]) == (status, "Origin")
+        assert (other.status_code, other.headers["vary"]) == (status, vary)
         assert "access-control-allow-origin" not in other.headers
 
 
@@ -142,6 +150,7 @@ def test_refusals_of_the_listener_may_be_read_too(browsed: Service) -> None:
         assert answer.split()[1] == status
         assert f"access-control-allow-origin: {PORTAL}".encode() in answer
         assert b"vary: Origin" in answer
+        assert b"x-content-type-options: nosniff" in answer
 
 
 def test_a_client_without_a_token_learns_who_gives_one(browsed: Service) -> None:
@@ -160,7 +169,8 @@ def test_a_client_without_a_token_learns_who_gives_one(browsed: Service) -> None
 def test_without_settings_no_page_is_served_and_nothing_is_described(service: Service) -> None:
     assert ask(service, "OPTIONS", ALICE, headers={"Access-Control-Request-Method": "PUT"}).status_code == 401
     answer = ask(service, "GET", ALICE)
-    assert {"vary", "access-control-allow-origin"}.isdisjoint(answer.headers)
+    assert answer.headers["vary"] == BY_TOKEN.removesuffix(", Origin")
+    assert "access-control-allow-origin" not in answer.headers
     assert answer.headers["www-authenticate"] == 'Bearer realm="confplane"'
     absent = ask(service, "GET", "/.well-known/oauth-protected-resource")
     assert (absent.status_code, "http.public_url" in absent.json()["detail"]) == (404, True)

@@ -8,6 +8,7 @@ import orjson
 from uuid_utils import uuid7
 
 from confplane.api.problems import MEDIA_TYPE, problem
+from confplane.api.responses import NOSNIFF
 
 if TYPE_CHECKING:
     from confplane.api.cors import Cors
@@ -40,6 +41,7 @@ class ListenerErrorRenderer:
             (b"content-type", MEDIA_TYPE.encode()),
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", request_id.encode()),
+            NOSNIFF,
         ]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))

@@ -18,7 +18,7 @@ from uuid_utils import uuid7
 
 from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
-from confplane.api.responses import CHALLENGE, CLUSTER, PreparedResponse
+from confplane.api.responses import CHALLENGE, CLUSTER, NOSNIFF, Headers, PreparedResponse
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 from confplane.domain.texts import rfc3339
@@ -52,6 +52,9 @@ _DRAINED_BODIES: Final = 4
 _ANNOUNCED_S: Final = 14 * 86_400
 """Seconds before the expiry of an API token at which responses begin to announce it."""
 _DRAIN_S: Final = 30.0
+_VARY: Final = (b"vary", f"Authorization, {BEHALF_OF}".encode())
+"""The responses of all paths that need a token depend on it, and on the user for whom it acts."""
+_PRIVATE: Final = (b"cache-control", b"private")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,7 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id))
-                access = context.access
-                if access is not None and (ends_at := access.identity.ends_at) - time.time() <= _ANNOUNCED_S:
-                    message["headers"].append(_expiry(ends_at))
+                self._add_headers(scope, context, message["headers"])
                 if cors is not None:
                     message["headers"] += cors.headers(headers.get(b"origin"))
                 if self._readiness.stopping:
@@ -149,6 +150,18 @@ class RequestMiddleware:
         finally:
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
+
+    def _add_headers(self, scope: Scope, context: RequestContext, headers: Headers) -> None:
+        """Add the headers that depend on the credential, and those of every response."""
+        headers.append(NOSNIFF)
+        needs_token = scope["path"] not in self._open_paths and scope["method"] != "OPTIONS"  # a preflight has none
+        access = context.access
+        if needs_token:
+            headers.append(_VARY)
+        if (needs_token or access is not None) and all(name != b"cache-control" for name, _ in headers):
+            headers.append(_PRIVATE)
+        if access is not None and (ends_at := access.identity.ends_at) - time.time() <= _ANNOUNCED_S:
+            headers.append(_expiry(ends_at))
 
     def _early_response(self, scope: Scope, context: RequestContext) -> Response | None:
         """Authenticate a request. Return None to pass it on, or the response if it must not reach a route."""

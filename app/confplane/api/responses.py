@@ -31,6 +31,8 @@ CHALLENGE: Final = "confplane.challenge"
 """Key of the scope with the header WWW-Authenticate of a refusal; absent if the plain one applies."""
 JSON: Final = (b"content-type", b"application/json")
 """The header of a JSON response."""
+NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+"""The header of every response."""
 Headers = list[tuple[bytes, bytes]]
 
 

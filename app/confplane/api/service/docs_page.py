@@ -38,13 +38,11 @@ _HEADERS: Final = {
         f"default-src 'none'; script-src 'self' {source_hash(_START)}; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
 _FILE_HEADERS: Final = {
     "cache-control": "max-age=3600",
     "content-encoding": "gzip",
-    "x-content-type-options": "nosniff",
 }
 _compressed: Final[dict[str, bytes]] = {}
 """Contents by name of the file."""

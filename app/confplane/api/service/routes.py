@@ -65,7 +65,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
         "postgres": report.postgres or "ok",
         "warnings": [notice.text(named=named) for notice in report.warnings],
     }
-    headers = None if report.ready else {"Retry-After": "1"}
+    headers = {"Vary": "Authorization"} | ({} if report.ready else {"Retry-After": "1"})
     return json_response(request, body, status=200 if report.ready else 503, headers=headers)
 
 

@@ -88,6 +88,8 @@ def written(store: ZooKeeperStore, change_id: uuid.UUID) -> dict[str, set[tuple[
         "/config/users/alice/clients/billing",
         "/config/brokers",
         "/config/brokers/0",
+        f"/confplane/commits/{change_id}",
+        "/confplane/freeze",
     ]
     others = [
         "/",
@@ -103,8 +105,6 @@ def written(store: ZooKeeperStore, change_id: uuid.UUID) -> dict[str, set[tuple[
         "/confplane/client-configs",
         "/confplane/client-configs/users/alice/clients/billing",
         "/confplane/commits",
-        f"/confplane/commits/{change_id}",
-        "/confplane/freeze",
         "/confplane/writers",
         f"/confplane/writers/{store.writer()}",
     ]
@@ -136,10 +136,18 @@ async def test_secure_names_the_brokers_and_this_service(
 async def test_what_holds_secrets_is_read_by_nobody_else(
     open_store: Opener, raw_zk: KazooClient, secure: ZooKeeperAccess
 ) -> None:
-    await committed(await open_store(access=secure), write(ALICE, {"k": "v"}), write(Entity.of(topic="t"), {"k": "v"}))
-    for path in ("/config/users/alice", "/config/users"):
+    writes, change_id = (write(ALICE, {"k": "v"}), write(Entity.of(topic="t"), {"k": "v"})), uuid.uuid4()
+    store = await open_store(access=secure)
+    await committed(store, *writes, change_id=change_id)
+    aborted = uuid.uuid4()
+    assert await store.markers.settle(aborted, soon()) is not None
+    markers = [f"/confplane/commits/{each}" for each in (change_id, aborted)]
+    for path in ("/config/users/alice", "/config/users", "/confplane/freeze", *markers):
         with pytest.raises(NoAuthError):
             raw_zk.get(path)
+    other = await open_store(access=secure)
+    settled = [await other.markers.settle(each, soon()) for each in (change_id, aborted)]
+    assert [marker is not None and marker.committed for marker in settled] == [True, False]
     assert raw_zk.get("/config/topics/t")[0] == b'{"version":1,"config":{"k":"v"}}'
     with pytest.raises(NoAuthError):
         raw_zk.set("/config/topics/t", b"")

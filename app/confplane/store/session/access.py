@@ -2,9 +2,10 @@
 
 Open is Kafka's default: anyone may do anything. Secure is the ACL of brokers with ``zookeeper.set.acl=true``: all
 rights for the creator, and reading for anyone except below ``/config/users`` and ``/config/brokers``, which hold SCRAM
-keys and passwords. Brokers name the creator alone. Here two parties may need the nodes: the brokers, whose identity the
-ACL names, and this service, by the credentials of its session (scheme ``auth``, which ZooKeeper replaces by the
-session's identity). Existing nodes keep their ACL.
+keys and passwords. Of this service's own nodes, markers and the freeze can't be read by anyone either: they hold
+principals, request ids and reasons. Brokers name the creator alone. Here two parties may need the nodes: the brokers,
+whose identity the ACL names, and this service, by the credentials of its session (scheme ``auth``, which ZooKeeper
+replaces by the session's identity). Existing nodes keep their ACL.
 
 Source: core/src/main/scala/kafka/zk/ZkData.scala (defaultAcls, sensitivePath).
 """
@@ -17,6 +18,7 @@ from kazoo.protocol.serialization import int_struct, write_string
 from kazoo.security import ACL, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
 from confplane.settings import UnusableSettingsError
+from confplane.store import znodes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from confplane.settings import SecureAclSettings
     from confplane.store.session.tls import ZooKeeperTls
 
-_SENSITIVE: Final = ("/config/users", "/config/brokers")
+_SENSITIVE: Final = ("/config/users", "/config/brokers", f"{znodes.COMMITS}/", znodes.FREEZE)
 
 
 class ZooKeeperAccess:

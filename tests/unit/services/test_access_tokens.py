@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from confplane.domain.access.grants import passed_on
+from confplane.domain.access.grants import Grant, passed_on
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
-from confplane.domain.access.operations import Operation, PatternType, ResourceType, Role
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
@@ -21,8 +21,11 @@ from confplane.domain.errors import (
 )
 from confplane.security import api_tokens
 from confplane.services.access_admin.grants import NewGrant
+from confplane.services.access_admin.history import change_of
 from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S, KnownNames, Lifetimes, NewToken, TokenService
 from confplane.services.access_admin.views import token_view
+from confplane.services.etags import Precondition
+from confplane.services.ports.access import StoredGrant, Token
 from tests.support.access_world import CLUSTERS, World, allow, deny
 from tests.support.credentials import parse
 
@@ -125,6 +128,58 @@ async def test_what_no_token_can_have_is_refused_by_name(
     said = await refused(world, wanted, world.caller().access.identity, InvalidRequestError)
     assert said.startswith(f"{pointer}: ")
     assert text in said
+
+
+CONTROLS = ["\x1b[31m", "\x7f", "\x85", "\x9b", "\u2028", "\u2029", "\u202e", "\u2066", "\u2069", "\u200f", "\u061c"]
+"""Characters that change how the text around them is displayed."""
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+async def test_new_names_and_texts_are_displayed_as_they_are(world: World, control: str) -> None:
+    name = f"a{control}b"
+    administrator = world.caller().access.identity
+    for pointer, wanted in (
+        ("/principal", NewToken(f"User:{name}")),
+        ("/groups/0", NewToken("User:a", (f"Group:{name}",))),
+        ("/owner", NewToken("User:a", owner=name)),
+        ("/note", NewToken("User:a", note=name)),
+    ):
+        said = await refused(world, wanted, administrator, InvalidRequestError)
+        assert said.startswith(f"{pointer}: ")
+        assert control not in said
+    grant = allow("User:a", Operation.ALTER, ResourceType.TOKENS)
+    for pointer, given in (
+        ("/principal", replace(grant, principal=f"User:{name}")),
+        ("/principal", replace(grant, principal=f"Group:{name}", permission=Permission.DENY)),
+        ("/name", replace(grant, name=f"User:{name}")),
+        ("/note", replace(grant, note=name)),
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            await world.grants.create(given, world.caller())
+        assert (caught.value.pointer, control in caught.value.detail) == (pointer, False)
+
+
+@pytest.mark.parametrize("control", ["\x9b", "\u202e", "\u2028"])
+async def test_a_stored_principal_with_such_characters_is_found_rotated_and_removed(world: World, control: str) -> None:
+    principal, now = f"User:a{control}b", datetime.now(UTC)
+    token = Token(uuid7(), principal, now, "User:admin", now + timedelta(days=1), note=control)
+    assert await world.store.create_token(token, b"digest", change_of(world.caller(), "token-created", "tokens/1"))
+    grant = StoredGrant(Grant(uuid7(), principal, role=Role.VIEWER), now, "User:admin")
+    world.store.add(grant)
+    access = world.caller().access
+    assert (await world.tokens.page(principal, access, page_size=9, after=None))[0] == [token]
+    assert await world.overview.grants_of(principal, None, "one", access) == [grant]
+    rotated = (await world.tokens.rotate(token.id, 0, world.caller())).token
+    assert (await world.tokens.revoke(rotated.id, world.caller())).token.revoked_at is not None
+    await world.grants.remove(grant.grant.id, Precondition(), world.caller())
+
+
+@pytest.mark.parametrize(
+    "name", ["Zo\u00eb", "\u0645\u0631\u06cc\u0645", "\u05d3\u05d5\u05d3", "CN=a b, O=c", "\U0001f469\u200d\U0001f4bb"]
+)
+async def test_letters_of_every_script_are_names(world: World, name: str) -> None:
+    made = await world.tokens.create(NewToken(f"User:{name}", owner=name, note=name), world.caller())
+    assert made.token.principal == f"User:{name}"
 
 
 async def test_a_team_makes_tokens_of_its_applications_alone(world: World) -> None:

@@ -173,6 +173,9 @@ class GrantService:
 
     def _check(self, wanted: NewGrant) -> None:
         rules.check_grantee(wanted.principal, "/principal")
+        rules.check_new_principal(wanted.principal, "/principal")
+        if wanted.resource in {ResourceType.TOKENS, ResourceType.GRANTS}:
+            rules.check_new_principal(wanted.name, "/name")
         rules.check_cluster(wanted.cluster, self._clusters, "/cluster")
         if wanted.cluster is not None and wanted.resource in OF_SERVICE:
             raise InvalidRequestError(

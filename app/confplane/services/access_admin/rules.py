@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from unicodedata import bidirectional, category
 
 from confplane.domain.access.grants import ANY
 from confplane.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 LONGEST_NOTE: Final = 1_024
 _DELETE: Final = 0x7F
+_CONTROLS: Final = frozenset({"Cc", "Zl", "Zp"})
+"""Categories of Unicode: control characters (C0, DEL, C1), line and paragraph separators."""
+_DIRECTIONS: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_MARKS: Final = frozenset("\u200e\u200f\u061c")
+"""Marks of text direction that have the class of letters."""
 _KINDS: Final = (USER, GROUP)
 _OF_PRINCIPALS: Final = frozenset({ResourceType.TOKENS, ResourceType.GRANTS})
 """Types whose names are principals."""
@@ -38,9 +44,11 @@ def check_text(text: str | None, what: str, pointer: str) -> None:
     """
     if text is None:
         return
-    if not text or len(text) > LONGEST_NOTE or not _is_plain(text):
+    if not text or len(text) > LONGEST_NOTE or not _is_plain(text) or _controls(text):
         raise InvalidRequestError(
-            f"The {what} has to be 1 to {LONGEST_NOTE} characters without control characters", pointer=pointer
+            f"The {what} has to be 1 to {LONGEST_NOTE} characters without control characters, line separators and marks"
+            " of text direction",
+            pointer=pointer,
         )
 
 
@@ -61,6 +69,20 @@ def check_principal(principal: str, pointer: str) -> None:
         raise InvalidRequestError(
             f"{shown(principal)} is no principal: it has no control characters, and takes {LONGEST_PRINCIPAL} bytes at"
             " most",
+            pointer=pointer,
+        )
+
+
+def check_new_principal(principal: str, pointer: str) -> None:
+    """Refuse a new principal that would be displayed as something else; stored ones can still be asked about.
+
+    Raises:
+        InvalidRequestError: The name has control characters, line separators, or marks of text direction.
+    """
+    if _controls(principal):
+        raise InvalidRequestError(
+            f"{principal[:60]!a} is not accepted as a new principal: a name has no control characters, line"
+            " separators or marks of text direction, which change how it is displayed",
             pointer=pointer,
         )
 
@@ -223,6 +245,13 @@ def _check_length(name: str, pointer: str) -> None:
             f"The name takes more than {LONGEST_PRINCIPAL} bytes; a grant on a prefix covers longer names",
             pointer=pointer,
         )
+
+
+def _controls(text: str) -> bool:
+    """Return True if a text has characters that change how a terminal or page displays the text around them."""
+    return any(
+        category(letter) in _CONTROLS or bidirectional(letter) in _DIRECTIONS or letter in _MARKS for letter in text
+    )
 
 
 def _is_plain(text: str) -> bool:

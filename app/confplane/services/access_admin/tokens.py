@@ -297,6 +297,7 @@ class TokenService:
 
     def _check(self, wanted: NewToken) -> None:
         rules.check_holder(wanted.principal, "/principal")
+        rules.check_new_principal(wanted.principal, "/principal")
         for prefix in self._prefixes:
             if wanted.principal.startswith(f"{USER}{prefix}"):
                 raise InvalidRequestError(
@@ -306,6 +307,7 @@ class TokenService:
                 )
         for index, group in enumerate(wanted.groups):
             rules.check_group(group, f"/groups/{index}")
+            rules.check_new_principal(group, f"/groups/{index}")
         rules.check_text(wanted.owner, "owner", "/owner")
         rules.check_text(wanted.note, "note", "/note")
         limits = wanted.narrowing

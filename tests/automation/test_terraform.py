@@ -109,8 +109,8 @@ def test_the_life_of_two_workspaces(service: Service, tmp_path: Path) -> None:
         record.begin("another workspace, with an import and a secret")
         second.run("init", "-input=false")
         plan = second.changes(expected=True)
-        assert "1 to import, 1 to add, 0 to change" in plan, plan
-        assert "1 imported, 1 added, 0 changed" in second.apply()
+        assert "1 to import, 1 to add, 1 to change" in plan, plan
+        assert "1 imported, 1 added, 1 changed" in second.apply()
         assert "No changes" in second.changes(expected=False)
         main = second.directory / "main.tf"
         main.write_text(main.read_text().replace('threads" = "2"', 'threads" = "1"'))
@@ -122,9 +122,14 @@ def test_the_life_of_two_workspaces(service: Service, tmp_path: Path) -> None:
         assert "2 destroyed" in second.run("destroy", "-auto-approve", "-input=false")
         assert "No changes" in first.changes(expected=False)
 
+        record.begin("an outside removal")
+        assert record.pass_on("DELETE", f"{API}/client-quotas/client-id=reports", None).status == 200
+        assert "1 to change" in first.changes(expected=True)
+        assert "1 changed" in first.apply()
+
         record.begin("destroy, where somebody was quicker")
         assert record.pass_on("DELETE", f"{API}/client-quotas/client-id=reports", None).status == 200
-        assert "9 destroyed" in first.run("destroy", "-auto-approve", "-input=false", "-refresh=false")
+        assert "9 destroyed" in first.run("destroy", "-auto-approve", "-input=false")
         assert record.pass_on("GET", f"{API}/client-quotas", None).answer["items"] == []
 
     if os.environ.get("CONFPLANE_RECORD") == "1":

@@ -212,3 +212,38 @@ async def test_the_trail_answers_numbers_of_any_size(client: ConfplaneClient, ra
     change = (await client.request("GET", f"audit/{put.change_id}")).body
     [op] = change["entities"][0]["ops"]
     assert (op["key"], float(op["value"]), len(op)) == ("request_percentage", rate, 2)
+
+
+@pytest.mark.parametrize(
+    ("facet", "entity", "member"),
+    [
+        ("client-quotas", "user=nobody", "quotas"),
+        ("client-configs", "user=nobody,client-id=x", "configs"),
+        ("configs", "topic=nothing", "configs"),
+        ("configs", "broker=977", "configs"),
+    ],
+)
+async def test_what_is_absent_is_answered_as_empty_on_request(
+    client: ConfplaneClient, facet: str, entity: str, member: str
+) -> None:
+    path = f"{facet}/{entity}"
+    for params in ({}, {"view": "full"}, {"consistency": "strong"}):
+        assert (await problem(client.request("GET", path, params=params))).status == 404
+        found = await client.request("GET", path, params={**params, "absent": "empty"})
+        assert (found.status, found.body["id"], found.body[member], found.etag) == (200, entity, {}, None)
+    for odd in ({"absent": ""}, {"absent": "404"}, {"absent": "empty", "missing": "empty"}):
+        assert (await problem(client.request("GET", path, params=odd))).status == 400
+    for method, body in (("PUT", {member: {}}), ("DELETE", None)):
+        refused = await problem(client.request(method, path, json=body, params={"absent": "empty"}))
+        assert refused.status == 400
+    assert (await problem(client.request("GET", f"{facet}/x=y", params={"absent": "empty"}))).status in {400, 404}
+
+
+async def test_what_is_there_is_answered_as_it_is_whatever_is_asked_for(client: ConfplaneClient) -> None:
+    entity = Entity.of(user="present")
+    put = await client.put("client-quotas", entity, {"producer_byte_rate": 1})
+    path = f"client-quotas/{entity.id}"
+    found = await client.request("GET", path, params={"absent": "empty"})
+    assert (found.body["quotas"], found.etag) == ({"producer_byte_rate": 1}, put.etag)
+    await client.delete("client-quotas", entity)
+    assert (await client.request("GET", path, params={"absent": "empty"})).body["quotas"] == {}

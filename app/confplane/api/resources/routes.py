@@ -27,7 +27,7 @@ from confplane.api.routing.routes import Routes, declared
 from confplane.domain.changes import Node
 from confplane.domain.definitions import Catalog
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import InvalidRequestError, NotFoundError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import step
@@ -219,8 +219,30 @@ class ResourceHandlers:
         return response
 
     async def _get(
-        self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None, at: past.At = None
+        self,
+        call: CallDep,
+        entity: Entity,
+        if_none_match: IfNoneMatch = None,
+        at: past.At = None,
+        absent: Annotated[
+            Literal["empty"] | None,
+            Query(description="`empty`: answer with no keys, and without an ETag, where otherwise 404 is the answer"),
+        ] = None,
     ) -> Response:
+        try:
+            return await self._existing(call, entity, if_none_match, at)
+        except NotFoundError:
+            if absent is None:
+                raise
+        cluster_facet = call.cluster_facet(self._name)
+        not_modified(if_none_match, "")  # a malformed header is still refused
+        if call.view == "full" and at is None:
+            body = await full_resource(cluster_facet, entity.id, {}, node=None, refreshed_at=call.observed_at)
+        else:
+            body = resource(cluster_facet, entity.id, {})
+        return json_response(call.request, body)
+
+    async def _existing(self, call: Call, entity: Entity, if_none_match: str | None, at: str | None) -> Response:
         cluster_facet, describe = call.cluster_facet(self._name), call.services.describe
         if at is not None:
             return await past.single(call, cluster_facet, entity, at, if_none_match)

@@ -66,7 +66,7 @@ _ONE_UNIT: Final = 0xFFFF
 
 
 async def render(reader: EntityReader) -> AsyncIterator[str]:
-    """Write a configuration whose plan imports each facet of each entity, and changes nothing."""
+    """Write a configuration whose first apply imports each facet of each entity, and changes no content."""
     reader.noun = "resources"
     cluster = reader.client.cluster
     yield _HEAD.format(cluster=cluster)

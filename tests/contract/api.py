@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from confplane.api import patterns
+from confplane.domain import id_patterns
 from tests.support.published import publish_all
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
 FILE: Final = Path(__file__).parents[2] / "openapi" / "openapi.yaml"
 SEED: Final = int(os.environ.get("CONTRACT_SEED", "649"))
 IDS: Final = {
-    re.compile(patterns.QUOTA_ID): (
+    re.compile(id_patterns.QUOTA_ID): (
         "user=alice",
         "user=alice,client-id=clientid-override",
         "user",
         "user=CN~3Da~20b~C3~A9",
     ),
-    re.compile(patterns.RESOURCE_ID): ("topic=orders", "broker=0", "broker", "topic=-._9"),
+    re.compile(id_patterns.RESOURCE_ID): ("topic=orders", "broker=0", "broker", "topic=-._9"),
 }
 """Entities of which cases write and read again, by what their ids are like; random ones would never meet."""
 OPERATION_IDS: Final = frozenset(

@@ -1,8 +1,13 @@
-"""Regular expressions of the specification, in the common part of Python's and ECMA 262's syntax."""
+"""Regular expressions of the specification, in the common part of Python's and ECMA 262's syntax.
+
+Those of entity ids are in :mod:`confplane.domain.id_patterns`.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+from confplane.domain import id_patterns
 
 REVISION: Final = "^[0-9]{1,19}$"
 WAIT_MS: Final = "^([0-9]{1,4}|[1-5][0-9]{4}|60000)$"
@@ -22,41 +27,10 @@ ETAGS: Final = f"^([ \\t]*\\*[ \\t]*|{_GIVEN}(,{_GIVEN})*)$"
 NAME: Final = "^(?!\\.{1,2}$)[^\\u0000]+$"
 """A name that a znode can carry."""
 
-# The canonical spelling of a byte in an id: itself if Kafka's sanitizing keeps it, else ``~HH``; no NUL, valid UTF-8.
-_TAIL: Final = "~[89AB][0-9A-F]"
-_CHARACTER: Final = "|".join(
-    (
-        "[A-Za-z0-9._-]",
-        "~(0[1-9A-F]|1[0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[B-F])",
-        f"~(C[2-9A-F]|D[0-9A-F]){_TAIL}",
-        f"(~E0~[AB][0-9A-F]|~E[1-9A-CEF]{_TAIL}|~ED~[89][0-9A-F]){_TAIL}",
-        f"(~F0~[9AB][0-9A-F]|~F[1-3]{_TAIL}|~F4~8[0-9A-F])({_TAIL}){{2}}",
-    )
-)
-_ID_NAME: Final = f"(?!\\.{{1,2}}(,|$))({_CHARACTER})+"
-_USER: Final = f"user(={_ID_NAME})?"
-_CLIENT_ID: Final = f"client-id(={_ID_NAME})?"
-_OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IP: Final = f"ip(={_OCTET}(\\.{_OCTET}){{3}})?"
-
-CONFIG_ID: Final = f"^{_USER}(,{_CLIENT_ID})?$"
-"""Ids of entities with client configs."""
-QUOTA_ID: Final = f"^({_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|{_IP})$"
-"""Ids of entities with quotas."""
-_TOPIC: Final = "topic(=[A-Za-z0-9._-]{1,249})?"
-_BROKER: Final = "broker(=(0|[1-9][0-9]{0,9}))?"
-_KRAFT: Final = f"(group|client-metrics)={_ID_NAME}"
-_ANY: Final = (
-    f"{_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|ip(={_ID_NAME})?|{_TOPIC}|{_BROKER}|(group|client-metrics)(={_ID_NAME})?"
-)
-ANY_ID: Final = f"^({_ANY})$"
-"""Ids of all entities, with or without a facet."""
-AUDITED_ID: Final = f"^({_ANY}|cluster)$"
+AUDITED_ID: Final = f"^({id_patterns.ANY}|cluster)$"
 """Ids of everything with changes in the trail."""
-ROLLUP_ID: Final = f"^({_ANY})?$"
+ROLLUP_ID: Final = f"^({id_patterns.ANY})?$"
 """Ids of all entities; empty for the whole cluster."""
-RESOURCE_ID: Final = f"^(topic=(?!\\.{{1,2}}$)[A-Za-z0-9._-]{{1,249}}|{_BROKER}|{_KRAFT})$"
-"""Ids of entities with the facet ``configs``."""
 RESOURCE_NAME: Final = "^(?!\\.{1,2}$)[^\\u0000]*$"
 """Names of topics, brokers, groups and subscriptions, and the empty one."""
 TIME: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.api import patterns
 from confplane.api.routing.paths import entity_of
+from confplane.domain import id_patterns
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidEntityIdError
 from tests.unit.domain.strategies import entities
@@ -32,10 +32,10 @@ def test_the_path_names_the_entity(entity: Entity, suffix: str, root: str) -> No
 
 @given(entities())
 def test_the_pattern_of_the_specification_takes_every_id(entity: Entity) -> None:
-    assert re.fullmatch(patterns.ANY_ID.removeprefix("^").removesuffix("$"), entity.id)
+    assert re.fullmatch(id_patterns.ANY_ID.removeprefix("^").removesuffix("$"), entity.id)
 
 
-@given(st.from_regex(patterns.CONFIG_ID, fullmatch=True).filter(lambda text: not text.endswith("\n")))
+@given(st.from_regex(id_patterns.CONFIG_ID, fullmatch=True).filter(lambda text: not text.endswith("\n")))
 def test_what_the_pattern_takes_is_an_id(spelled: str) -> None:
     assert Entity.from_id(spelled).id == spelled
 

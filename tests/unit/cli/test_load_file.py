@@ -116,6 +116,12 @@ def test_a_file_of_another_form_is_refused_with_the_place(text: str, place: tupl
         ("- id: broker=1\n  configs: {background.threads: null}\n", "line 2, column 13: background.threads is not a"),
         ("- id: user=a\n  client-configs: {acks: null}\n", "line 2, column 20: acks is not a secret"),
         ("- id: topic=a\n  configs:\n    retention.ms:\n", "line 3, column 18: a value is missing"),
+        # Ids that the service would refuse halfway through the load.
+        ("- id: ip=~3A~3A1\n", "line 1, column 3: '::1' is not an IPv4 address"),
+        ("- id: topic\n  configs: {a: b}\n", "line 1, column 3: Default topic resources are not allowed"),
+        ("- {id: broker=00}\n", "line 1, column 4: 'broker=00' is not an entity id"),
+        ("- {id: user=}\n", "line 1, column 4: 'user=' is not an entity id"),
+        ("- id: client-id=app,user\n", "line 1, column 3: 'client-id=app,user' is not an entity id"),
         # References.
         ("- &a {id: user=a}\n- *a\n", "line 1, column 3: anchors are not supported"),
         ("- id: user=a\n  client-quotas: {<<: {a: 1}}\n", "line 2, column 19: a key must be text"),

@@ -17,6 +17,7 @@ from confplane.api.responses import json_bytes, json_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.routes import Routes, declared
+from confplane.domain import id_patterns
 from confplane.domain.client_configs import INSTANCE_ID
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
@@ -108,7 +109,7 @@ class AppliedStatus(AnswerModel):
 
 def add_routes(routes: Routes) -> None:
     """Add the routes of reports and their counts."""
-    entity = entity_in_path(patterns.CONFIG_ID, "user=alice", suffix="/instances/")
+    entity = entity_in_path(id_patterns.CONFIG_ID, "user=alice", suffix="/instances/")
     facts = RouteOperation(
         "Report what a running client has taken over",
         TakenReport,
@@ -119,7 +120,7 @@ def add_routes(routes: Routes) -> None:
         problems=(503,),
     )
     routes.put("/{id:path}/instances/{instanceId}", facts)(declared(_report, entity=entity))
-    entity = entity_in_path(patterns.CONFIG_ID, "user=alice", suffix="/status")
+    entity = entity_in_path(id_patterns.CONFIG_ID, "user=alice", suffix="/status")
     counted = read(
         "Count what the clients of an entity say that they have taken over",
         AppliedStatus,

@@ -4,7 +4,6 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confplane.api import patterns
 from confplane.api.client_configs import applied
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency
@@ -12,6 +11,7 @@ from confplane.api.rendering.entries import delayed
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.responses import json_bytes
 from confplane.api.routing.operations import change, partly, read
+from confplane.domain import id_patterns
 from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
@@ -27,7 +27,7 @@ routes = ResourceHandlers(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIE
         models.ClientConfigsResource,
         models.ClientConfigsList,
         models.EffectiveClientConfigs,
-        patterns.CONFIG_ID,
+        id_patterns.CONFIG_ID,
         "user=alice",
     ),
     extra_routes=applied.add_routes,

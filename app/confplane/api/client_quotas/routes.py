@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from confplane.api import patterns
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.routing.operations import change, partly, read
+from confplane.domain import id_patterns
 from confplane.domain.facets import FacetName
 from confplane.services.limits import LimitClass
 
@@ -18,7 +18,7 @@ routes = ResourceHandlers(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIEN
         models.ClientQuotasResource,
         models.ClientQuotasList,
         models.EffectiveClientQuotas,
-        patterns.QUOTA_ID,
+        id_patterns.QUOTA_ID,
         "user=alice",
     )
 )

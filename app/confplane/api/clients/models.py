@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJs
 from confplane.api import models as base
 from confplane.api import patterns
 from confplane.api.models import AnswerModel, Name, RequestModel, Scalar, form
+from confplane.domain import id_patterns
 from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigsFacet
 from confplane.domain.entities import EntityType
 from confplane.domain.filters import EntityFilter, FilterComponent
@@ -307,7 +308,7 @@ AlterConfigsProblem: Any = base.problem_with(AlteredConfigs, "AlterConfigsProble
 class ClientQuotasBody(base.ResourceBody):
     """All quotas of one entity."""
 
-    id: Annotated[StrictStr | None, base.text_like(patterns.QUOTA_ID)] = base.ENTITY_ID
+    id: Annotated[StrictStr | None, base.text_like(id_patterns.QUOTA_ID)] = base.ENTITY_ID
     entity: Annotated[dict[str, StrictStr | None] | None, base.entity_names("user", "client-id", "ip")] = base.ENTITY
     quotas: Annotated[
         dict[str, Scalar],
@@ -334,7 +335,7 @@ class ClientQuotasBody(base.ResourceBody):
 class ClientConfigsBody(base.ResourceBody):
     """All dynamic client configs of one entity."""
 
-    id: Annotated[StrictStr | None, base.text_like(patterns.CONFIG_ID)] = base.ENTITY_ID
+    id: Annotated[StrictStr | None, base.text_like(id_patterns.CONFIG_ID)] = base.ENTITY_ID
     entity: Annotated[dict[str, StrictStr | None] | None, base.entity_names("user", "client-id")] = base.ENTITY
     configs: Annotated[
         dict[str, Scalar],

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJs
 from confplane.api import models as base
 from confplane.api import patterns
 from confplane.api.models import Absent, AnswerModel, Count, RequestModel, Scalar
+from confplane.domain import id_patterns
 from confplane.domain.broker_levels import ConfigSource
 from confplane.domain.config_resources import KafkaResourceType
 from confplane.domain.definitions import ConfigType
@@ -91,7 +92,7 @@ class IncrementalAlterConfigs(base.AlterModel):
 class ConfigsBody(base.ResourceBody):
     """All configs of one entity."""
 
-    id: Annotated[StrictStr | None, base.text_like(patterns.RESOURCE_ID)] = Field(
+    id: Annotated[StrictStr | None, base.text_like(id_patterns.RESOURCE_ID)] = Field(
         default=None, description="The entity id", examples=["topic=orders"]
     )
     entity: Annotated[

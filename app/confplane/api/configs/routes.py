@@ -8,13 +8,14 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from confplane.api import batches, patterns, refresh
+from confplane.api import batches, refresh
 from confplane.api.configs import models, render
 from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.preconditions import entry_precondition
+from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation
 from confplane.domain.config_resources import KafkaResourceType, resource_entity, resource_type
 from confplane.domain.configs import check_release
@@ -49,7 +50,7 @@ routes = ResourceHandlers(FacetName.CONFIGS, _effective).routes(
         models.ConfigsResource,
         models.ConfigsList,
         models.EffectiveConfigs,
-        patterns.RESOURCE_ID,
+        id_patterns.RESOURCE_ID,
         "topic=orders",
     )
 )

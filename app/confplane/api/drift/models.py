@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictStr
 
 from confplane.api import models as base
-from confplane.api import patterns
 from confplane.api.models import AnswerModel, EntityId, EntityNames, Page, Time
+from confplane.domain import id_patterns
 
 _MOST: int = 1_000
 """Entities in one request."""
@@ -15,7 +15,7 @@ _MOST: int = 1_000
 class ChosenDrift(base.RequestModel):
     """An entity of which the drift is decided."""
 
-    id: StrictStr = Field(json_schema_extra={"pattern": patterns.ANY_ID}, examples=["user=alice"])
+    id: StrictStr = Field(json_schema_extra={"pattern": id_patterns.ANY_ID}, examples=["user=alice"])
     keys: Annotated[
         list[Annotated[StrictStr, Field(max_length=base.MAX_KEY)]], Field(min_length=1, max_length=base.MAX_KEYS)
     ] = Field(default=[], description="Only these keys; all that differ where it is absent")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from confplane.api import patterns
 from confplane.api.clients.models import Software
 from confplane.api.dependencies import CallDep, OpaquePageToken, PageSize
 from confplane.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
@@ -14,6 +13,7 @@ from confplane.api.rendering.entries import compatibility
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.routes import Routes
+from confplane.domain import id_patterns
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import rfc3339
@@ -28,7 +28,7 @@ _Id = Annotated[
     Query(
         alias="id",
         description="Entity id: `user=alice` or `user=alice,client-id=billing`",
-        json_schema_extra={"pattern": patterns.ANY_ID},
+        json_schema_extra={"pattern": id_patterns.ANY_ID},
     ),
 ]
 

@@ -24,6 +24,7 @@ from confplane.api.routing.operations import ResponseSpec, change, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeaders, ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes, declared
+from confplane.domain import id_patterns
 from confplane.domain.changes import Node
 from confplane.domain.definitions import Catalog
 from confplane.domain.entities import Entity
@@ -139,7 +140,7 @@ class ResourceHandlers:
         *,
         entity_id: Annotated[
             str | None,
-            Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": patterns.ANY_ID}),
+            Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": id_patterns.ANY_ID}),
         ] = None,
         user: Annotated[str | None, Query(description="User name, plain; empty is the default user")] = None,
         client_id: Annotated[

@@ -14,9 +14,10 @@ from confplane.cli.remote.strict_yaml import read_items
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
-from confplane.domain.releases import releases
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.domain.releases import newest, releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,11 @@ def _loaded(item: YamlNode) -> LoadedEntity:
         raise item.error("an entity has an id, such as `id: user=alice`")
     try:
         entity = Entity.from_id(named.value)
-    except InvalidRequestError as error:
+        if FacetName.CONFIGS in facets_of(entity):
+            ConfigsFacet(partial(catalog_of, newest())).check_entity(entity)
+        else:  # an id with a user fits both facets of clients
+            ClientQuotasFacet().check_entity(entity)
+    except ConfplaneError as error:
         raise named.error(str(error)) from None
     facets = {facet.value: facet for facet in facets_of(entity)}
     values: dict[FacetName, dict[str, Any]] = {}

@@ -9,7 +9,6 @@ import json
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.entities import EntityType
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
@@ -58,8 +57,6 @@ import {{
 locals {{
   {name} = {{
 """
-_MANAGED: Final = frozenset(set(EntityType) - {EntityType.GROUP, EntityType.CLIENT_METRICS})
-"""The types that the module supports. The other types belong to clusters that Confplane only observes."""
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ONE_UNIT: Final = 0xFFFF
 """The greatest code point that four digits can name."""
@@ -78,9 +75,7 @@ async def render(reader: EntityReader) -> AsyncIterator[str]:
 
 
 def _lines(reader: EntityReader, each: ListedEntity, values: dict[str, Value]) -> Iterator[str]:
-    if not _MANAGED.issuperset(each.entity.types):
-        yield reader.leave_out(f"{each.id}: the module has no such entities")
-    elif not unicodedata.is_normalized("NFC", json.dumps(values, ensure_ascii=False)):
+    if not unicodedata.is_normalized("NFC", json.dumps(values, ensure_ascii=False)):
         # With only a part of an entity, the plan would remove the rest.
         yield reader.leave_out(f"{each.id}: Terraform would change a text that is not in Unicode's form NFC")
     else:

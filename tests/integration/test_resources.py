@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.client import ProblemError
+from confplane.client import (
+    NothingSetError,
+    ProblemError,
+    ResourceNotFoundError,
+    UnknownClusterError,
+    UnknownRouteError,
+)
 from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
@@ -247,3 +253,24 @@ async def test_what_is_there_is_answered_as_it_is_whatever_is_asked_for(client: 
     assert (found.body["quotas"], found.etag) == ({"producer_byte_rate": 1}, put.etag)
     await client.delete("client-quotas", entity)
     assert (await client.request("GET", path, params={"absent": "empty"})).body["quotas"] == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "error"),
+    [
+        ("/v1/clusters/default/client-quotas/user=unset", "nothing-set", NothingSetError),
+        ("/v1/clusters/default/configs/broker=77", "nothing-set", NothingSetError),
+        ("/v1/clusters/nowhere/client-quotas/user=unset", "unknown-cluster", UnknownClusterError),
+        ("/v1/clusters/nowhere/configs:describe", "unknown-cluster", UnknownClusterError),
+        ("/prefix/v1/clusters/default/client-quotas/user=unset", "unknown-route", UnknownRouteError),
+        ("/v1/cluster/default", "unknown-route", UnknownRouteError),
+        ("/v1/clusters/default/audit/019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", "not-found", ResourceNotFoundError),
+    ],
+)
+async def test_each_thing_that_is_not_there_has_its_problem(
+    client: ConfplaneClient, path: str, kind: str, error: type[ResourceNotFoundError]
+) -> None:
+    post = path.endswith(":describe")
+    found = await problem(client.request("POST" if post else "GET", path, json={"resources": []} if post else None))
+    assert (found.status, found.problem_type, found.kafka_error_code) == (404, kind, 91)
+    assert type(found) is error

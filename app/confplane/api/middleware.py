@@ -20,7 +20,7 @@ from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import CHALLENGE, CLUSTER, NOSNIFF, Headers, PreparedResponse
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
-from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnauthenticatedError, UnknownRouteError
 from confplane.domain.texts import rfc3339
 from confplane.security.authenticator import BEHALF_OF
 from confplane.security.credentials import CERTIFICATE, Credentials
@@ -290,12 +290,12 @@ def _check_path(scope: Scope) -> None:
     """Refuse an encoded slash: decoded, it would make the path of another operation.
 
     Raises:
-        NotFoundError: The path has one before the entity id.
+        UnknownRouteError: The path has one before the entity id.
     """
     raw: bytes = scope["raw_path"]
     parts = raw.removeprefix(scope.get("root_path", "").encode()).split(b"/", _PARTS)[:_PARTS]
     if any(b"%2f" in part.lower() for part in parts):
-        raise NotFoundError(
-            f"There is nothing at {raw[:200].decode('latin-1')!a}: before the entity id %2F is no separator, and part "
-            "of no name; /openapi.json lists what there is"
+        raise UnknownRouteError(
+            f"There is no operation at {raw[:200].decode('latin-1')!a}: before the entity id %2F is no separator, and "
+            "part of no name; /openapi.json lists all"
         )

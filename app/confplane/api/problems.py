@@ -92,6 +92,9 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.TopicForbiddenError: ProblemType(403, "topic-forbidden", "Not allowed on this topic"),
     errors.GroupForbiddenError: ProblemType(403, "group-forbidden", "Not allowed on this group"),
     errors.NotFoundError: ProblemType(404, "not-found", "Not found"),
+    errors.UnknownRouteError: ProblemType(404, "unknown-route", "No such URL"),
+    errors.UnknownClusterError: ProblemType(404, "unknown-cluster", "No such cluster"),
+    errors.NothingSetError: ProblemType(404, "nothing-set", "Nothing is set on the entity"),
     errors.ResultGoneError: ProblemType(410, "result-gone", "Not kept any more"),
     errors.BeforeHistoryError: ProblemType(410, "before-history", "Before the history begins"),
     errors.StaleControllerError: ProblemType(409, "stale-controller", "No controller accepts config writes"),
@@ -207,8 +210,8 @@ def install(app: FastAPI) -> None:
         if error.status_code == 404:  # noqa: PLR2004 - HTTP
             return respond(
                 request,
-                errors.NotFoundError(
-                    f"There is nothing at {request.scope['path'][:200]!a}; /openapi.json lists what is"
+                errors.UnknownRouteError(
+                    f"There is no operation at {request.scope['path'][:200]!a}; /openapi.json lists all"
                 ),
             )
         title = detail = str(error.detail)

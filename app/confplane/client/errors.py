@@ -27,6 +27,9 @@
         ├── OperationNotAttemptedError      55
         ├── ThrottlingQuotaExceededError    89
         ├── ResourceNotFoundError           91
+        │   ├── UnknownRouteError               no operation has the URL; the base URL may be wrong
+        │   ├── UnknownClusterError             the service has no such cluster
+        │   ├── NothingSetError                 nothing is set on the entity
         │   └── GoneError                       a page or a moment that is no longer available
         ├── DuplicateResourceError          92
         └── InvalidUpdateVersionError       95
@@ -228,6 +231,18 @@ class ResourceNotFoundError(ProblemError):
     code = 91
 
 
+class UnknownRouteError(ResourceNotFoundError):
+    """No operation has the URL; the base URL of the client may be wrong."""
+
+
+class UnknownClusterError(ResourceNotFoundError):
+    """The service has no cluster of this name."""
+
+
+class NothingSetError(ResourceNotFoundError):
+    """Nothing is set on the entity in this facet."""
+
+
 class GoneError(ResourceNotFoundError):
     """A page of a result that was replaced by a later result, or a moment before the start of the history."""
 
@@ -259,6 +274,7 @@ _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "before-history": GoneError,
     "frozen": FrozenError,
     "layout-moving": LayoutMovingError,
+    "nothing-set": NothingSetError,
     "observed": ObservedError,
     "outcome-unknown": OutcomeUnknownError,
     "precondition-failed": PreconditionFailedError,
@@ -266,6 +282,8 @@ _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "revert-conflict": RevertConflictError,
     "store-restored": RestoredStoreError,
     "unauthenticated": UnauthenticatedError,
+    "unknown-cluster": UnknownClusterError,
+    "unknown-route": UnknownRouteError,
 }
 """Types of problems with their own class; all other types have the class of their Kafka code."""
 _BY_CODE: Final = {kind.code: kind for kind in ProblemError.__subclasses__()}

@@ -23,6 +23,9 @@
     │   ├── TopicForbiddenError        29  on a topic
     │   └── GroupForbiddenError        30  on a group
     ├── NotFoundError                  91  no such cluster, entity or change
+    │   ├── UnknownRouteError          91  no operation has this URL
+    │   ├── UnknownClusterError        91  no such cluster
+    │   ├── NothingSetError            91  an entity without keys of a facet
     │   ├── ResultGoneError            91  a page of a result that later ones have replaced
     │   └── BeforeHistoryError         91  a time at which the trail did not yet contain external writes
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
@@ -245,6 +248,18 @@ class NotFoundError(ConfplaneError):
     """There is no such cluster, entity or change."""
 
     code = KafkaCode.RESOURCE_NOT_FOUND
+
+
+class UnknownRouteError(NotFoundError):
+    """No operation has the URL."""
+
+
+class UnknownClusterError(NotFoundError):
+    """The service has no cluster of this name."""
+
+
+class NothingSetError(NotFoundError):
+    """Nothing is set on an entity in a facet."""
 
 
 class ResultGoneError(NotFoundError):

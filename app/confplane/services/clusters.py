@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confplane.domain.errors import NotFoundError
+from confplane.domain.errors import UnknownClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,10 +44,10 @@ class ClusterRegistry:
         """Return a cluster.
 
         Raises:
-            NotFoundError: This service has no cluster of that name; the text lists the clusters it has.
+            UnknownClusterError: This service has no cluster of that name; the text lists the clusters it has.
         """
         try:
             return self._clusters[name]
         except KeyError:
             known = ", ".join(self._clusters)
-            raise NotFoundError(f"There is no cluster {name!r} here; there are: {known}") from None
+            raise UnknownClusterError(f"There is no cluster {name!r} here; there are: {known}") from None

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from confplane.cli.commands import cli
 from confplane.cli.remote import session
 from confplane.client import AsyncConfplane
 
@@ -92,3 +94,27 @@ def test_the_end_of_a_write(
     assert out == ""
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("nothing-set", "Nothing is set on user=alice in the cluster default\n"),
+        (
+            "unknown-cluster",
+            "text (RESOURCE_NOT_FOUND)\n`confplane clusters` lists the clusters; --cluster names one.\n",
+        ),
+        ("unknown-route", "text (RESOURCE_NOT_FOUND)\nCheck the URL: `confplane profiles list` shows the profiles"),
+        ("not-found", "text (RESOURCE_NOT_FOUND)\n"),
+        ("unknown-topic", "text (UNKNOWN_TOPIC_OR_PARTITION)\n"),
+    ],
+)
+def test_what_does_not_exist_is_not_an_entity_on_which_nothing_is_set(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], kind: str, said: str
+) -> None:
+    code, name = (3, "UNKNOWN_TOPIC_OR_PARTITION") if kind == "unknown-topic" else (91, "RESOURCE_NOT_FOUND")
+    problem = {"type": f"/problems/{kind}", "detail": "text", "kafkaErrorCode": code, "kafkaErrorName": name}
+    answered(lambda _: httpx.Response(404, json=problem))
+    found = CliRunner().invoke(cli, ["get", "user=alice"])
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr.startswith(said)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from confplane.cli.remote.entities import MEMBERS, facets_of
-from confplane.client import ProblemError
+from confplane.client import NothingSetError
 
 if TYPE_CHECKING:
     from confplane.client import Answer, AsyncConfplane
     from confplane.domain.entities import Entity
     from confplane.domain.facets import FacetName
-
-_NOT_FOUND: Final = 404
-_NOT_SET: Final = 91
-"""Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
 
 
 async def read_entity_values(
@@ -30,10 +26,8 @@ async def read_entity_values(
 async def _of(client: AsyncConfplane, facet: FacetName, entity: Entity, moment: str | None) -> Answer[Any] | None:
     try:
         return await client.resources(facet).get(entity, at=moment)
-    except ProblemError as error:
-        if error.status == _NOT_FOUND and error.kafka_error_code == _NOT_SET:
-            return None
-        raise
+    except NothingSetError:
+        return None
 
 
 def keys_of(facet: FacetName, answer: Answer[Any]) -> dict[str, Any]:

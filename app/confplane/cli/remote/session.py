@@ -22,6 +22,12 @@ FAILED: Final = 1
 INVALID: Final = 2
 UNKNOWN: Final = 3
 """Exit code of a write whose response was lost, even after retries: it may or may not be applied."""
+_CHECK_URL: Final = "Check the URL: `confplane profiles list` shows the profiles and their URLs."
+_NEXT_BY_TYPE: Final = {
+    "unknown-route": _CHECK_URL,
+    "unknown-cluster": "`confplane clusters` lists the clusters; --cluster names one.",
+}
+"""The next step after a problem, by its type."""
 _NEXT: Final = {
     401: "Check the token: `confplane profiles list` shows its place; `confplane login` renews a login.",
     403: "`confplane whoami` shows your grants.",
@@ -80,8 +86,8 @@ def problem_text(error: ProblemError) -> str:
     name = error.kafka_error_name
     lines = [detail if name is None else f"{detail} ({name})"]
     lines += [f"  {each.get('pointer', '')}: {each.get('detail', '')}" for each in error.errors]
-    if error.status in _NEXT:
-        lines.append(_NEXT[error.status])
+    if (step := _NEXT_BY_TYPE.get(error.problem_type or "") or _NEXT.get(error.status)) is not None:
+        lines.append(step)
     if error.may_be_applied:
         shown = f"`confplane audit {body['changeId']}`" if "changeId" in body else "`confplane audit`"
         lines.append(f"The write may be done or not; {shown} shows its outcome once it is settled.")
@@ -89,7 +95,7 @@ def problem_text(error: ProblemError) -> str:
 
 
 def _no_answer(error: ConnectionFailedError) -> str:
-    step = "Check the URL: `confplane profiles list` shows the profiles and their URLs."
+    step = _CHECK_URL
     if error.may_be_applied:
         step = "The write may be done or not; `confplane audit --since 10m` shows it if it is."
     return f"The service did not answer: {error}\n{step}"

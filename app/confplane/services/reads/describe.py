@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType, split_id
-from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
+from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NothingSetError
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.resolution import levels_of, resolve
 from confplane.services.etags import etag_of
@@ -131,7 +131,7 @@ class DescribeService:
         Raises:
             ForbiddenError: The caller may not describe the entity.
             InvalidRequestError: The facet has no entities of this type.
-            NotFoundError: The entity has no node.
+            NothingSetError: The entity has no node.
         """
         node = cluster_facet.get(entity_id)
         if node is None:
@@ -145,7 +145,7 @@ class DescribeService:
 
         Raises:
             InvalidRequestError: The facet has no entities of this type.
-            NotFoundError: The node declares nothing in this facet.
+            NothingSetError: The node declares nothing in this facet.
             CorruptZnodeError: The node can't be read.
         """
         entity = _entity(node.id)
@@ -386,9 +386,9 @@ _by_id = itemgetter(0)
 _node_id = attrgetter("id")
 
 
-def nothing_declared(cluster_facet: ClusterFacet, entity: Entity) -> NotFoundError:
+def nothing_declared(cluster_facet: ClusterFacet, entity: Entity) -> NothingSetError:
     """Return the error for an entity without keys of a facet."""
-    return NotFoundError(f"{entity.id} has no {cluster_facet.name}")
+    return NothingSetError(f"{entity.id} has no {cluster_facet.name}")
 
 
 _TYPES = {kind.value: kind for kind in EntityType}

@@ -168,7 +168,7 @@ class HistoryService:
         """Return the content of an entity at a moment, as :meth:`entity`.
 
         Raises:
-            NotFoundError: The entity declared nothing in the facet then.
+            NothingSetError: The entity declared nothing in the facet then.
         """
         found = await self.entity(cluster_facet, entity, at, deadline)
         if not (found.declared or found.not_kept):

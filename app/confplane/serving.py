@@ -42,6 +42,7 @@ from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLi
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
+from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
 from confplane.services.upkeep.files import WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
@@ -161,11 +162,13 @@ def create_app(
         parts.clusters, parts.audit, warning_sources, tokens_read=lambda: token_cache.age_s() is not None
     )
     traffic = Traffic()
+    response_budget = ResponseBudget()
     measured: list[MetricsSource] = [
         token_cache,
         events,
         readiness,
         traffic,
+        response_budget,
         connections,
         parts.runner,
         parts.alter,
@@ -206,6 +209,7 @@ def create_app(
             rollups=rollups,
             readiness=readiness,
             metrics=Telemetry(measured),
+            response_budget=response_budget,
             resource=resource,
             recorders=recorders,
             apply_waiters={name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()},

@@ -49,6 +49,10 @@ METRICS: Final[dict[str, Metric]] = {
     "stopping": Metric(_G, "1 once the process was told to stop"),
     "warnings": Metric(_G, "Warnings of /readyz, as whoever asked it last was told; it has their texts"),
     # requests
+    "response_bytes_in_flight": Metric(_G, "Bytes of large responses that clients have not received yet"),
+    "responses_refused": Metric(
+        _C, "Large responses refused: for their size, the share of their principal, or the total", ("reason",)
+    ),
     "http_requests": Metric(
         _C,
         "Requests that ended, by the route that they reached; 499 where nobody waited",

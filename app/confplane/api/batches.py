@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from confplane.api import apply_waits, problems
 from confplane.api.responses import json_response, number
-from confplane.domain.errors import BodyTooLargeError, OutcomeUnknownError, PreconditionFailedError
+from confplane.api.routing.bounded import hold
+from confplane.domain.errors import OutcomeUnknownError, PreconditionFailedError
 from confplane.services.changes.edits import json_of, offender
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.limits import LimitClass
@@ -30,25 +31,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_ANSWER: Final = 128 * 1024 * 1024
-"""Maximum bytes of a describe of named entities.
 
-Each may have its largest size, and is described as often as it is named.
-"""
+class RenderedResults:
+    """The results of a describe of named entities, rendered one by one: together they may be tens of megabytes.
 
+    Args:
+        request: The request. The results count as bytes of its response.
 
-def checked_size(size: int, rendered: bytes) -> int:
-    """Return the size of a response with one more result.
-
-    Raises:
-        BodyTooLargeError: The size is above the bound.
+    Attributes:
+        errors: The error of each result, None if it succeeded.
     """
-    size += len(rendered)
-    if size > MAX_ANSWER:
-        raise BodyTooLargeError(
-            f"The answer would be larger than {MAX_ANSWER} bytes; ask for fewer of them, or for fewer of their keys"
-        )
-    return size
+
+    def __init__(self, request: Request) -> None:
+        self.errors: list[ConfplaneError | None] = []
+        self._request = request
+        self._rendered: list[bytes] = []
+
+    def add(self, result: Mapping[str, Any], error: ConfplaneError | None) -> None:
+        """Add a result.
+
+        Raises:
+            ConfplaneError: As :func:`confplane.api.routing.bounded.hold`.
+        """
+        rendered = orjson.dumps(result)
+        hold(self._request, len(rendered))
+        self._rendered.append(rendered)
+        self.errors.append(error)
+
+    def fragments(self) -> list[orjson.Fragment]:
+        """Return the results, to be rendered as members of the response; forget them."""
+        found, self._rendered = self._rendered, []
+        return [orjson.Fragment(each) for each in found]
 
 
 async def alter(

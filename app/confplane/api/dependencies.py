@@ -38,6 +38,7 @@ from confplane.services.ports.trail import AuditLog
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
+from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
 from confplane.services.upkeep.readiness import Readiness
 
@@ -79,6 +80,7 @@ class Services:
     rollups: RollupResults
     readiness: Readiness
     metrics: Metrics
+    response_budget: ResponseBudget
     tokens_and_grants: AccessServices
     resource: ProtectedResource | None
     """The OAuth description of this service for clients without a token. None without a public URL."""

@@ -148,6 +148,8 @@ class RequestMiddleware:
             response = self._early_response(scope, context)
             await (self._app if response is None else response)(scope, receive, answer)
         finally:
+            if context.lease is not None:
+                context.lease.release()
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from confplane.services.access import Access
     from confplane.services.limits import Allowance
+    from confplane.services.response_budget import ResponseLease
 
 REQUEST_CONTEXT: Final = "confplane.request_context"
 """Key of the scope with the :class:`RequestContext`."""
@@ -32,3 +33,5 @@ class RequestContext:
     """The access of the caller. None if the request needs no access."""
     allowance: Allowance | None = None
     """The limits of the caller. None if there are no limits."""
+    lease: ResponseLease | None = None
+    """The bytes that the response holds until it was sent. None for small responses."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +14,11 @@ from confplane.domain.numbers import plain_number
 from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from uuid import UUID
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from confplane.domain.facets import JsonValue
     from confplane.services.clusters import Cluster
@@ -33,6 +36,8 @@ JSON: Final = (b"content-type", b"application/json")
 """The header of a JSON response."""
 NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 """The header of every response."""
+PIECE: Final = 256 * 1024
+"""Bytes of a body that are sent at once."""
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -73,6 +78,11 @@ def json_bytes(cluster: Cluster, body: bytes) -> Response:
     return PreparedResponse(body, [*consistency_headers(cluster.store), JSON])
 
 
+def json_pieces(cluster: Cluster, pieces: AsyncGenerator[bytes, None]) -> Response:
+    """Answer 200 with the pieces of rendered JSON and the consistency headers."""
+    return StreamedResponse(pieces, [*consistency_headers(cluster.store), JSON])
+
+
 class PreparedResponse(Response):
     """A response made of finished parts, because Starlette's constructor costs half as much as a whole polled read.
 
@@ -86,6 +96,53 @@ class PreparedResponse(Response):
         self.raw_headers = headers
         if status not in _BODILESS:
             headers.append((b"content-length", b"%d" % len(body)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, a large body in pieces."""
+        del scope, receive
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        body = self.body
+        if len(body) <= PIECE:
+            await send({"type": "http.response.body", "body": body})
+            return
+        # The listener waits before a piece while the client does not receive the earlier ones: once the last, empty one
+        # was sent, nearly everything was received.
+        for start in range(0, len(body), PIECE):
+            await send({"type": "http.response.body", "body": body[start : start + PIECE], "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class StreamedResponse(PreparedResponse):
+    """A response whose pieces are made while it is sent, so that it never is in memory as a whole.
+
+    If a piece can't be made, the connection is closed before the end of the body, which clients notice.
+    """
+
+    def __init__(self, pieces: AsyncGenerator[bytes, None], headers: Headers) -> None:
+        super().__init__(b"", headers)
+        headers.pop()  # the length is not known
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the pieces, until the client closes the connection."""
+        del scope
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        gone = asyncio.ensure_future(disconnected(receive))
+        try:
+            async with aclosing(self._pieces):
+                async for piece in self._pieces:
+                    if gone.done():
+                        return
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            gone.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client of a request whose body was received closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def encoded(headers: Mapping[str, str]) -> Headers:

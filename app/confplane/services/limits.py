@@ -29,6 +29,8 @@ MOST: Final = 65_536
 """Maximum number of principals whose buckets are kept; beyond it, the least recently created are dropped."""
 BULK_REQUEST: Final = 50
 """The cost of a bulk read in addition to its items: a Postgres query, or a walk over entities."""
+BYTES_OF_UNIT: Final = 1_024
+"""Bytes of a bulk read's response that cost one unit, in addition to its items."""
 
 
 class LimitClass(StrEnum):

@@ -51,6 +51,14 @@ async def slices(*selected: Selected) -> AsyncIterator[list[Selected]]:
         yield [each]
 
 
+async def render_all(
+    entries: EntryRenderer, which: ClusterFacet, *selected: Selected, everything: bool = False
+) -> tuple[list[bytes], list[str]]:
+    skipped: list[str] = []
+    parts = entries.render(which, slices(*selected), skipped, everything=everything)
+    return [each async for part in parts for each in part], skipped
+
+
 async def render(
     entries: EntryRenderer,
     which: ClusterFacet,
@@ -58,9 +66,9 @@ async def render(
     node: Node | None,
     known: Sequence[ClientRegistration] = (),
 ) -> bytes | None:
-    found = await entries.render(which, slices((entity_id, node, known)))
-    assert found.skipped == []
-    return found.entries[0] if found.entries else None
+    found, skipped = await render_all(entries, which, (entity_id, node, known))
+    assert skipped == []
+    return found[0] if found else None
 
 
 async def test_quotas(entries: EntryRenderer) -> None:
@@ -91,9 +99,9 @@ async def test_an_unreadable_node_is_skipped_and_never_kept(entries: EntryRender
     bad = node("user=a", 1, producer_byte_rate="many")
     fine = node("user=b", 1, producer_byte_rate="5")
     for _ in range(2):
-        found = await entries.render(QUOTAS, slices((bad.id, bad, ()), (fine.id, fine, ())))
-        assert found.skipped == ["/config/users/a"]
-        assert [json.loads(each)["entity"][0]["entityName"] for each in found.entries] == ["b"]
+        found, skipped = await render_all(entries, QUOTAS, (bad.id, bad, ()), (fine.id, fine, ()))
+        assert skipped == ["/config/users/a"]
+        assert [json.loads(each)["entity"][0]["entityName"] for each in found] == ["b"]
     good = node("user=a", 2, producer_byte_rate="5")
     again = json.loads(await render(entries, QUOTAS, good.id, good) or b"")
     assert again["values"] == [{"key": "producer_byte_rate", "value": 5}]
@@ -119,9 +127,9 @@ async def test_client_configs_come_with_the_clients_of_the_moment(entries: Entry
 
 async def test_of_an_unreadable_node_the_clients_are_shown(entries: EntryRenderer) -> None:
     bad = Node("user=a", (), 1, 1, 1, 0, "is no JSON")
-    found = await entries.render(CONFIGS, slices((bad.id, bad, (KNOWN,))))
-    assert found.skipped == ["/config/users/a"]
-    assert [json.loads(each)["entityCompatibility"] for each in found.entries] == [[SHOWN]]
+    found, skipped = await render_all(entries, CONFIGS, (bad.id, bad, (KNOWN,)))
+    assert skipped == ["/config/users/a"]
+    assert [json.loads(each)["entityCompatibility"] for each in found] == [[SHOWN]]
 
 
 async def test_each_facet_keeps_its_own(entries: EntryRenderer) -> None:
@@ -134,9 +142,24 @@ async def test_entries_of_absent_entities_are_forgotten() -> None:
     entries = EntryRenderer(DescribeService(cast("RegistrationLog", None)), slack=2)
     nodes = [node(f"user={name}", 1, producer_byte_rate="1") for name in "abcdef"]
     selected: list[Selected] = [(each.id, each, ()) for each in nodes]
-    rendered = (await entries.render(QUOTAS, slices(*selected))).entries
+    rendered, _ = await render_all(entries, QUOTAS, *selected)
     for present, everything, kept in ((3, False, 6), (4, True, 6), (3, True, 3)):
-        await entries.render(QUOTAS, slices(*selected[:present]), everything=everything)
+        await render_all(entries, QUOTAS, *selected[:present], everything=everything)
         assert len(next(iter(entries._cache.values()))) == kept
     assert await render(entries, QUOTAS, nodes[0].id, nodes[0]) is rendered[0]
     assert await render(entries, QUOTAS, nodes[5].id, nodes[5]) == rendered[5]
+
+
+async def test_the_cache_has_a_bound_in_bytes_and_further_entries_are_rendered_each_time() -> None:
+    entries = EntryRenderer(DescribeService(cast("RegistrationLog", None)), slack=0, most=1_000)
+    nodes = [node(f"user={name}", 1, producer_byte_rate="1") for name in "abcdefghij"]
+    selected: list[Selected] = [(each.id, each, ()) for each in nodes]
+    rendered, _ = await render_all(entries, QUOTAS, *selected)
+    again, _ = await render_all(entries, QUOTAS, *selected)
+    assert again == rendered
+    assert 0 < sum(one is other for one, other in zip(rendered, again, strict=True)) < len(nodes)
+    # Entities that are gone make room for others.
+    await render_all(entries, QUOTAS, selected[-1], everything=True)
+    assert await render(entries, QUOTAS, nodes[-1].id, nodes[-1]) is await render(
+        entries, QUOTAS, nodes[-1].id, nodes[-1]
+    )

@@ -10,6 +10,7 @@ from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.rendering.entries import delayed
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.responses import json_bytes
+from confplane.api.routing.bounded import while_wanted
 from confplane.api.routing.operations import change, partly, read
 from confplane.domain import id_patterns
 from confplane.domain.facets import FacetName
@@ -60,7 +61,7 @@ async def describe_client_configs(call: CallDep, body: models.DescribeClientConf
     else:
         call.take(LimitClass.BULK)
         registered = _register(call, cluster_facet, body)
-        response = await rpc.describe(call, FacetName.CLIENT_CONFIGS, body.filter)
+        response = await while_wanted(call.request, rpc.describe(call, FacetName.CLIENT_CONFIGS, body.filter))
     if not registered:
         response.raw_headers.append(_IGNORED)
     return response

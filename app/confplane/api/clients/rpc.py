@@ -5,22 +5,24 @@ Also the alter of both facets of a client together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.api import batches, refresh
-from confplane.api.rendering.entries import described
-from confplane.api.responses import json_bytes
+from confplane.api.rendering import entries
+from confplane.api.responses import json_bytes, json_pieces
+from confplane.api.routing.bounded import hold
 from confplane.api.routing.preconditions import entry_precondition
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit, EditResult
-from confplane.services.limits import LimitClass
+from confplane.services.limits import BYTES_OF_UNIT, LimitClass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 
     from starlette.responses import Response
 
@@ -33,15 +35,47 @@ if TYPE_CHECKING:
     from confplane.services.changes.edits import EntryResult
 
 
+_STREAM_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a streamed describe: its pieces, and the list of its entities, up to a million."""
+
+
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
     """Answer a describe with the entities that a filter selects."""
     await refresh.refresh_facet(call, name)
     cluster_facet = call.cluster_facet(name)
+    skipped: list[str] = []
     selected = call.services.describe.select(cluster_facet, wanted)
-    rendered = await call.services.entry_renderer.render(cluster_facet, selected, everything=wanted.everything)
-    call.charge(LimitClass.BULK, len(rendered.entries))
-    answer = described(rendered.entries, rendered.skipped, throttle_ms=call.throttle_ms(LimitClass.BULK))
-    return json_bytes(call.cluster, answer)
+    parts = call.services.entry_renderer.render(cluster_facet, selected, skipped, everything=wanted.everything)
+    pieces = entries.pieces(_charged(call, parts))
+    first = await anext(pieces, b"")
+    second = await anext(pieces, None)
+    head = entries.head(call.throttle_ms(LimitClass.BULK))
+    if second is None:
+        return json_bytes(call.cluster, head + first + entries.tail(skipped))
+    try:
+        hold(call.request, _STREAM_BYTES)
+    except ConfplaneError:
+        await pieces.aclose()
+        raise
+    return json_pieces(call.cluster, _streamed(call, [head, first, second], pieces, skipped))
+
+
+async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterator[list[bytes]]:
+    async for part in parts:
+        call.charge(LimitClass.BULK, len(part))
+        yield part
+
+
+async def _streamed(
+    call: Call, made: list[bytes], pieces: AsyncGenerator[bytes, None], skipped: Sequence[str]
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        while made:
+            yield made.pop(0)
+        async for piece in pieces:
+            call.charge(LimitClass.BULK, len(piece) // BYTES_OF_UNIT)
+            yield piece
+    yield entries.tail(skipped)
 
 
 async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:

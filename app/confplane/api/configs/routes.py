@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import orjson
 from starlette.responses import Response
 
 from confplane.api import batches, refresh
@@ -69,36 +68,57 @@ routes = ResourceHandlers(FacetName.CONFIGS, _effective).routes(
     checks=[Consistency],
 )
 async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Response:
-    """One result per resource, in order, over all levels: its own, broker, default of all brokers, file, Kafka's."""
-    kinds = [
-        resource_type(item.resource_type, pointer=f"/resources/{index}/resourceType")
-        for index, item in enumerate(body.resources)
-    ]
-    call.charge(LimitClass.BULK, len(kinds))
-    await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, kinds, body.resources))
-    results: list[orjson.Fragment] = []
-    errors: list[ConfplaneError | None] = []
-    size = 0
-    for index, (kind, item) in enumerate(zip(kinds, body.resources, strict=True)):
-        result, error = await _described(call, kind, item, body, pointer=f"/resources/{index}")
-        # Rendered one by one: together they may be tens of megabytes.
-        rendered = orjson.dumps(result)
-        size = batches.checked_size(size, rendered)
-        results.append(orjson.Fragment(rendered))
-        errors.append(error)
+    """One result per resource, in order, over all levels: its own, broker, default of all brokers, file, Kafka's.
+
+    A resource that is named more than once has one result, where it is named first, with the keys of all its mentions.
+    """
+    mentions = _mentions(body.resources)
+    call.charge(LimitClass.BULK, len(mentions))
+    await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, mentions))
+    results = batches.RenderedResults(call.request)
+    for mention in mentions:
+        results.add(*await _described(call, mention, body))
         await asyncio.sleep(0)
-    answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results}
-    return batches.multi_status_response(call.request, answer, errors)
+    answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results.fragments()}
+    return batches.multi_status_response(call.request, answer, results.errors)
 
 
-def _entities_to_refresh(
-    call: Call, kinds: Sequence[KafkaResourceType], resources: Sequence[models.ConfigResource]
-) -> list[Entity]:
+class _Mention(NamedTuple):
+    """A resource that a describe names."""
+
+    kind: KafkaResourceType
+    name: str
+    keys: frozenset[str]
+    """The configs to describe; empty: all."""
+    pointer: str
+
+
+def _mentions(resources: Sequence[models.ConfigResource]) -> list[_Mention]:
+    """Return the resources of a describe, each once.
+
+    Raises:
+        InvalidRequestError: There is no such resource type.
+    """
+    found: dict[tuple[KafkaResourceType, str], _Mention] = {}
+    for index, item in enumerate(resources):
+        pointer = f"/resources/{index}"
+        kind = resource_type(item.resource_type, pointer=f"{pointer}/resourceType")
+        keys = frozenset(item.configuration_keys or ())
+        known = found.get((kind, item.resource_name))
+        if known is None:
+            found[kind, item.resource_name] = _Mention(kind, item.resource_name, keys, pointer)
+        else:
+            together = known.keys | keys if known.keys and keys else frozenset()
+            found[kind, item.resource_name] = known._replace(keys=together)
+    return list(found.values())
+
+
+def _entities_to_refresh(call: Call, mentions: Sequence[_Mention]) -> list[Entity]:
     """Return the resources that are described, without those that their own results refuse."""
     found: list[Entity] = []
-    for kind, item in zip(kinds, resources, strict=True):
+    for mention in mentions:
         with suppress(ConfplaneError):
-            entity = resource_entity(kind, item.resource_name)
+            entity = resource_entity(mention.kind, mention.name)
             call.cluster.facets[FacetName.CONFIGS].facet.check_entity(entity)
             if call.access.allows(call.cluster.name, Operation.DESCRIBE_CONFIGS, entity.id):
                 found.append(entity)
@@ -106,16 +126,16 @@ def _entities_to_refresh(
 
 
 async def _described(
-    call: Call, kind: KafkaResourceType, item: models.ConfigResource, body: models.DescribeConfigs, *, pointer: str
+    call: Call, mention: _Mention, body: models.DescribeConfigs
 ) -> tuple[dict[str, Any], ConfplaneError | None]:
-    named = {"resourceType": kind.name, "resourceName": item.resource_name}
+    kind, name, keys, pointer = mention
+    named = {"resourceType": kind.name, "resourceName": name}
     try:
-        entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        entity = resource_entity(kind, name, pointer=f"{pointer}/resourceType")
         check_release(_catalog(call), entity, pointer=f"{pointer}/resourceType")
         if kind is KafkaResourceType.TOPIC:
             # In a describe, the empty name is not a name. In an alter, it names a default topic.
-            check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
-        keys = frozenset(item.configuration_keys or ())
+            check_topic_name(name, pointer=f"{pointer}/resourceName")
         found = await call.cluster.configs.effective(call.access, entity, keys, pointer=f"{pointer}/resourceName")
     except ConfplaneError as error:
         return {

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from starlette.responses import Response
 
 from confplane.api import batches, refresh
@@ -34,29 +33,30 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
     checks=[Consistency],
 )
 async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConfigs) -> Response:
-    """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
-    call.charge(LimitClass.BULK, len(body.entities))
+    """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key.
+
+    An entity that is named more than once has one result, where it is named first.
+    """
+    # A repeated entity has one result.
+    named = {(item.entity_type, item.entity_name): index for index, item in reversed([*enumerate(body.entities)])}
+    call.charge(LimitClass.BULK, len(named))
     for name in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS):
         await refresh.refresh_facet(call, name)
-    errors: list[ConfplaneError | None] = []
-    entities: list[orjson.Fragment] = []
-    size, time_slice = 0, TimeSlice()
-    for index, item in enumerate(body.entities):
-        error, found = None, {}
+    results, time_slice = batches.RenderedResults(call.request), TimeSlice()
+    for index in sorted(named.values()):
+        item, error, found = body.entities[index], None, {}
         try:
             found = entity_configs.describe(
                 call.cluster, call.access, item.entity_type, item.entity_name, pointer=f"/entities/{index}"
             )
         except ConfplaneError as refused:
             error = refused
-        errors.append(error)
         entries = [{"configKey": key, "configValue": value} for key, value in found.items()]
-        rendered = orjson.dumps({**_named(item, error), "configEntries": entries})
-        size = batches.checked_size(size, rendered)
-        entities.append(orjson.Fragment(rendered))
+        results.add({**_named(item, error), "configEntries": entries}, error)
         if time_slice.due:
             await time_slice.pause()
-    return batches.multi_status_response(call.request, _body(entities, errors), errors)
+    answer = _body(results.fragments(), results.errors)
+    return batches.multi_status_response(call.request, answer, results.errors)
 
 
 @routes.post(

@@ -1,22 +1,22 @@
 """The entries of describes as JSON, cached per node.
 
 Nodes never change, so an entity's declared values are rendered once and then reused as bytes: a describe of 100,000
-entities is a walk over them and one join. A cached entry costs about 350 bytes for each entity that was ever described.
+entities is a walk over them and some joins. A cached entry costs about 350 bytes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from confplane.api.responses import number
+from confplane.api.responses import PIECE, number
 from confplane.domain.entities import split_id
 from confplane.domain.errors import CorruptZnodeError
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
@@ -29,13 +29,9 @@ _EntryCache = dict[str, tuple["Node", bytes | None]]
 _DESCRIBED: Final = b'{"throttleTimeMs":%d,"errorCode":0,"errorMessage":null,"entries":['
 _UNDELAYED: Final = _DESCRIBED % 0
 _NOBODY: Final = b',"entityCompatibility":[]}'
-
-
-class RenderedEntries(NamedTuple):
-    """A describe as JSON: the entries in the order of their ids, and the paths of the znodes that can't be read."""
-
-    entries: list[bytes]
-    skipped: list[str]
+_CACHED_BYTES: Final = 64 * 1024 * 1024
+_OVERHEAD: Final = 200
+"""Bytes of a cached entry in addition to its text."""
 
 
 class EntryRenderer:
@@ -44,37 +40,46 @@ class EntryRenderer:
     Args:
         describe: The entities and their values.
         slack: Number of cached entries of removed entities that starts a cleanup.
+        most: Maximum number of bytes of all cached entries; further entries are rendered each time.
     """
 
-    def __init__(self, describe: DescribeService, *, slack: int = 10_000) -> None:
+    def __init__(self, describe: DescribeService, *, slack: int = 10_000, most: int = _CACHED_BYTES) -> None:
         self._describe = describe
         self._slack = slack
+        self._most = most
+        self._cached = 0
         self._cache: dict[tuple[str, str], _EntryCache] = {}
 
     async def render(
-        self, cluster_facet: ClusterFacet, selected: AsyncIterable[Iterable[Selected]], *, everything: bool = False
-    ) -> RenderedEntries:
-        """Return the entries of selected entities, each as a whole JSON object.
+        self,
+        cluster_facet: ClusterFacet,
+        selected: AsyncIterable[Iterable[Selected]],
+        skipped: list[str],
+        *,
+        everything: bool = False,
+    ) -> AsyncIterator[list[bytes]]:
+        """Yield the entries of selected entities in slices, in the order of their ids, each as a whole JSON object.
 
         An entity that declares nothing has an entry only if clients are registered for it.
 
         Args:
             cluster_facet: The facet of the cluster.
             selected: The entities, in slices.
+            skipped: Gets the paths of the znodes that can't be read.
             everything: The selected entities are all that the caller may see of the facet. If these are all entities,
                 other cached entries may be dropped.
         """
-        key = cluster_facet.store.name, cluster_facet.name.value
-        kept = self._cache.setdefault(key, {})
-        rendered = RenderedEntries([], [])
-        ids: list[str] = []
+        kept = self._cache.setdefault((cluster_facet.store.name, cluster_facet.name.value), {})
+        cleans = everything and cluster_facet.access is None
+        ids: set[str] = set()
         async for part in selected:
-            for entity_id, ready in self._rendered(cluster_facet, kept, part, rendered.skipped):
-                ids.append(entity_id)
-                rendered.entries.append(ready)
-        if everything and cluster_facet.access is None and len(kept) > len(ids) + self._slack:
-            self._cache[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
-        return rendered
+            found = list(self._rendered(cluster_facet, kept, part, skipped))
+            if cleans:
+                ids.update([entity_id for entity_id, _ in found if entity_id in kept])
+            yield [ready for _, ready in found]
+        if cleans and len(kept) > len(ids) + self._slack:
+            for entity_id in kept.keys() - ids:
+                self._cached -= _size(kept.pop(entity_id)[1])
 
     def _rendered(
         self, cluster_facet: ClusterFacet, kept: _EntryCache, part: Iterable[Selected], skipped: list[str]
@@ -92,12 +97,19 @@ class EntryRenderer:
                     skipped.append(error.path)
                     ready = None
                 else:
-                    if node is not None:
-                        kept[entity_id] = (node, ready)
+                    self._keep(kept, entity_id, node, ready)
             if known:
                 yield entity_id, _with_clients(_head(entity_id, {}) if ready is None else ready, known)
             elif ready is not None:
                 yield entity_id, ready + _NOBODY if with_clients else ready
+
+    def _keep(self, kept: _EntryCache, entity_id: str, node: Node | None, ready: bytes | None) -> None:
+        before = kept.pop(entity_id, None)
+        if before is not None:
+            self._cached -= _size(before[1])
+        if node is not None and self._cached + _size(ready) <= self._most:
+            kept[entity_id] = (node, ready)
+            self._cached += _size(ready)
 
     def _ready(self, cluster_facet: ClusterFacet, entity_id: str, node: Node | None) -> bytes | None:
         """Return an entry to cache, or None if nothing is declared. It is left open if the facet lists clients.
@@ -111,20 +123,42 @@ class EntryRenderer:
         return (_head if cluster_facet.name is FacetName.CLIENT_CONFIGS else entry)(entity_id, declared)
 
 
+def _size(ready: bytes | None) -> int:
+    return _OVERHEAD + (0 if ready is None else len(ready))
+
+
 def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
     """Return one entry without its known clients."""
     return _head(entity_id, declared) + b"}"
 
 
-def described(entries: Iterable[bytes], skipped: Sequence[str], *, throttle_ms: int = 0) -> bytes:
-    """Return the answer of a describe.
+async def pieces(parts: AsyncIterable[Sequence[bytes]]) -> AsyncGenerator[bytes, None]:
+    """Yield the entries of a describe, joined by commas, in pieces of at least :data:`PIECE` bytes but the last."""
+    waiting: list[bytes] = []
+    size, separator = 0, b""
+    async for part in parts:
+        waiting += part
+        size += sum(map(len, part))
+        if size >= PIECE:
+            yield separator + b",".join(waiting)
+            waiting, size, separator = [], 0, b","
+    if waiting:
+        yield separator + b",".join(waiting)
 
-    Args:
-        entries: The entries.
-        skipped: The paths of the znodes that can't be read.
-        throttle_ms: Milliseconds that the caller should wait before the next request.
-    """
-    return _DESCRIBED % throttle_ms + b",".join(entries) + b'],"skipped":' + orjson.dumps(skipped) + b"}"
+
+def head(throttle_ms: int) -> bytes:
+    """Return the beginning of a describe, with the milliseconds to wait before the next request, up to its entries."""
+    return _DESCRIBED % throttle_ms
+
+
+def tail(skipped: Sequence[str]) -> bytes:
+    """Return the end of a describe after its entries, with the paths of the znodes that can't be read."""
+    return b'],"skipped":' + orjson.dumps(skipped) + b"}"
+
+
+def described(entries: Iterable[bytes], skipped: Sequence[str]) -> bytes:
+    """Return the answer of a describe that the caller need not wait after."""
+    return head(0) + b",".join(entries) + tail(skipped)
 
 
 def delayed(answer: bytes, throttle_ms: int) -> bytes:

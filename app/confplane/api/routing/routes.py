@@ -15,11 +15,13 @@ from starlette.responses import Response
 from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing.binding import Binder
+from confplane.api.routing.bounded import bulk_response
 from confplane.api.routing.idempotency import idempotent, keyless
 from confplane.api.routing.operations import Effect, Handler
 from confplane.api.routing.preconditions import refuse_conditions
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError
+from confplane.services.limits import LimitClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +108,8 @@ class StrictRoute(APIRoute):
                     allowance.take(limit)  # before any other work
                 if unconditional:
                     refuse_conditions(request)
-                response = await handler(**await bind(request))
+                work = handler(**await bind(request))
+                response = await (bulk_response(request, work) if limit is LimitClass.BULK else work)
             except ConfplaneError as error:
                 response = problems.respond(request, error)
             except ClientDisconnect:
